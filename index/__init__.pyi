@@ -132,6 +132,10 @@ from .contracts.parameters import (
     backend_document as backend_document,
     backend_params as backend_params,
 )
+from .contracts.saved_index import (
+    notes_of as notes_of,
+    text_of as text_of,
+)
 from .group_commit import (
     GroupCommit as GroupCommit,
     QueuedWrite as QueuedWrite,
@@ -146,6 +150,7 @@ from .payload.filters import (
     parse_filter as parse_filter,
 )
 from .persistence.attached_backends import (
+    notes_of_backend as notes_of_backend,
     require_landmarks as require_landmarks,
 )
 from .persistence.changes import (
@@ -192,6 +197,9 @@ from .storage.records import (
     LoadRecord as LoadRecord,
     content_checksum as content_checksum,
     name_checksum as name_checksum,
+)
+from .storage.schema import (
+    BackendRecord as BackendRecord,
 )
 from .storage.snapshots import (
     Incoming as Incoming,

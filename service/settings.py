@@ -174,7 +174,8 @@ class Settings(BaseSettings):
     access_log: bool = Field(default=False, description="Log a line for every request.")
     database_url: SecretStr | None = Field(
         default=None,
-        description="PostgreSQL that orders the writes of a cluster; read by `shard` alone.",
+        description="PostgreSQL that orders the writes of a cluster; set: this process is one of "
+        "its routers.",
     )
     cluster_key: SecretStr | None = Field(
         default=None, min_length=1, description="Key between routers and shards of a cluster."

@@ -340,12 +340,11 @@ class StoredCollection:
 
     # Comparison backends
 
-    def attach(self, params: BackendParams, name: str | None = None) -> BackendDescription:
-        """Attach a comparison backend, made from the stored vectors beside other work.
-
-        See `index.persistence.attached_backends.AttachedBackends.attach` for parameters and errors.
-        """
-        attached = self.attached_backends.attach(params, name)
+    def attach(
+        self, params: BackendParams, name: str | None = None, notes: str | None = None
+    ) -> BackendDescription:
+        """Attach a comparison backend, made beside other work; see `AttachedBackends.attach`."""
+        attached = self.attached_backends.attach(params, name, notes)
         self.optimizer.start_if_due()
         return described(self.memory.indexed(self.memory.view, attached))
 
@@ -477,6 +476,7 @@ class StoredCollection:
         sample: int = SAMPLE,
         seed: int = 0,
         backends: Sequence[str] | None = None,
+        skip: Sequence[str] = (),
     ) -> Comparison:
         """Search for the same by several backends, and say what each finds and costs.
 
@@ -491,6 +491,8 @@ class StoredCollection:
             How many stored items, and which.
         backends : sequence of str or None
             Names; None for all that are ready.
+        skip : sequence of str
+            Empty, or an id a query, which it must not find.
 
         Raises
         ------
@@ -500,11 +502,11 @@ class StoredCollection:
         InvalidVector
             The transform leaves nothing of a query.
         """
-        view = self.memory.view
+        view, rows = self.memory.locate_each(skip)
         if queries is None:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
-            chosen = ComparedQueries.given(self.space, queries)
+            chosen = ComparedQueries.given(self.space, queries, rows)
         return self._wake_optimizer(params, compare(self.memory, view, chosen, params, backends))
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:

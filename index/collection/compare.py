@@ -102,9 +102,15 @@ class ComparedQueries:
 
     @classmethod
     def given(
-        cls, space: VectorSpace, queries: Sequence[RawBatch | SparseVector]
+        cls, space: VectorSpace, queries: Sequence[RawBatch | SparseVector], skip: Int64s
     ) -> ComparedQueries:
-        """Return queries that are no items; see `StoredCollection.compare`.
+        """Return vectors as queries; see `StoredCollection.compare`.
+
+        Parameters
+        ----------
+        space : VectorSpace
+        queries : sequence of RawBatch or SparseVector
+        skip : (m,) int64, or empty
 
         Raises
         ------
@@ -125,7 +131,8 @@ class ComparedQueries:
                 raise
             known.append(vectors)
             mass += [unknown] * len(vectors)
-        return cls(joined(known), np.full(len(mass), -1, np.int64), np.array(mass))
+        skipped = skip if len(skip) else np.full(len(mass), -1, np.int64)
+        return cls(joined(known), skipped, np.array(mass))
 
     @classmethod
     def sampled(cls, view: View, count: int, seed: int) -> ComparedQueries:

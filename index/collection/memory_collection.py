@@ -421,6 +421,13 @@ class MemoryCollection:
             self._append_pending()
             return self.published, self.rows_of(ids)
 
+    def locate_each(self, ids: Iterable[str]) -> tuple[View, Int64s]:
+        """Return a view, and the row of each item in it; -1 for one that is not there."""
+        with self._lock:
+            self._append_pending()
+            rows = [self._row_of.get(item_id, -1) for item_id in ids]
+            return self.published, np.array(rows, np.int64)
+
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
         if where is None:

@@ -56,6 +56,8 @@ class Building:
     ----------
     name : str
     params : BackendParams
+    notes : str or None
+        Of an index of other items, whose landmarks it takes.
     progress : float
         Share of the work that is done.
     stop : threading.Event
@@ -64,6 +66,7 @@ class Building:
 
     name: str
     params: BackendParams
+    notes: str | None = None
     progress: float = 0.0
     stop: threading.Event = field(default_factory=threading.Event)
 
@@ -148,7 +151,9 @@ class AttachedBackends:
         except ValueError as error:
             return {}, str(error)
 
-    def attach(self, params: BackendParams, name: str | None = None) -> str:
+    def attach(
+        self, params: BackendParams, name: str | None = None, notes: str | None = None
+    ) -> str:
         """Build a backend from the stored vectors; return its name when it is ready.
 
         Parameters
@@ -156,6 +161,8 @@ class AttachedBackends:
         params : BackendParams
         name : str or None
             None takes the kind, with a number where that is taken.
+        notes : str or None
+            Of an index of other items (`notes_of_backend`), whose landmarks are taken.
 
         Raises
         ------
@@ -168,8 +175,9 @@ class AttachedBackends:
             The collection was closed, or replaced.
         DiskFull, DirectoryLocked, DamagedFile
         """
-        require_landmarks(params, self._collection.view.count)
-        building, done = self._start(params, name)
+        if notes is None:
+            require_landmarks(params, self._collection.view.count)
+        building, done = self._start(params, name, notes)
         try:
             done.result()
         finally:
@@ -177,7 +185,9 @@ class AttachedBackends:
                 del self._building[building.name]
         return building.name
 
-    def _start(self, params: BackendParams, name: str | None) -> tuple[Building, Future[None]]:
+    def _start(
+        self, params: BackendParams, name: str | None, notes: str | None
+    ) -> tuple[Building, Future[None]]:
         if name is not None:
             check_name(name)
         with self._naming:
@@ -192,7 +202,7 @@ class AttachedBackends:
             while chosen in taken:
                 number += 1
                 chosen = f"{params.kind}_{number}"
-            building = self._building[chosen] = Building(chosen, params)
+            building = self._building[chosen] = Building(chosen, params, notes)
             return building, self._builder.submit(self.make, building)
 
     def _empty(self, name: str, params: BackendParams) -> BackendIndex:
@@ -210,6 +220,8 @@ class AttachedBackends:
         """Build a backend and publish it; raise where it was dropped meanwhile."""
         view = self._collection.view
         empty, stop = self._empty(building.name, building.params), building.stop
+        if building.notes is not None:
+            empty = empty.restore(view.vectors[:0], notes_of(building.notes))
         is_optimized = is_overdue(empty.backend, empty.state, len(view), view.count)
         extending = 0.5 if is_optimized else 1.0  # its share of the work
         indexed = build_index(empty, view.vectors, partial(building.report, 0.0, extending), stop)
@@ -232,7 +244,7 @@ class AttachedBackends:
             raise self._stopped(building)
         now = self._collection.view
         indexed = catch_up(indexed, basis.sequences, now.vectors, now.sequences)
-        notes = _notes_of(indexed)
+        notes = notes_of_backend(indexed)
         params = orjson.dumps(backend_document(indexed.params)["params"]).decode()
         self._store.add_backend(BackendRecord(indexed.name, indexed.params.kind, params, notes))
         self._notes[indexed.name] = notes
@@ -271,7 +283,7 @@ class AttachedBackends:
     def save_notes(self) -> None:
         """Write the notes of indexes that have changed; the caller holds off changes."""
         for indexed in self._collection.view.attached.values():
-            notes = _notes_of(indexed)
+            notes = notes_of_backend(indexed)
             if notes != self._notes.get(indexed.name):
                 self._store.note_backend(indexed.name, notes)
                 self._notes[indexed.name] = notes
@@ -291,8 +303,8 @@ class AttachedBackends:
         self._builder.shutdown()
 
 
-def _notes_of(indexed: BackendIndex) -> str | None:
-    """Return what the file keeps of a backend's index."""
+def notes_of_backend(indexed: BackendIndex) -> str | None:
+    """Return what the file keeps of a backend's index: the landmarks of Nyström's features."""
     return text_of(indexed.notes) if indexed.notes else None
 
 

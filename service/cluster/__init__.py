@@ -1,9 +1,10 @@
-"""Parts of a cluster: a database orders every write, shards follow it and answer searches.
+"""Many machines, the same API: a database orders every write, shards follow it, routers ask shards.
 
 - `contract`: what database, shards and routers say of each other
 - `errors`: what goes wrong between them
 - `messages`: a JSON head and raw bytes, and errors, as bytes
+- `http_replica`: replicas behind HTTP, as the database lists them
 
 `database` is all that speaks SQL. `shard` is a part of each collection's items, in memory and in a
-file that is a cache.
+file that is a cache. `router` has the collections as routes call them.
 """

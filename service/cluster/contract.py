@@ -51,11 +51,21 @@ class Row(NamedTuple):
 
 
 class BackendRow(NamedTuple):
-    """A comparison backend as it was attached; ``params`` is JSON."""
+    """A comparison backend as it was attached.
+
+    Attributes
+    ----------
+    name, kind : str
+    params : str
+        JSON.
+    notes : str or None
+        What it learned of the items, for all shards to use; see `SavedIndex.notes`.
+    """
 
     name: str
     kind: str
     params: str
+    notes: str | None = None
 
 
 class Position(NamedTuple):

@@ -116,6 +116,21 @@ def unpacked_vectors(head: dict[str, Any], blobs: Sequence[bytes | memoryview]) 
     )
 
 
+def packed_sparse(vector: ix.SparseVector) -> dict[str, list[Any]]:
+    """Return what a head says of one vector that may have names which the space has not."""
+    return {
+        "indices": np.asarray(vector.indices).tolist(),
+        "values": np.asarray(vector.values).tolist(),
+    }
+
+
+def unpacked_sparse(said: dict[str, list[Any]]) -> ix.SparseVector:
+    """Inverse of `packed_sparse`."""
+    return ix.SparseVector(
+        np.array(said["indices"], np.int64), np.array(said["values"], np.float32)
+    )
+
+
 def blobs_of(head: dict[str, Any]) -> int:
     """Return how many blobs vectors take."""
     return 1 if head["form"] == "dense" else 3

@@ -214,7 +214,8 @@ class CollectionTables:
         """Return the comparison backends in the order in which they were attached."""
         with self.connections.use() as connection:
             rows = connection.run(
-                "SELECT name, kind, params FROM backends WHERE collection = %b ORDER BY number",
+                "SELECT name, kind, params, notes FROM backends"
+                " WHERE collection = %b ORDER BY number",
                 number,
             ).fetchall()
         return [BackendRow(*row) for row in rows]
@@ -228,7 +229,8 @@ class CollectionTables:
         """
         with self.connections.transaction() as connection:
             added = connection.column(
-                "INSERT INTO backends (collection, name, kind, params) VALUES (%b, %b, %b, %b)"
+                "INSERT INTO backends (collection, name, kind, params, notes)"
+                " VALUES (%b, %b, %b, %b, %b)"
                 " ON CONFLICT DO NOTHING RETURNING true",
                 *(number, *backend),
             )

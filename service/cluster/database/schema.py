@@ -74,6 +74,7 @@ CREATE TABLE backends (
     number bigint GENERATED ALWAYS AS IDENTITY,
     kind text NOT NULL,
     params text NOT NULL,
+    notes text,
     PRIMARY KEY (collection, name)
 );
 CREATE TABLE dropped (number bigint PRIMARY KEY);

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow
+from gcws_search.service.cluster.contract import BackendRow, CollectionRow
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.snapshots import NodeFiles
 from gcws_search.service.http.errors import StoreUnavailable
@@ -184,7 +184,11 @@ class ClusterCatalog:
         return self.files.restore(self, name, snapshot, replace=replace, admit=admit)
 
     def fill(
-        self, name: str, read: ix.StoredCollection, before: ClusterCollection | None
+        self,
+        name: str,
+        read: ix.StoredCollection,
+        before: ClusterCollection | None,
+        admit: Callable[[int], None],
     ) -> ClusterCollection:
         """Make a collection of a node's; it takes the name when it is whole.
 
@@ -195,12 +199,17 @@ class ClusterCatalog:
             Open, and not written to meanwhile.
         before : ClusterCollection or None
             The one whose place it takes.
+        admit : callable
+            Called with the number of collections, where there is one more; raises where that is
+            too many.
         """
         database = self.context.database
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
             database.drop(rest.number)
-        row, _ = database.create(hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, None)
+        row, _ = database.create(
+            hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit if before is None else None
+        )
         filled = ClusterCollection(row, self.context)
         try:
             _copy(read, filled)
@@ -227,6 +236,12 @@ def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
         filled.load_names()
     if read.metadata.value is not None:
         database.replace_metadata(number, read.metadata.value)
+    for load in read.loads(0):
+        database.save_load(number, load, 0)
+    for backend in read.store.backends():
+        database.add_backend(
+            number, BackendRow(backend.name, backend.kind, backend.params, backend.notes)
+        )
     for rows in read.store.chunks():
         vectors = read.space.from_blobs(rows.vectors)
         items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])

@@ -15,7 +15,7 @@ from gcws_search.service.cluster.contract import CollectionRow, Row
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
-from gcws_search.service.cluster.messages import Message, packed, packed_vectors
+from gcws_search.service.cluster.messages import Message, packed, packed_sparse, packed_vectors
 from gcws_search.service.cluster.router import descriptions, pairs, samples
 from gcws_search.service.cluster.router.gathering import Found, Gathering
 from gcws_search.service.cluster.router.merging import (
@@ -74,7 +74,7 @@ class ClusterCollection:
         self.name = row.name
         self.config = ix.CollectionConfig.from_dict(row.config)
         self.context = context
-        self.empty = ix.StoredCollection.in_memory(row.name, self.config)
+        self.empty = samples.in_memory(row.name, self.config)
         """It has no items; sketches and explanations need none."""
         self.space = self.empty.space
         self.names = self.empty.names
@@ -169,8 +169,7 @@ class ClusterCollection:
             vectors = await self._vector_of(asked.item_id)
             more["skip"] = asked.item_id
         elif asked.with_unknown is not None:
-            query = asked.with_unknown
-            more["unknown"] = {"indices": [*query.indices], "values": [*query.values]}
+            more["unknown"] = packed_sparse(asked.with_unknown)
         elif vectors is not None:
             group = asked.group, asked.with_payload, asked.with_vector, more.get("at")
             search = partial(self._search, asked, more=more)

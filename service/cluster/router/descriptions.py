@@ -12,7 +12,8 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow
-from gcws_search.service.cluster.messages import Message, packed_vectors
+from gcws_search.service.cluster.messages import Message, packed_sparse, packed_vectors
+from gcws_search.service.cluster.router import samples
 from gcws_search.service.cluster.router.merging import weighted
 from gcws_search.service.contract import AuditedQueries
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 _BUILD_SECONDS: Final = 0.1
 """How often shards are asked whether a backend is ready."""
+_LEARNING: Final = "learning"
 _LONG_SECONDS: Final = 600.0
 """How long shards may take to compare, or to join."""
 
@@ -71,14 +73,31 @@ def merged_backends(parts: Sequence[Sequence[dict[str, Any]]]) -> list[ix.Backen
     return found
 
 
+_COUNTED: Final = {
+    "bytes",
+    "delta_rows",
+    "feature_bytes",
+    "made_for_rows",
+    "map_bytes",
+    "parameter_bytes",
+    "postings_bytes",
+    "rows",
+    "rows_better_scanned",
+    "table_bytes",
+}
+"""Statistics whose sum is that of all shards; other numbers are the same on all, or means."""
+
+
 def together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Return statistics of shards as one: sums of counts, means of other numbers."""
     found: dict[str, Any] = {}
     for name, first in parts[0].items():
         values = [part[name] for part in parts if name in part]
         kinds = {type(value) for value in values}
-        if kinds == {int}:
+        if name in _COUNTED and kinds <= {int, float}:
             found[name] = sum(values)
+        elif len({*map(str, values)}) == 1:
+            found[name] = first
         elif kinds <= {int, float}:
             found[name] = sum(values) / len(values)
         elif kinds == {dict}:
@@ -185,10 +204,12 @@ def attached(
         ix.check_name(name)
     if name in ready:
         raise ix.BackendExists(name)
-    for answer in collection.ask("count", filter=None):
-        ix.require_landmarks(params, int(answer.head["count"]))
+    items = collection.count(None)
+    ix.require_landmarks(params, items)
     text = orjson.dumps(ix.backend_document(params)["params"]).decode()
-    database.add_backend(number, BackendRow(name, params.kind, text))
+    database.add_backend(
+        number, BackendRow(name, params.kind, text, _learned(collection, params, items))
+    )
     while True:
         collection.ask("refresh")
         found = {each.name: each for each in collection.describe().backends}
@@ -197,6 +218,16 @@ def attached(
         if name not in {each.name for each in database.backends(number)}:
             raise ix.BackendNotFound(name)
         time.sleep(_BUILD_SECONDS)
+
+
+def _learned(collection: ClusterCollection, params: ix.BackendParams, items: int) -> str | None:
+    """Return the notes of a backend that learns of the items, so that all shards have the same."""
+    if not isinstance(params, ix.NystroemParams):
+        return None
+    with samples.drawn(collection, params.landmarks, params.seed, None) as drawn:
+        drawn.attach(params, _LEARNING)
+        notes = ix.notes_of_backend(drawn.memory.indexed(drawn.memory.view, _LEARNING))
+    return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
 
 
 def detach(collection: ClusterCollection, name: str) -> None:
@@ -230,11 +261,14 @@ def compared(
     ------
     BackendNotFound, InvalidParameter, InvalidVector
     """
+    skip: list[str] = []
+    if queries is None:
+        queries, skip = _sampled(collection, sample, seed)
     parts: list[dict[str, Any]] = []
     blobs: list[bytes] = []
-    for part in queries or ():
+    for part in queries:
         if isinstance(part, ix.SparseVector):
-            parts.append({"unknown": {"indices": [*part.indices], "values": [*part.values]}})
+            parts.append({"unknown": packed_sparse(part)})
         else:
             said, more = packed_vectors(part)
             parts.append(said)
@@ -242,10 +276,9 @@ def compared(
     shards = collection.context.shards
     head = collection.head(
         "compare",
-        queries=None if queries is None else parts,
+        queries=parts,
+        skip=skip,
         params=asdict(params),
-        sample=-(-sample // max(1, len(shards))),
-        seed=seed,
         backends=None if backends is None else [*backends],
     )
     answers = shards.wait(shards.ask_all(Message(head, blobs), _LONG_SECONDS))
@@ -254,11 +287,29 @@ def compared(
         for each in answer.head["backends"]:
             named.setdefault(each["name"], []).append(each)
     similarities = [np.array(answer.head["similarities"]) for answer in answers]
-    is_given = queries is not None
     return ix.Comparison(
-        [_one_backend(each) for each in named.values()],
-        np.max(similarities, axis=0) if is_given else np.concatenate(similarities),
+        [_one_backend(each) for each in named.values()], np.max(similarities, axis=0)
     )
+
+
+def _sampled(
+    collection: ClusterCollection, count: int, seed: int
+) -> tuple[Sequence[ix.RawBatch], list[str]]:
+    """Return the vectors and ids of some items, as one node draws queries.
+
+    Raises
+    ------
+    InvalidParameter
+        There is nothing to compare: fewer than two items.
+    """
+    found = samples.batch_drawn(collection, count, seed, None)
+    if len(found.ids) < 2:  # noqa: PLR2004 (one to search for, one to find)
+        raise ix.InvalidParameter(
+            expected="a collection of at least 2 items",
+            got=f"one of {len(found.ids)}",
+            loc=("sample",),
+        )
+    return [found.vectors], [*found.ids]
 
 
 _MERGED: Final[dict[str, Callable[[list[Any]], Any]]] = {

@@ -111,29 +111,38 @@ def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     Scores are exact, so the merged ranking is that of one collection with the hits of all.
     """
     m = len(shards[0].starts) - 1
+    queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])
+    scores = np.concatenate([hits.scores for hits in shards])
+    counts = [len(hits.ids) for hits in shards]
+    origins = np.repeat(np.arange(len(shards)), counts)
+    places = np.concatenate([np.arange(count) for count in counts])
+    ids = [item_id or b"" for hits in shards for item_id in hits.ids]
+    order = np.lexsort((-scores, queries))
+    _sort_ties(order, queries[order], scores[order], ids)
+    starts = np.searchsorted(queries[order], np.arange(m + 1)).tolist()
     found = []
     for number in range(m):
-        every: list[tuple[float, bytes, int, int]] = []
-        for shard, hits in enumerate(shards):
-            first, last = int(hits.starts[number]), int(hits.starts[number + 1])
-            scores = hits.scores[first:last].tolist()
-            every += [
-                (-score, item_id or b"", shard, place)
-                for score, item_id, place in zip(
-                    scores, hits.ids[first:last], range(first, last), strict=True
-                )
-            ]
-        every.sort()
-        best = every[:limit]
+        best = order[starts[number] : min(starts[number] + limit, starts[number + 1])]
         found.append(
             MergedHits(
-                [item_id.decode() for _, item_id, _, _ in best],
-                [-score for score, _, _, _ in best],
-                [(shard, place) for _, _, shard, place in best],
+                [ids[hit].decode() for hit in best.tolist()],
+                scores[best].tolist(),
+                [*zip(origins[best].tolist(), places[best].tolist(), strict=True)],
                 number,
             )
         )
     return found
+
+
+def _sort_ties(
+    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, ids: Sequence[bytes]
+) -> None:
+    """Put hits of one query with the same score in the order of their ids."""
+    is_tied = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
+    borders = np.flatnonzero(np.diff(np.concatenate(([0], is_tied, [0])))).tolist()
+    for first, last in zip(borders[::2], borders[1::2], strict=True):
+        tied = order[first : last + 1]
+        tied[:] = sorted(tied.tolist(), key=ids.__getitem__)
 
 
 def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation:

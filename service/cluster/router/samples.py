@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -32,30 +33,30 @@ def ids_of(answer: Message) -> list[str]:
     return [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
 
 
-def batch_of(answer: Message) -> ix.ItemBatch:
-    """Return the items that a shard sends: ids, payloads, and vectors as they were sent to it."""
+def batch_of(answer: Message) -> tuple[list[int], ix.ItemBatch]:
+    """Return the items that a shard sends: keys; ids, payloads, and vectors as they were sent."""
     blobs, shape = answer.blobs, answer.head["vectors"]
-    ids, payloads = ids_of(answer), unpacked_texts(*blobs[3:5])
+    keys, ids, payloads = keys_of(answer), ids_of(answer), unpacked_texts(*blobs[3:5])
     vectors = unpacked_vectors(shape, blobs[5:])
     if shape["missing"]:  # deleted since
         there = sorted({*range(len(ids))} - {*shape["missing"]})
         vectors = vectors[np.array(there, np.int64)]
+        keys = [keys[place] for place in there]
         ids, payloads = [ids[place] for place in there], [payloads[place] for place in there]
-    return ix.ItemBatch(ids, vectors, payloads)
+    return keys, ix.ItemBatch(ids, vectors, payloads)
 
 
 async def fetched(collection: ClusterCollection, ids: Sequence[str]) -> ix.ItemBatch:
     """Return those of some items that there are."""
     head = collection.head("rows", ids=[*ids], with_vector=True)
     answers = await collection.context.shards.ask_all(Message(head))
-    return ix.ItemBatch.joined([batch_of(answer) for answer in answers])
+    return ix.ItemBatch.joined([batch_of(answer)[1] for answer in answers])
 
 
-@contextmanager
-def drawn(
+def batch_drawn(
     collection: ClusterCollection, count: int, seed: int, where: str | None
-) -> Iterator[ix.StoredCollection]:
-    """Yield a collection in memory that has some of the items, drawn without replacement.
+) -> ix.ItemBatch:
+    """Return some of the items, drawn without replacement, in the order in which they were put.
 
     Parameters
     ----------
@@ -73,15 +74,35 @@ def drawn(
     heads = [head | {"sample": int(share)} for share in shares]
     shards = collection.context.shards
     answers = shards.wait(shards.ask_each([Message(each) for each in heads]))
-    found = ix.StoredCollection.in_memory(
-        collection.name, collection.config, threads=collection.context.threads
+    keys, parts = zip(*map(batch_of, answers), strict=True)
+    order = np.argsort(np.concatenate(keys))
+    found = ix.ItemBatch.joined(parts)
+    return ix.ItemBatch(
+        [found.ids[place] for place in order.tolist()],
+        found.vectors[order],
+        [found.payloads[place] for place in order.tolist()],
     )
+
+
+def in_memory(
+    name: str, config: ix.CollectionConfig, threads: int | None = None
+) -> ix.StoredCollection:
+    """Return a collection of no items, in memory wherever the shards have their vectors."""
+    config = replace(config, storage="memory")
+    return ix.StoredCollection.in_memory(name, config, threads=threads)
+
+
+@contextmanager
+def drawn(
+    collection: ClusterCollection, count: int, seed: int, where: str | None
+) -> Iterator[ix.StoredCollection]:
+    """Yield a collection in memory that has some of the items; see `batch_drawn`."""
+    items = batch_drawn(collection, count, seed, where)
+    found = in_memory(collection.name, collection.config, collection.context.threads)
     try:
-        for answer in answers:
-            items = batch_of(answer)
-            if len(items):
-                found.put(items)
         found.names.load(collection.names.listed())
+        if len(items):
+            found.put(items)
         yield found
     finally:
         found.close(dropped=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
@@ -59,12 +59,12 @@ class NodeFiles:
         self._discard(name)
         made, _ = self.local.create(name, collection.config)
         try:
-            named = [ix.NamedCoordinate(*each) for each in database.names(collection.number)]
-            if collection.names.is_open:
-                made.names.load(named)
-            elif named:
-                made.set_names([name for _, name in named])
+            _copy_names(made, database.names(collection.number))
             made.metadata.replace(database.metadata(collection.number))
+            for load in database.loads(collection.number, 0):
+                made.save_load(load, 0)
+            for backend in database.backends(collection.number):
+                made.store.add_backend(ix.BackendRecord(*backend))
             for rows in database.read_all(collection.number, _CHUNK_ROWS):
                 vectors = made.space.from_blobs([row.vector for row in rows])
                 ids, payloads = [row.id for row in rows], [row.payload for row in rows]
@@ -101,6 +101,13 @@ class NodeFiles:
             self._discard(name)
             read = self.local.restore(name, snapshot, admit=admit)
             try:
-                return catalog.fill(name, read, before)
+                return catalog.fill(name, read, before, admit)
             finally:
                 self._discard(name)
+
+
+def _copy_names(made: ix.StoredCollection, names: Sequence[tuple[int, str]]) -> None:
+    """Give a collection without items the names of coordinates."""
+    named = [ix.NamedCoordinate(*each) for each in names]
+    made.store.replace_names(named)
+    made.names.load(named)

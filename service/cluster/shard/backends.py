@@ -58,7 +58,7 @@ class BackendsFollower:
     def _attach(self, rows: Sequence[BackendRow]) -> None:
         for row in rows:
             try:
-                self._collection.attach(_params(row), row.name)
+                self._collection.attach(_params(row), row.name, row.notes)
             except (ix.CollectionNotFound, ix.CollectionLoading):
                 return
             except (ix.BackendExists, ix.BackendNotFound):

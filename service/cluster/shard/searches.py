@@ -16,12 +16,15 @@ from gcws_search.service.cluster.messages import (
     blobs_of,
     packed_texts,
     packed_vectors,
+    unpacked_sparse,
     unpacked_vectors,
 )
 from gcws_search.service.execution.local_catalog import measured_recall, search
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.translate.requests import QueryRequest
 
+_SPARE: Final = 8
+"""A shard's hits may be so many times as long as the longest answer: most may not be shown."""
 _MAX_DEPTH: Final = 64
 _MAX_CONDITIONS: Final = 1 << 20
 """Routers have smaller limits, and say so."""
@@ -83,7 +86,7 @@ def _query(asked: Message) -> QueryRequest:
         head.get("with_payload", False),
         head.get("with_vector", False),
         explain=True,
-        with_unknown=ix.SparseVector(unknown["indices"], unknown["values"]) if unknown else None,
+        with_unknown=unpacked_sparse(unknown) if unknown else None,
     )
 
 
@@ -102,10 +105,10 @@ def _packed(
     payloads = None
     if query.with_payload:
         payloads = [payload for result in found for payload in result.payloads]
-    if max_bytes is not None:
+    if max_bytes is not None:  # of memory here; routers limit what is shown of all shards' hits
         payload_bytes = sum(len(payload or b"") for payload in payloads or ())
         vectors = len(ids) if query.with_vector else 0
-        require_short_answer(payload_bytes, vectors, collection.config.dim, max_bytes)
+        require_short_answer(payload_bytes, vectors, collection.config.dim, _SPARE * max_bytes)
     if payloads is not None:
         blobs += packed_texts(payloads)
     shape = None
@@ -176,21 +179,18 @@ def answer_to_comparison(collection: ix.StoredCollection, asked: Message) -> Mes
     BackendNotFound, InvalidParameter, InvalidVector
     """
     head, blobs = asked.head, [*asked.blobs]
-    queries: list[ix.RawBatch | ix.SparseVector] | None = None
-    if head["queries"] is not None:
-        queries = []
-        for part in head["queries"]:
-            if (unknown := part.get("unknown")) is not None:
-                queries.append(ix.SparseVector(unknown["indices"], unknown["values"]))
-            else:
-                queries.append(unpacked_vectors(part, blobs))
-                del blobs[: blobs_of(part)]
+    queries: list[ix.RawBatch | ix.SparseVector] = []
+    for part in head["queries"]:
+        if (unknown := part.get("unknown")) is not None:
+            queries.append(unpacked_sparse(unknown))
+        else:
+            queries.append(unpacked_vectors(part, blobs))
+            del blobs[: blobs_of(part)]
     found = collection.compare(
         queries,
         ix.SearchParams(**head["params"]),
-        sample=head["sample"],
-        seed=head["seed"],
         backends=head["backends"],
+        skip=head["skip"],
     )
     similarities = np.asarray(found.similarities).tolist()
     backends = [asdict(each) for each in found.backends]

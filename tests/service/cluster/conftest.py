@@ -10,6 +10,19 @@ from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what tests of routes say of one process alone."""
+    left_out = [
+        item
+        for item in items
+        if item.path.name.endswith("_over_a_cluster.py")
+        and item.get_closest_marker("one_process") is not None
+    ]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture
 def database_url() -> Iterator[str]:
     with postgres().database() as url:

@@ -9,7 +9,6 @@ from typing import Any
 import httpx
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.contracts.errors import DiskFull
 from tests.support.service.bodies import (
     TYPES,
@@ -39,17 +38,17 @@ def counts(answer: httpx.Response) -> tuple[int, int, int]:
     return told["inserted"], told["updated"], told["rejected_count"]
 
 
-def failing_at(monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+def failing_at(store: type[Json], monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
     """Let the commits of loads fail for want of space, but for the first ones."""
-    commit, left = StoredCollection.commit, [commits]
+    commit, left = store.commit, [commits]
 
-    def limited(collection: StoredCollection, write: Any) -> Any:  # noqa: ANN401
+    def limited(collection: Json, write: Json) -> Json:
         if left[0] == 0:
             raise DiskFull(collection.name)
         left[0] -= 1
         return commit(collection, write)
 
-    monkeypatch.setattr(StoredCollection, "commit", limited)
+    monkeypatch.setattr(store, "commit", limited)
 
 
 def broken_off(
@@ -57,7 +56,7 @@ def broken_off(
 ) -> None:
     """Send a load of which only the first chunks are committed."""
     with monkeypatch.context() as patched:
-        failing_at(patched, commits)
+        failing_at(client.store, patched, commits)
         answer = send()
     assert_problem(answer, 507, "disk_full")
     assert answer.json()["committed"] == 4 * commits == count(client)
@@ -118,7 +117,7 @@ def test_rejected_rows_are_counted_once_and_a_bad_row_can_be_put_right(
         return keyed(empty, "ndjson", wrong, "?on_error=skip")
 
     with monkeypatch.context() as patched:
-        failing_at(patched, 1)
+        failing_at(empty.store, patched, 1)
         assert_problem(send(), 507, "disk_full")
     answer = send()
     assert counts(answer) == (12, 0, 2)

@@ -97,16 +97,16 @@ def test_a_sender_that_goes_away_leaves_whole_chunks(empty: Client) -> None:
 
 
 def test_a_failing_store_ends_the_load(empty: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    commit = ix.StoredCollection.commit
+    commit = empty.store.commit
     calls: list[int] = []
 
-    def full(self: ix.StoredCollection, *arguments: Json) -> ix.WriteResult:
+    def full(self: Json, *arguments: Json) -> Json:
         calls.append(1)
         if len(calls) > 2:
             raise ix.DiskFull("plants")
         return commit(self, *arguments)
 
-    monkeypatch.setattr(ix.StoredCollection, "commit", full)
+    monkeypatch.setattr(empty.store, "commit", full)
     answer = load(empty, "npy", npy(rows(20)), "?on_error=skip")
     problem = assert_problem(answer, 507, "disk_full")
     assert problem["committed"] == 8
@@ -119,7 +119,7 @@ def test_an_unforeseen_error_in_a_load_is_a_bare_500(
     def fail(*_: Json) -> None:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr(ix.StoredCollection, "commit", fail)
+    monkeypatch.setattr(empty.store, "commit", fail)
     answer = load(empty, "npy", npy(rows(20)))
     assert_problem(answer, 500, "internal_error")
     assert "secret" not in answer.text

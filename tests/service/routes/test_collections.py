@@ -73,6 +73,7 @@ def test_the_list_names_every_collection(client: Client) -> None:
     assert by_name["open"]["backends"] == ["exact"]
 
 
+@pytest.mark.one_process
 def test_a_dropped_collection_and_its_file_are_gone(client: Client, data_dir: Path) -> None:
     assert [path for path in data_dir.iterdir() if "plants" in path.name]
     assert client.delete(URL).status_code == 204
@@ -252,7 +253,7 @@ def test_the_curve_is_what_the_graph_was_calibrated_to(
     client.put(URL, json={"dim": 24})
     rows = rng.standard_normal((3000, 24)) + 4 * rng.standard_normal((60, 24)).repeat(50, axis=0)
     client.post(f"{URL}/load", content=npy(rows), headers={"Content-Type": "application/x-npy"})
-    client.app.state.service.catalog.get("plants").stored.finish_background_work()
+    client.finish_background_work("plants")
     curve = client.get(f"{URL}/curve?limit=5").json()
     assert (curve["limit"], curve["holds"], curve["reason"]) == (5, True, None)
     assert 2800 < curve["rows"] < 3000  # without those that were the queries

@@ -33,6 +33,7 @@ def test_the_service_says_what_it_is(client: Client) -> None:
     assert_problem(client.get("/v1?verbose=1"), 422, "invalid_parameter", "verbose")
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize("cached", [False, True])
 def test_only_the_first_start_on_a_machine_tells_of_compiling(
     cached: bool,
@@ -55,6 +56,7 @@ def test_only_the_first_start_on_a_machine_tells_of_compiling(
     assert len(told) == (0 if cached else 3)
 
 
+@pytest.mark.one_process
 def test_while_kernels_compile_it_lives_and_is_not_ready(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -85,6 +87,7 @@ def test_while_kernels_compile_it_lives_and_is_not_ready(
     client.stop()
 
 
+@pytest.mark.one_process
 def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactly(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +133,7 @@ def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactl
     client.stop()
 
 
+@pytest.mark.one_process
 def test_while_collections_load_it_says_how_far_it_is(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -153,6 +157,7 @@ def test_while_collections_load_it_says_how_far_it_is(
     client.stop()
 
 
+@pytest.mark.one_process
 def test_a_collection_that_still_loads_is_503(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +170,7 @@ def test_a_collection_that_still_loads_is_503(
     assert answer.headers["retry-after"]
 
 
+@pytest.mark.one_process
 def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
     steps: list[int] = []
@@ -182,6 +188,7 @@ def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyP
     assert steps
 
 
+@pytest.mark.one_process
 def test_a_failed_start_stays_alive_and_unready(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,12 +204,14 @@ def test_a_failed_start_stays_alive_and_unready(
     client.stop()
 
 
+@pytest.mark.one_process
 def test_a_second_process_is_told_who_has_the_directory(client: Client, data_dir: Path) -> None:
     assert client.get("/livez").status_code == 200
     with pytest.raises(ix.DirectoryLocked):
         started(data_dir)
 
 
+@pytest.mark.one_process
 def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
     client = serve()
     fill(client)
@@ -222,6 +231,7 @@ def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
     assert again.get("/readyz").json() == {"phase": "ready", "loaded": 3, "total": 3}
 
 
+@pytest.mark.one_process
 def test_a_damaged_file_does_not_stop_the_others(serve: Serve, data_dir: Path) -> None:
     client = serve()
     fill(client)
@@ -303,7 +313,7 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     }
     asked = {"id": "a", "limit": 2, "recall": 0.8, "explain": True}
     assert "measured_recall" not in client.post(f"{URL}/query", json=asked).json()["explain"]
-    client.app.state.service.collection("plants").stored.finish_background_work()
+    client.finish_background_work("plants")
     shown = client.get(f"{URL}/recall").json()
     [audited] = shown["audited"]
     assert (audited["recall"], audited["limit"], audited["queries"]) == (0.8, 2, 1)
@@ -318,6 +328,7 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     assert client.get("/v1/collections/nowhere/recall").status_code == 404
 
 
+@pytest.mark.one_process
 def test_readiness_counts_attached_backends(serve: Serve) -> None:
     client = serve()
     fill(client)

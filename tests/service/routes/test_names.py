@@ -458,6 +458,7 @@ def test_bad_questions_for_names_are_refused(client: Client, query: str) -> None
     assert_problem(answer, 422, "invalid_parameter", query.partition("=")[0])
 
 
+@pytest.mark.one_process
 def test_a_damaged_name_is_found_and_left_out(serve: Serve, data_dir: Path) -> None:
     client = opened(serve)
     put(client, *WORDS)

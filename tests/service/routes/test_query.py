@@ -195,6 +195,7 @@ def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) ->
     assert_problem(answer, 404, "collection_not_found", "nowhere")
 
 
+@pytest.mark.one_process
 @pytest.mark.parametrize(
     ("more", "inline"),
     [

@@ -187,6 +187,7 @@ def test_a_new_snapshot_may_take_the_place_of_old_ones(run: Callable[..., str]) 
     run("create", "plants", "--keep", "0", code=2)
 
 
+@pytest.mark.one_process
 def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Path) -> None:
     client = serve()
     fill(client)
@@ -208,6 +209,7 @@ def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Pa
     assert (missing.exit_code, "no folder" in missing.output) == (1, True)
 
 
+@pytest.mark.one_process
 def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
     client = serve()
     fill(client)

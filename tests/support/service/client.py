@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import httpx
 from fastapi import FastAPI
 
-from gcws_search.index import POLICIES, Policies
+from gcws_search.index import POLICIES, Policies, StoredCollection
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.settings import Settings
 
@@ -20,7 +20,12 @@ Json: TypeAlias = Any
 
 
 class Client:
-    """Sends requests to an application on an event loop of its own."""
+    """Sends requests to an application on an event loop of its own.
+
+    ``store`` is the class whose ``commit`` stores writes.
+    """
+
+    store: type[Json] = StoredCollection
 
     def __init__(self, app: FastAPI) -> None:
         self.app = app
@@ -63,6 +68,10 @@ class Client:
 
     def delete(self, url: str, **more: Json) -> httpx.Response:
         return self.request("DELETE", url, **more)
+
+    def finish_background_work(self, name: str) -> None:
+        """Return when nothing is computed any more for a collection."""
+        self.app.state.service.collection(name).stored.finish_background_work()
 
     def run(self, work: Json) -> Json:
         """Run a coroutine on the application's loop."""

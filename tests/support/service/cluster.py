@@ -9,6 +9,7 @@ from pathlib import Path
 from gcws_search.index import POLICIES, Policies
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.router.opening import open_router
 from gcws_search.service.cluster.shard.host import ShardHost
@@ -88,6 +89,8 @@ class Shards:
 class ClusterClient(Client):
     """Sends requests to a router of a cluster whose shards are threads."""
 
+    store = Committer
+
     def __init__(
         self,
         url: str,
@@ -104,6 +107,11 @@ class ClusterClient(Client):
         self.shards = Shards(url, data_dir, shards, replicas, policies=policies)
         opening = partial(open_router, replicas=self.shards)
         super().__init__(create_app(self.settings, open_router=opening))
+
+    def finish_background_work(self, name: str) -> None:
+        number = self.app.state.service.collection(name).number
+        for replica in [each for replicas in self.shards.replicas for each in replicas]:
+            replica.host.collection(number, 0, 20).finish_background_work()
 
     def stop(self) -> None:
         is_first = not self._stopped
