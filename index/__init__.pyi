@@ -164,6 +164,9 @@ from .persistence.item_reader import (
     StoredItem as StoredItem,
     sequence_of as sequence_of,
 )
+from .persistence.metadata import (
+    check_metadata as check_metadata,
+)
 from .persistence.reclaim import (
     Vacuumed as Vacuumed,
     vacuum_directory as vacuum_directory,

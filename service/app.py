@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Protocol, TypeAlias
 
 from fastapi import FastAPI
@@ -15,7 +14,7 @@ from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.local_catalog import LocalCatalog, SearchContext
 from gcws_search.service.execution.pools import Pools
-from gcws_search.service.execution.startup import Startup
+from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
@@ -184,10 +183,9 @@ def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalo
     ------
     DirectoryLocked
     """
-    audit = replace(policies.audit, share=settings.audit_share)
     return Catalog.open(
         settings.data_dir,
         durability=settings.durability,
         threads=settings.threads,
-        policies=replace(policies, audit=audit),
+        policies=policies_of(settings, policies),
     )

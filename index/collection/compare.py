@@ -75,12 +75,19 @@ class Comparison:
     Attributes
     ----------
     backends : list of BackendComparison
-    similarities : (m,) float64
-        Mean GMM of each query and its exact neighbours; 0 where there are none.
+    best : (m, k) float64
+        GMM of each query and its exact neighbours, in any order; -inf for none.
     """
 
     backends: list[BackendComparison]
-    similarities: Float64s
+    best: Float64s
+
+    @property
+    def similarities(self) -> Float64s:
+        """The (m,) mean GMM of each query and its exact neighbours; 0 where there are none."""
+        found = np.isfinite(self.best)
+        sums = np.where(found, self.best, 0.0).sum(axis=1)
+        return np.asarray(sums / np.maximum(1, found.sum(axis=1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +194,7 @@ def compare(
     asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
     trial = _Trial(view, queries, params, primary.name)
     backends = [trial.of(indexed) for indexed in asked]
-    return Comparison(backends, trial.truths["gmm"].similarities)
+    return Comparison(backends, trial.truths["gmm"].best)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +207,13 @@ class _Truth:
         Score of the last true hit; infinite where there are none.
     counts : (m,) int64
         True hits.
-    similarities : (m,) float64
-        Mean score of the true hits.
+    best : (m, k) float64
+        Scores of the true hits; -inf for none.
     """
 
     threshold: Float64s
     counts: Int64s
-    similarities: Float64s
+    best: Float64s
 
 
 class _Trial:
@@ -272,7 +279,8 @@ class _Trial:
     def _truth(self, kernel: Kernel) -> _Truth:
         """Return the best that any backend could find."""
         m = len(self._queries)
-        truth = _Truth(np.full(m, np.inf), np.zeros(m, np.int64), np.zeros(m, np.float64))
+        none = np.full((m, min(self._params.limit, self._view.count)), -np.inf)
+        truth = _Truth(np.full(m, np.inf), np.zeros(m, np.int64), none)
         dead = self._view.alive == 0
         vectors = self._view.vectors
         step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
@@ -291,7 +299,7 @@ class _Trial:
                     best = np.partition(line, len(line) - count)[len(line) - count :]
                     truth.threshold[number] = best.min()
                     truth.counts[number] = count
-                    truth.similarities[number] = best.mean()
+                    truth.best[number, :count] = best
         return truth
 
     def _with_unknown(

@@ -425,8 +425,8 @@ class MemoryCollection:
         """Return a view, and the row of each item in it; -1 for one that is not there."""
         with self._lock:
             self._append_pending()
-            rows = [self._row_of.get(item_id, -1) for item_id in ids]
-            return self.published, np.array(rows, np.int64)
+            rows = map(self._row_of.get, ids)
+            return self.published, np.array([-1 if row is None else row for row in rows], np.int64)
 
     def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""

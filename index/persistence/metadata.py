@@ -22,6 +22,18 @@ def metadata_of(text: str) -> bytes:
     return document
 
 
+def check_metadata(value: bytes | None) -> None:
+    """Raise InvalidParameter where metadata are longer than `MAX_BYTES`, or no object."""
+    if value is not None and len(value) > MAX_BYTES:
+        raise InvalidParameter(
+            expected=f"at most {MAX_BYTES} bytes of JSON",
+            got=f"{len(value)} bytes",
+            loc=("metadata",),
+        )
+    if value is not None and not is_payload(value):
+        raise InvalidParameter(expected="a JSON object", got="none", loc=("metadata",))
+
+
 class Metadata:
     """The metadata of one collection.
 
@@ -70,14 +82,7 @@ class Metadata:
             It is longer than `MAX_BYTES`, or no object.
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        if value is not None and len(value) > MAX_BYTES:
-            raise InvalidParameter(
-                expected=f"at most {MAX_BYTES} bytes of JSON",
-                got=f"{len(value)} bytes",
-                loc=("metadata",),
-            )
-        if value is not None and not is_payload(value):
-            raise InvalidParameter(expected="a JSON object", got="none", loc=("metadata",))
+        check_metadata(value)
 
         def change() -> None:
             self._store.write_meta("metadata", None if value is None else with_checksum(value))

@@ -127,7 +127,7 @@ def packed_sparse(vector: ix.SparseVector) -> dict[str, list[Any]]:
 def unpacked_sparse(said: dict[str, list[Any]]) -> ix.SparseVector:
     """Inverse of `packed_sparse`."""
     return ix.SparseVector(
-        np.array(said["indices"], np.int64), np.array(said["values"], np.float32)
+        np.array(said["indices"], np.int64), np.array(said["values"], np.float64)
     )
 
 

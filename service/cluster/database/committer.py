@@ -44,6 +44,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     def __init__(self, database: CollectionTables, number: int, name: str) -> None:
         self._policy = ix.POLICIES.group_commit
         super().__init__(self._policy.max_groups)
+        self.name = name
         self._transactions = GroupTransactions(database, number, name)
         self.last_key = 0
         self.commits = 0

@@ -363,6 +363,7 @@ class ClusterCollection:
 
     def replace_metadata(self, value: bytes | None) -> None:
         """Replace the metadata, JSON text of an object; None removes it."""
+        ix.check_metadata(value)
         self.context.database.replace_metadata(self.number, value)
 
     def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
@@ -494,7 +495,13 @@ class ClusterCollection:
         """Return places in a plane for a sample of the items."""
         text = None if where is None else filter_text(where)
         with samples.drawn(self, params.sample, params.seed, text) as sample:
-            return ix.map_items(sample.memory, params, also=[*map(self._given, also)])
+            placed = [self._placed(each, sample) for each in also]
+            return ix.map_items(sample.memory, params, also=placed)
+
+    def _placed(self, point: Point, sample: ix.StoredCollection) -> Any:  # noqa: ANN401
+        """Return an item of a sample by its id, which leaves it out of its neighbours."""
+        is_there = isinstance(point, str) and sample.memory.locate(point)[1] is not None
+        return point if is_there else self._given(point)
 
     def profile(self, sample: int, seed: int) -> ix.Profile:
         """Return histograms of a sample of the items."""

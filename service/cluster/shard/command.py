@@ -15,6 +15,7 @@ import uvicorn
 
 from gcws_search.index import GcwsError
 from gcws_search.service.cli import flags, settings_from, unread
+from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.guards.keys import cluster_key
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import server_options, tune_process
@@ -78,6 +79,7 @@ def run(settings: Settings, shard: int, replica: int, key: str) -> None:
             shard,
             settings.shards,
             threads=settings.threads,
+            policies=policies_of(settings),
             options=HostOptions(announced=announced, compiles=True),
         )
     except ClusterMismatch as error:

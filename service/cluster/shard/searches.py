@@ -192,6 +192,6 @@ def answer_to_comparison(collection: ix.StoredCollection, asked: Message) -> Mes
         backends=head["backends"],
         skip=head["skip"],
     )
-    similarities = np.asarray(found.similarities).tolist()
     backends = [asdict(each) for each in found.backends]
-    return Message({"backends": backends, "similarities": similarities})
+    head = {"backends": backends, "shape": found.best.shape}
+    return Message(head, [found.best.tobytes()])

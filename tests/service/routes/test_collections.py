@@ -246,6 +246,7 @@ def test_without_a_graph_the_curve_has_no_points_but_a_reason(client: Client) ->
     assert_problem(client.get("/v1/collections/none/curve"), 404, "collection_not_found")
 
 
+@pytest.mark.one_process
 def test_the_curve_is_what_the_graph_was_calibrated_to(
     serve: Serve, rng: np.random.Generator
 ) -> None:

@@ -302,6 +302,7 @@ def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None
     assert value(client, "gcws_ready") == 1
 
 
+@pytest.mark.one_process
 def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     client = serve(audit_share=1.0)
     fill(client)

@@ -13,6 +13,7 @@ from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.router.opening import open_router
 from gcws_search.service.cluster.shard.host import ShardHost
+from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
 
@@ -104,7 +105,9 @@ class ClusterClient(Client):
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
         defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
-        self.shards = Shards(url, data_dir, shards, replicas, policies=policies)
+        self.shards = Shards(
+            url, data_dir, shards, replicas, policies=policies_of(self.settings, policies)
+        )
         opening = partial(open_router, replicas=self.shards)
         super().__init__(create_app(self.settings, open_router=opening))
 
