@@ -8,5 +8,6 @@
 - `descriptions`: descriptions, statistics and comparisons of shards as one
 - `pairs`: near-duplicate pairs within shards and across them
 - `samples`: some items of all shards as a collection in memory
+- `opening`: a router's parts, made of its settings
 - `snapshots`: a snapshot made of the database's rows, and the way back
 """

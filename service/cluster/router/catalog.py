@@ -79,9 +79,9 @@ class ClusterCatalog:
         rows = [row for row in self.context.database.collections() if _is_named(row)]
         with self._changing:
             found = {row.name: self._known(row) for row in rows}
-            gone = {*self._by_name.values()} - {*found.values()}
+            dropped = {*self._by_name.values()} - {*found.values()}
             self._by_name = found
-        for each in gone:
+        for each in dropped:
             each.close()
         for row in rows:
             each = found[row.name]

@@ -17,7 +17,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.messages import Message, packed, packed_sparse, packed_vectors
 from gcws_search.service.cluster.router import descriptions, pairs, samples
-from gcws_search.service.cluster.router.gathering import Found, Gathering
+from gcws_search.service.cluster.router.gathering import GatheredHits, Gathering
 from gcws_search.service.cluster.router.merging import (
     MergedHits,
     ShardHits,
@@ -134,7 +134,7 @@ class ClusterCollection:
             groups.setdefault((number,) if is_alone else one.group, []).append(number)
         work = [self._found_together(asked, numbers) for numbers in groups.values()]
         parts = await asyncio.gather(*work)
-        results: dict[int, list[tuple[QueryRequest, Found, MergedHits]]] = {}
+        results: dict[int, list[tuple[QueryRequest, GatheredHits, MergedHits]]] = {}
         for numbers, found in zip(groups.values(), parts, strict=True):
             self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
             each = iter(found.hits)
@@ -145,7 +145,9 @@ class ClusterCollection:
         lines = [line for number in range(len(asked)) for line in results[number]]
         return await asyncio.to_thread(lambda: show(self._ranked(lines)))
 
-    async def _found_together(self, asked: Sequence[QueryRequest], numbers: Sequence[int]) -> Found:
+    async def _found_together(
+        self, asked: Sequence[QueryRequest], numbers: Sequence[int]
+    ) -> GatheredHits:
         one = asked[numbers[0]]
         if len(numbers) > 1:
             rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
@@ -158,7 +160,7 @@ class ClusterCollection:
                 error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
             raise
 
-    async def _found(self, asked: QueryRequest) -> Found:
+    async def _found(self, asked: QueryRequest) -> GatheredHits:
         """Return the hits of the vectors of a request, or of its only query."""
         params, more = asked.params, dict[str, Any]()
         if asked.is_strict:
@@ -177,7 +179,7 @@ class ClusterCollection:
         start = time.perf_counter()
         shards, missing = await self._search(asked, vectors, more)
         hits = merged(shards, params.limit)
-        return Found(shards, hits, time.perf_counter() - start, missing)
+        return GatheredHits(shards, hits, time.perf_counter() - start, missing)
 
     async def _search(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
@@ -206,7 +208,9 @@ class ClusterCollection:
             raise ix.ItemNotFound(item_id)
         return found.vectors
 
-    def _ranked(self, lines: Sequence[tuple[QueryRequest, Found, MergedHits]]) -> list[RankedHits]:
+    def _ranked(
+        self, lines: Sequence[tuple[QueryRequest, GatheredHits, MergedHits]]
+    ) -> list[RankedHits]:
         """Return what the answers show.
 
         Raises
@@ -247,11 +251,13 @@ class ClusterCollection:
     ) -> list[JsonVector | None]:
         found: list[JsonVector | None] = []
         for shard, place in places:
-            raw, is_gone = shards[shard].vectors, place in shards[shard].deleted
-            found.append(None if raw is None or is_gone else self.space.to_json(raw, place))
+            raw, is_deleted = shards[shard].vectors, place in shards[shard].deleted
+            found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))
         return found
 
-    def _measured_recall(self, asked: QueryRequest, found: Found, hits: MergedHits) -> float | None:
+    def _measured_recall(
+        self, asked: QueryRequest, found: GatheredHits, hits: MergedHits
+    ) -> float | None:
         if asked.backend not in (None, "gcws"):
             return None
         return measured_recall(found.shards, hits)
@@ -518,7 +524,7 @@ def filter_text(where: ix.Filter) -> str:
     return json_text(where.to_dict()).decode()
 
 
-def _asked(found: Found) -> ShardsAsked:
+def _asked(found: GatheredHits) -> ShardsAsked:
     answered = len(found.shards)
     return ShardsAsked(answered + len(found.missing), answered, found.missing)
 

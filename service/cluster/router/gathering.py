@@ -17,7 +17,7 @@ _MAX_CALLS: Final = 2
 """Messages of one group under way: what comes meanwhile is sent together."""
 
 
-class Found(NamedTuple):
+class GatheredHits(NamedTuple):
     """The hits of some queries, and the answers that they are places in.
 
     Attributes
@@ -36,7 +36,7 @@ class Found(NamedTuple):
     seconds: float
     missing: Sequence[int] = ()
 
-    def of(self, first: int, count: int) -> Found:
+    def of(self, first: int, count: int) -> GatheredHits:
         """Return the hits of some of the queries."""
         return self._replace(hits=self.hits[first : first + count])
 
@@ -49,7 +49,7 @@ Search = Callable[[ix.RawBatch], Coroutine[Any, Any, tuple[Sequence[ShardHits], 
 class _Group:
     """Queries of one group that wait, and how many messages of it are under way."""
 
-    waiting: list[tuple[ix.RawBatch, asyncio.Future[Found]]] = field(default_factory=list)
+    waiting: list[tuple[ix.RawBatch, asyncio.Future[GatheredHits]]] = field(default_factory=list)
     calls: int = 0
 
 
@@ -62,7 +62,7 @@ class Gathering:
 
     async def search(
         self, group: Hashable, vectors: ix.RawBatch, limit: int, search: Search
-    ) -> Found:
+    ) -> GatheredHits:
         """Return the hits of some vectors, searched together with others of their group.
 
         Parameters
@@ -79,7 +79,7 @@ class Gathering:
             The transform leaves nothing of a vector; its place begins with the row.
         """
         entry = self._groups.setdefault(group, _Group())
-        future: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[GatheredHits] = asyncio.get_running_loop().create_future()
         entry.waiting.append((vectors, future))
         if entry.calls < _MAX_CALLS:
             self._start(group, entry, limit, search)
@@ -104,8 +104,8 @@ class Gathering:
 
 
 def _taken(
-    waiting: list[tuple[ix.RawBatch, asyncio.Future[Found]]],
-) -> list[tuple[ix.RawBatch, asyncio.Future[Found]]]:
+    waiting: list[tuple[ix.RawBatch, asyncio.Future[GatheredHits]]],
+) -> list[tuple[ix.RawBatch, asyncio.Future[GatheredHits]]]:
     """Take the first queries off the list."""
     count = rows = 0
     while count < len(waiting) and (not count or rows + len(waiting[count][0]) <= _MAX_TOGETHER):
@@ -117,9 +117,9 @@ def _taken(
 
 
 async def _answer(
-    together: Sequence[tuple[ix.RawBatch, asyncio.Future[Found]]], limit: int, search: Search
+    together: Sequence[tuple[ix.RawBatch, asyncio.Future[GatheredHits]]], limit: int, search: Search
 ) -> None:
-    """Search for queries together; where that fails, one by one, so that each is told its own."""
+    """Search for queries together; where that fails, one by one, so that each gets its own error."""
     start = time.perf_counter()
     try:
         shards, missing = await search(ix.concatenate([vectors for vectors, _ in together]))
@@ -134,7 +134,7 @@ async def _answer(
             await _answer([one], limit, search)
         return
     seconds = (time.perf_counter() - start) / max(1, len(found))
-    whole = Found(shards, found, seconds, missing)
+    whole = GatheredHits(shards, found, seconds, missing)
     first = 0
     for vectors, future in together:
         if not future.done():  # who asked may have gone

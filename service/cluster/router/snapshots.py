@@ -57,18 +57,18 @@ class NodeFiles:
         """Have a collection of this folder that holds the same items."""
         name, database = collection.name, collection.context.database
         self._discard(name)
-        made, _ = self.local.create(name, collection.config)
+        copy, _ = self.local.create(name, collection.config)
         try:
-            _copy_names(made, database.names(collection.number))
-            made.metadata.replace(database.metadata(collection.number))
+            _copy_names(copy, database.names(collection.number))
+            copy.metadata.replace(database.metadata(collection.number))
             for load in database.loads(collection.number, 0):
-                made.save_load(load, 0)
+                copy.save_load(load, 0)
             for backend in database.backends(collection.number):
-                made.store.add_backend(ix.BackendRecord(*backend))
+                copy.store.add_backend(ix.BackendRecord(*backend))
             for rows in database.read_all(collection.number, _CHUNK_ROWS):
-                vectors = made.space.from_blobs([row.vector for row in rows])
+                vectors = copy.space.from_blobs([row.vector for row in rows])
                 ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-                made.put(ix.ItemBatch(ids, vectors, payloads), "insert")
+                copy.put(ix.ItemBatch(ids, vectors, payloads), "insert")
             yield
         finally:
             self._discard(name)
@@ -106,8 +106,8 @@ class NodeFiles:
                 self._discard(name)
 
 
-def _copy_names(made: ix.StoredCollection, names: Sequence[tuple[int, str]]) -> None:
+def _copy_names(copy: ix.StoredCollection, names: Sequence[tuple[int, str]]) -> None:
     """Give a collection without items the names of coordinates."""
     named = [ix.NamedCoordinate(*each) for each in names]
-    made.store.replace_names(named)
-    made.names.load(named)
+    copy.store.replace_names(named)
+    copy.names.load(named)

@@ -24,7 +24,7 @@ from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.translate.requests import QueryRequest
 
 _SPARE: Final = 8
-"""A shard's hits may be so many times as long as the longest answer: most may not be shown."""
+"""A shard's hits may take this many times the longest answer: routers show few of them."""
 _MAX_DEPTH: Final = 64
 _MAX_CONDITIONS: Final = 1 << 20
 """Routers have smaller limits, and say so."""
