@@ -17,7 +17,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.messages import Message, packed, packed_sparse, packed_vectors
 from gcws_search.service.cluster.router import descriptions, pairs, samples
-from gcws_search.service.cluster.router.gathering import GatheredHits, Gathering
+from gcws_search.service.cluster.router.gathering import GatheredHits, QueryGathering
 from gcws_search.service.cluster.router.merging import (
     MergedHits,
     ShardHits,
@@ -83,7 +83,7 @@ class ClusterCollection:
         self.committer = Committer(context.database, row.number, row.name)
         self.names_read = 0
         """Key of the last change whose names are known here."""
-        self._gathering = Gathering()
+        self._gathering = QueryGathering()
 
     @property
     def identity(self) -> object:

@@ -53,7 +53,7 @@ class _Group:
     calls: int = 0
 
 
-class Gathering:
+class QueryGathering:
     """Queries of one collection on their way to its shards; used on the event loop alone."""
 
     def __init__(self) -> None:
@@ -119,7 +119,7 @@ def _taken(
 async def _answer(
     together: Sequence[tuple[ix.RawBatch, asyncio.Future[GatheredHits]]], limit: int, search: Search
 ) -> None:
-    """Search for queries together; where that fails, one by one, so that each gets its own error."""
+    """Search for queries together; where that fails, one by one, so that each gets its own."""
     start = time.perf_counter()
     try:
         shards, missing = await search(ix.concatenate([vectors for vectors, _ in together]))
