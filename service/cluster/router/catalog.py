@@ -11,6 +11,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
+from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
 from gcws_search.service.http.errors import StoreUnavailable
 
@@ -224,6 +225,8 @@ class ClusterCatalog:
         found = self.get(name)
         found.load_names()
         self.context.shards.wait(self.context.shards.follow(row.number, database.head(row.number)))
+        for backend in database.backends(row.number):
+            built(found, backend.name)
         return found
 
 

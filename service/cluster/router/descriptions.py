@@ -210,12 +210,24 @@ def attached(
     database.add_backend(
         number, BackendRow(name, params.kind, text, _learned(collection, params, items))
     )
+    return built(collection, name)
+
+
+def built(collection: ClusterCollection, name: str) -> ix.BackendDescription:
+    """Return a backend that the database lists, once all shards have it.
+
+    Raises
+    ------
+    BackendNotFound
+        It was dropped before that.
+    """
+    database = collection.context.database
     while True:
         collection.ask("refresh")
         found = {each.name: each for each in collection.describe().backends}
         if name in found and found[name].status == "ready":
             return found[name]
-        if name not in {each.name for each in database.backends(number)}:
+        if name not in {each.name for each in database.backends(collection.number)}:
             raise ix.BackendNotFound(name)
         time.sleep(_BUILD_SECONDS)
 

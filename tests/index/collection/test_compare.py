@@ -84,3 +84,19 @@ def test_items_of_equal_score_are_as_good_as_each_other(tmp_path: Path) -> None:
     assert [backend.recall_own for backend in found.backends] == [1.0, 1.0]
     assert found.similarities == pytest.approx(np.ones(30))
     catalog.close()
+
+
+def test_items_may_be_left_out_of_the_hits_of_queries(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, _ = clustered(rng, ITEMS, 25, dim=DIM)
+    catalog = opened_catalog(tmp_path)
+    stored, _ = catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))
+    vectors, ids = stored.space.from_dense(rows), [str(i) for i in range(ITEMS)]
+    stored.put(ItemBatch(ids, vectors, [None] * ITEMS))
+    some, params = vectors[np.arange(10)], SearchParams(limit=LIMIT)
+    whole = stored.compare([some], params)
+    left_out = stored.compare([some], params, skip=[*ids[:9], "none"])
+    assert (whole.best.max(axis=1) == 1).all()
+    assert [*(left_out.best.max(axis=1) < 1)] == [True] * 9 + [False]
+    assert [each.recall for each in left_out.backends] == [1.0]

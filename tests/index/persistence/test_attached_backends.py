@@ -26,6 +26,7 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
 )
 from gcws_search.index.persistence import attached_backends
+from gcws_search.index.persistence.attached_backends import notes_of_backend
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
 from tests.support.index.attached_backends import (
@@ -350,3 +351,17 @@ def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None
 def test_there_are_no_landmarks_without_items(make: Make) -> None:
     with pytest.raises(InvalidParameter, match="landmarks"):
         make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))
+
+
+def test_landmarks_of_another_collection_are_taken(stored: StoredCollection) -> None:
+    attached = stored.attach(LANDMARKS)
+    view = stored.memory.view
+    notes = notes_of_backend(view.attached[attached.name])
+    one = StoredCollection.in_memory("one", stored.config)
+    put(one, {"a": 1.0})  # fewer items than landmarks
+    with pytest.raises(InvalidParameter):
+        one.attach(LANDMARKS)
+    name = one.attach(LANDMARKS, notes=notes).name
+    there = one.memory.view
+    assert notes_of_backend(there.attached[name]) == notes
+    assert one.describe().backends[1].stats["features"] == attached.stats["features"]

@@ -1,0 +1,52 @@
+"""Comparison backends of a cluster: all shards have the same one."""
+
+from pathlib import Path
+
+import numpy as np
+
+from gcws_search.index import notes_of_backend
+from tests.support.service.client import Json
+from tests.support.service.cluster import ClusterClient
+
+URL = "/v1/collections/plants"
+SHARDS = 3
+
+
+def test_all_shards_have_the_same_landmarks_and_snapshots_keep_them(
+    database_url: str, data_dir: Path, rng: np.random.Generator
+) -> None:
+    client = ClusterClient(database_url, data_dir, shards=SHARDS)
+    client.start()
+    try:
+        client.wait_until_ready()
+        client.put(URL, json={"dim": 5})
+        rows = rng.standard_normal((40, 5)).tolist()
+        items = [{"id": str(number), "vector": row} for number, row in enumerate(rows)]
+        assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+        body = {"kind": "gmm_nystroem", "params": {"landmarks": 16}, "name": "landmarks"}
+        attached = client.post(f"{URL}/backends", json=body)
+        assert attached.status_code == 201, attached.text
+        before = landmarks(client)
+        assert len(before) == SHARDS
+        assert len({*before}) == 1
+        asked = {"vector": rows[3], "limit": 40, "backend": "landmarks", "candidates": 40}
+        hits = client.post(f"{URL}/query", json=asked).json()["hits"]
+        assert {hit["id"] for hit in hits} == {str(number) for number in range(40)}
+        snapshot = client.post(f"{URL}/snapshots").json()["name"]
+        client.delete(URL)
+        restored = client.post(f"{URL}/snapshots/{snapshot}/restore")
+        assert restored.status_code == 200, restored.text
+        assert client.post(f"{URL}/query", json=asked).json()["hits"] == hits
+        assert landmarks(client) == before
+    finally:
+        client.stop()
+
+
+def landmarks(client: ClusterClient) -> list[Json]:
+    """Return what each shard's backend has learned."""
+    number = client.app.state.service.collection("plants").number
+    found = []
+    for [replica] in client.shards.replicas:
+        memory = replica.host.collection(number, 0, 20).memory
+        found.append(notes_of_backend(memory.indexed(memory.view, "landmarks")))
+    return found
