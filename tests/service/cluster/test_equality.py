@@ -1,17 +1,32 @@
-"""A cluster answers what one node answers: the same ids and scores, to the bit."""
+"""A cluster answers what one node answers: the same ids, scores, order and counts, to the bit."""
 
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
+from gcws_search.index.contracts.policies import DeltaPolicy, ProbePolicy
+from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, started
 from tests.support.service.cluster import ClusterClient
 
-ROWS = 300
-URL = "/v1/collections/plants"
+ROWS = 240
+KEYS = {"scored": {"kind": "gcws"}, "scanned": {"kind": "exact"}}
+"""Collections by the backend that searches them; all are told the same."""
 FILTER = {"must": [{"key": "group", "match": {"value": 3}}]}
+TABLES_ALONE = Policies(
+    probe=ProbePolicy(scan_factor=1e12), delta=DeltaPolicy(max_rows=0, max_pending=0)
+)
+"""No query is scanned for that tables can answer, and no row waits for its tables."""
+TABLES = {
+    "banded": {"kind": "gcws", "params": {"bands": 2, "band_width": 2}},
+    "probed": {"kind": "gcws", "params": {"bands": 8}},
+}
+"""Collections by their tables: of one depth, and of all."""
 
 
 def dense_signed(rng: np.random.Generator) -> list[Json]:
@@ -21,12 +36,15 @@ def dense_signed(rng: np.random.Generator) -> list[Json]:
 
 
 def counts(rng: np.random.Generator) -> list[Json]:
-    rows = rng.poisson(1.2, (ROWS, 12))
-    rows[:, 0] += 1
-    return [row.tolist() for row in rows]
+    found = []
+    for _ in range(ROWS):
+        chosen = np.unique(rng.zipf(1.4, 12) % 60)
+        found.append({"indices": chosen.tolist(), "values": rng.poisson(2, len(chosen)).tolist()})
+        found[-1]["values"][0] += 1
+    return found
 
 
-def words(rng: np.random.Generator) -> list[Json]:
+def tf_idf(rng: np.random.Generator) -> list[Json]:
     found = []
     for _ in range(ROWS):
         chosen = np.unique(rng.zipf(1.4, 20) % 500)
@@ -36,117 +54,258 @@ def words(rng: np.random.Generator) -> list[Json]:
 
 
 def copies(rng: np.random.Generator) -> list[Json]:
+    """Return vectors that are equal to many others: ids decide."""
     rows = rng.integers(-2, 3, (7, 12)) + np.eye(7, 12, dtype=int) * 5
     return [row.tolist() for row in rows[rng.integers(7, size=ROWS)]]
 
 
 KINDS: dict[str, tuple[int | None, Callable[[np.random.Generator], list[Json]]]] = {
     "dense": (12, dense_signed),
-    "counts": (12, counts),
-    "words": (None, words),
+    "counts": (60, counts),
+    "tf-idf": (None, tf_idf),
     "copies": (12, copies),
 }
 
 
-@pytest.fixture(params=[(kind, shards) for kind in KINDS for shards in (1, 2, 4, 8)], ids=str)
-def pair(
-    request: pytest.FixtureRequest, database_url: str, tmp_path: Path
-) -> Iterator[tuple[Client, Client, list[Json]]]:
-    """Return one node and a cluster that were told the same, and vectors to ask for."""
-    kind, shards = request.param
-    dim, make = KINDS[kind]
-    node = started(tmp_path / "node")
-    cluster = ClusterClient(database_url, tmp_path / "cluster", shards=shards)
-    cluster.start()
-    vectors = make(np.random.default_rng(11))
-    for client in (node, cluster):
-        client.wait_until_ready()
-        client.put(URL, json={"dim": dim})
-        told(client, vectors)
-    yield node, cluster, vectors
-    node.stop()
-    cluster.stop()
+class Twins:
+    """One node and a cluster that are told and asked the same.
+
+    Parameters
+    ----------
+    kind
+        Of the vectors.
+    database_url
+    folder
+    policies
+        Of the node; the cluster's are given at each start.
+    """
+
+    def __init__(
+        self, kind: str, database_url: str, folder: Path, policies: Policies | None = None
+    ) -> None:
+        self.dim, make = KINDS[kind]
+        self.vectors = make(np.random.default_rng(11))
+        self.url, self.folder = database_url, folder / "cluster"
+        self.node = started(folder / "node", policies=policies or Policies())
+        self.node.wait_until_ready()
+
+    @contextmanager
+    def cluster(self, shards: int, **more: Json) -> Iterator[ClusterClient]:
+        """Lend a cluster over the database, with so many shards."""
+        client = ClusterClient(self.url, self.folder, shards=shards, **more)
+        try:
+            client.start()
+            client.wait_until_ready()
+            yield client
+        finally:
+            client.stop()
+
+    def tell(
+        self, client: Client, method: str, path: str, expected: Json = None, **more: Json
+    ) -> None:
+        answers = [
+            each.request(method, f"/v1/collections{path}", **more) for each in (self.node, client)
+        ]
+        assert answers[0].status_code == answers[1].status_code < 300, answers[1].text
+        if "items" in path:
+            assert answers[0].json() == answers[1].json()
+            assert expected is None or answers[0].json() == expected
+
+    def put(self, client: Client, name: str, ids: Sequence[int], *, moved: int = 0) -> None:
+        """Put some of the items, each with the vector of another where they are to move."""
+        items = [
+            {
+                "id": i,
+                "vector": self.vectors[(i + moved) % ROWS],
+                "payload": {"group": i % 5, "n": i},
+            }
+            for i in ids
+        ]
+        self.tell(client, "PUT", f"/{name}/items", json={"items": items})
+
+    def fill(self, client: Client, name: str, backend: Json) -> None:
+        """Put items, replace some, delete some by id and some by a filter, and put some again."""
+        self.tell(client, "PUT", f"/{name}", json={"dim": self.dim, "backend": backend})
+        for first in range(0, ROWS, 90):
+            self.put(client, name, range(first, min(first + 90, ROWS)))
+        self.put(client, name, range(40, 80), moved=1)
+        self.delete(client, name, [*range(100, 110)])
+        gone = {"must": [{"key": "n", "range": {"gte": 180, "lt": 200}}]}
+        self.tell(client, "POST", f"/{name}/items/delete", {"deleted": 20}, json={"filter": gone})
+        self.put(client, name, range(100, 103))
+
+    def delete(self, client: Client, name: str, ids: Sequence[int]) -> None:
+        answer = {"deleted": len(ids)}
+        self.tell(client, "POST", f"/{name}/items/delete", answer, json={"ids": [*ids]})
+
+    # Asking
+
+    def same(self, client: Client, path: str, **more: Json) -> Json:
+        """Return the answer of the node to a question, after a check of the cluster's."""
+        expected, got = (
+            each.post(f"/v1/collections{path}", **more) for each in (self.node, client)
+        )
+        assert expected.status_code == got.status_code == 200, got.text
+        assert got.content == expected.content
+        return expected
+
+    def check(self, client: Client) -> None:
+        """Compare all answers."""
+        for name in KEYS:
+            self.check_searches(client, name)
+            self.check_batches(client, name)
+        self.check_pages(client, "scored")
+        for more in ({"min_score": 0.75}, {"min_score": 0.6, "limit": 40}):
+            found = self.same(client, "/scored/pairs", json={"recall": 1, **more})
+            assert found.text
+        points = {"a": {"id": "3"}, "b": {"vector": self.vectors[9]}}
+        self.same(client, "/scored/explain", json=points)
+
+    def check_searches(self, client: Client, name: str) -> None:
+        vectors = self.vectors
+        for body in (
+            {"vector": vectors[0]},
+            {"vector": vectors[7], "limit": 1},
+            {"vector": vectors[8], "limit": 2 * ROWS},
+            {"vector": vectors[9], "limit": 20, "offset": 15},
+            {"vector": vectors[9], "limit": 20, "offset": ROWS},
+            {"vector": vectors[3], "limit": 30, "filter": FILTER, "with_payload": True},
+            {"vector": vectors[4], "limit": 100, "min_score": 0.3},
+            {"vector": vectors[4], "limit": 100, "min_score": 0.1, "filter": FILTER},
+            {"id": "17", "with_vector": True},
+            {"id": "41", "limit": ROWS, "filter": FILTER},
+        ):
+            found = self.same(client, f"/{name}/query", json={"recall": 1, **body}).json()
+            assert found["hits"] or body.get("offset") == ROWS
+
+    def check_batches(self, client: Client, name: str) -> None:
+        queries = [{"vector": each, "limit": 5, "recall": 1} for each in self.vectors[::12]]
+        others = [
+            {"id": "3", "recall": 1},
+            {"vector": self.vectors[5], "filter": FILTER, "recall": 1},
+        ]
+        found = self.same(client, f"/{name}/query/batch", json={"queries": queries + others}).json()
+        assert len(found["results"]) == len(queries) + 2
+        if isinstance(self.vectors[0], list):
+            self.same(
+                client,
+                f"/{name}/query/batch?limit=7&recall=1&offset=2",
+                content=npy(np.array(self.vectors[::9], np.float32)),
+                headers={"Content-Type": "application/x-npy"},
+            )
+
+    def scores(self, client: Client, name: str, body: Json) -> tuple[list[float], list[float]]:
+        """Return the scores of the node's hits and the cluster's; of ties others may be shown."""
+        url = f"/v1/collections/{name}/query"
+        node, cluster = (
+            [hit["score"] for hit in each.post(url, json=body).json()["hits"]]
+            for each in (self.node, client)
+        )
+        return node, cluster
+
+    def check_no_less(self, client: Client, name: str, body: Json) -> None:
+        """Check that the hits of each rank are as good as the node's or better."""
+        least, got = self.scores(client, name, body)
+        assert len(got) >= len(least)
+        assert all(ours >= other for ours, other in zip(got, least, strict=False))
+
+    def check_pages(self, client: Client, name: str) -> None:
+        """Compare counts and pages: cursors differ, and what they lead to does not."""
+        for body in ({}, {"filter": FILTER}):
+            assert self.same(client, f"/{name}/count", json=body).json()["count"]
+        url = f"/v1/collections/{name}/items"
+        for parameters in (
+            {"limit": 70},
+            {"limit": 1000, "with_vector": "true"},
+            {"ids": "3,101,5,nothing"},
+            {"limit": 7, "filter": '{"must": [{"key": "group", "match": {"value": 2}}]}'},
+        ):
+            expected, got = (pages(each, url, parameters) for each in (self.node, client))
+            assert expected
+            assert got == expected
+        one, other = (each.get(f"{url}/41") for each in (self.node, client))
+        assert one.content == other.content
+        assert client.get(f"{url}/105").status_code == 404
 
 
-def told(client: Client, vectors: list[Json]) -> None:
-    """Put items, replace some, delete some by id and some by a filter."""
-    items = [
-        {"id": i, "vector": vector, "payload": {"group": i % 5, "n": i}}
-        for i, vector in enumerate(vectors)
-    ]
-    for first in range(0, len(items), 90):
-        put(client, items[first : first + 90])
-    put(client, [{**items[i], "vector": vectors[i + 1]} for i in range(40, 80)])
-    assert client.post(f"{URL}/items/delete", json={"ids": [*range(100, 110)]}).json() == {
-        "deleted": 10
-    }
-    gone = {"must": [{"key": "n", "range": {"gte": 200, "lt": 220}}]}
-    assert client.post(f"{URL}/items/delete", json={"filter": gone}).json() == {"deleted": 20}
-    put(client, items[100:103])
+def pages(client: Client, url: str, parameters: Json) -> list[Json]:
+    """Return the items of all pages, page by page."""
+    found: list[Json] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        more = {"cursor": cursor} if cursor else {}
+        page = client.get(url, params={**parameters, **more}).json()
+        found.append(page["items"])
+        cursor = page["next_cursor"]
+    return found
 
 
-def put(client: Client, items: list[Json]) -> None:
-    answer = client.put(f"{URL}/items", json={"items": items})
-    assert answer.status_code == 200, answer.text
+@pytest.fixture(params=KINDS)
+def twins(request: pytest.FixtureRequest, database_url: str, tmp_path: Path) -> Iterator[Twins]:
+    twins = Twins(request.param, database_url, tmp_path)
+    yield twins
+    twins.node.stop()
 
 
-def both(pair: tuple[Client, Client, list[Json]], path: str, body: Json) -> Json:
-    """Return the answer of the node, after checking that the cluster's is the same."""
-    node, cluster, _ = pair
-    expected, got = (client.post(URL + path, json=body) for client in (node, cluster))
-    assert expected.status_code == got.status_code == 200, got.text
-    assert got.json() == expected.json()
-    return expected.json()
+def test_answers_are_those_of_one_node_whatever_the_number_of_shards(twins: Twins) -> None:
+    """Shards are filled by writes, then by the number of shards that has changed."""
+    for turn, shards in enumerate((2, 8, 1, 4)):
+        with twins.cluster(shards) as cluster:
+            for name, backend in KEYS.items():
+                if not turn:
+                    twins.fill(cluster, name, backend)
+                    continue
+                twins.put(cluster, name, range(10 * turn, 10 * turn + 8), moved=turn)
+                twins.delete(cluster, name, [110 + turn, 120 + turn])
+            twins.check(cluster)
 
 
-def test_searches_that_are_exact(pair: tuple[Client, Client, list[Json]]) -> None:
-    vectors = pair[2]
-    for body in (
-        {"vector": vectors[0], "limit": 10},
-        {"vector": vectors[7], "limit": 1},
-        {"vector": vectors[8], "limit": 300},
-        {"vector": vectors[9], "limit": 20, "offset": 15},
-        {"vector": vectors[3], "limit": 30, "filter": FILTER, "with_payload": True},
-        {"vector": vectors[4], "limit": 30, "min_score": 0.3},
-        {"id": "17", "limit": 10, "with_vector": True},
-        {"id": "41", "limit": 300},
-    ):
-        both(pair, "/query", {"recall": 1, **body})
-    queries = [{"vector": vector, "limit": 5, "recall": 1} for vector in vectors[::20]]
-    found = both(pair, "/query/batch", {"queries": [*queries, {"id": "3", "recall": 1}]})
-    assert len(found["results"]) == len(queries) + 1
+def test_answers_are_those_of_one_node_from_either_replica(twins: Twins) -> None:
+    """Also after a restart, and after the files of one replica were lost."""
+    with twins.cluster(2, replicas=2) as cluster:
+        for name, backend in KEYS.items():
+            twins.fill(cluster, name, backend)
+        twins.check(cluster)
+    [*folders] = twins.folder.glob("shard-*-1")
+    assert len(folders) == 2
+    for folder in folders:
+        shutil.rmtree(folder)
+    with twins.cluster(2, replicas=2) as cluster:
+        for replica in (0, 1):
+            for each in cluster.shards.replicas:
+                each[replica].broken = None
+                each[1 - replica].broken = ConnectionRefusedError("nobody listens")
+            twins.check(cluster)
+        replicas = [replica for each in cluster.shards.replicas for replica in each]
+        assert min(replica.asked for replica in replicas) > 10
+        assert not sum(one.fills for each in replicas for one in each.host.followers)
 
 
-def test_counts_pages_and_items(pair: tuple[Client, Client, list[Json]]) -> None:
-    both(pair, "/count", {})
-    both(pair, "/count", {"filter": FILTER})
-    node, cluster, _ = pair
-    for parameters in (
-        {"limit": 70},
-        {"limit": 1000, "with_vector": "true"},
-        {"ids": "3,101,5,nothing"},
-        {"limit": 7, "filter": '{"must": [{"key": "group", "match": {"value": 2}}]}'},
-    ):
-        cursors: list[Json] = [None, None]
-        while True:
-            pages = [
-                client.get(f"{URL}/items", params={**parameters, **({"cursor": at} if at else {})})
-                for client, at in zip((node, cluster), cursors, strict=True)
-            ]
-            expected, got = (page.json() for page in pages)
-            assert got["items"] == expected["items"]
-            cursors = [expected["next_cursor"], got["next_cursor"]]
-            assert (cursors[0] is None) == (cursors[1] is None)
-            if cursors[0] is None:
-                break
-    assert node.get(f"{URL}/items/41").json() == cluster.get(f"{URL}/items/41").json()
-    assert cluster.get(f"{URL}/items/105").status_code == 404
+@pytest.mark.parametrize("shards", [1, 2, 4, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_tables_of_shards_find_what_those_of_one_node_find(
+    request: pytest.FixtureRequest, kind: str, shards: int, database_url: str, tmp_path: Path
+) -> None:
+    """The same where all tables are probed, and at each rank no less where they may stop.
 
-
-def test_pairs_and_explanations(pair: tuple[Client, Client, list[Json]]) -> None:
-    node, cluster, vectors = pair
-    for body in ({"min_score": 0.75, "recall": 1}, {"min_score": 0.6, "recall": 1, "limit": 40}):
-        expected, got = (client.post(f"{URL}/pairs", json=body) for client in (node, cluster))
-        assert got.status_code == 200
-        assert got.text == expected.text
-    both(pair, "/explain", {"a": {"id": "3"}, "b": {"vector": vectors[9]}})
+    Hits of a shard are no better than those of all items, so that it stops no sooner.
+    """
+    twins = Twins(kind, database_url, tmp_path, TABLES_ALONE)
+    request.addfinalizer(twins.node.stop)
+    bodies = [{"vector": each, "limit": 7, "recall": 0.5} for each in twins.vectors[::24]]
+    missed = 0
+    with twins.cluster(shards, policies=TABLES_ALONE) as cluster:
+        for name, backend in TABLES.items():
+            twins.fill(cluster, name, backend)
+        for body in bodies:
+            whole = twins.scores(cluster, "banded", {**body, "recall": 1})
+            found = twins.scores(cluster, "banded", {**body, "recall": 0.999})
+            assert found[0] == found[1]
+            missed += found[0] != whole[0]
+            for more in ({}, {"filter": FILTER}):
+                twins.check_no_less(cluster, "banded", {**body, **more})
+                twins.check_no_less(cluster, "probed", {**body, **more, "guarantee": "proven"})
+    assert missed or kind == "copies", "equal items share all buckets"
+    with twins.cluster(shards) as cluster:
+        for body in bodies:
+            twins.check_no_less(cluster, "banded", body)
