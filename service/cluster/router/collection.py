@@ -168,12 +168,13 @@ class ClusterCollection:
             more["at"] = await asyncio.to_thread(database.head, self.number)
         vectors = asked.vectors
         if asked.item_id is not None:
-            vectors = await self._vector_of(asked.item_id)
+            vectors = await self._vector_of(asked.item_id, more)
             more["skip"] = asked.item_id
         elif asked.with_unknown is not None:
             more["unknown"] = packed_sparse(asked.with_unknown)
         elif vectors is not None:
-            group = asked.group, asked.with_payload, asked.with_vector, more.get("at")
+            shown = asked.with_payload, asked.with_vector, self._max_bytes(asked)
+            group = asked.group, shown, more.get("at")
             search = partial(self._search, asked, more=more)
             return await self._gathering.search(group, vectors, params.limit, search)
         start = time.perf_counter()
@@ -192,7 +193,7 @@ class ClusterCollection:
             backend=asked.backend,
             with_payload=asked.with_payload,
             with_vector=asked.with_vector,
-            max_bytes=self.context.max_answer_bytes,
+            max_bytes=self._max_bytes(asked),
         )
         shards = self.context.shards
         message = packed(Message(head | said | more, blobs))
@@ -201,9 +202,13 @@ class ClusterCollection:
             raise ShardUnavailable(missing, len(shards))
         return [ShardHits.of(answer) for answer in answers], missing
 
-    async def _vector_of(self, item_id: str) -> ix.RawBatch:
+    def _max_bytes(self, asked: QueryRequest) -> int | None:
+        """Return how much a shard may answer; of hits that are not shown any number."""
+        return None if asked.offset else self.context.max_answer_bytes
+
+    async def _vector_of(self, item_id: str, more: dict[str, Any]) -> ix.RawBatch:
         """Return an item's vector, from the shard that has it."""
-        found = await samples.fetched(self, [item_id])
+        found = await samples.fetched(self, item_id, more)
         if not len(found):
             raise ix.ItemNotFound(item_id)
         return found.vectors

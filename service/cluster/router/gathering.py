@@ -10,9 +10,12 @@ from typing import Any, Final, NamedTuple
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.router.merging import MergedHits, ShardHits, merged
+from gcws_search.service.http.errors import AnswerTooLarge
 
 _MAX_TOGETHER: Final = 32
 """Queries of one message: others wait no longer than these take."""
+_OF_ONE: Final = ix.InvalidVector, AnswerTooLarge
+"""What may be wrong with one query, or with the sum of them, and not with the others."""
 _MAX_CALLS: Final = 2
 """Messages of one group under way: what comes meanwhile is sent together."""
 
@@ -125,7 +128,7 @@ async def _answer(
         shards, missing = await search(ix.concatenate([vectors for vectors, _ in together]))
         found = merged(shards, limit)
     except Exception as error:
-        if len(together) == 1 or not isinstance(error, ix.InvalidVector):
+        if len(together) == 1 or not isinstance(error, _OF_ONE):
             for _, future in together:
                 if not future.done():
                     future.set_exception(error)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.contract import Row, bucket_of
 from gcws_search.service.cluster.database.writes import PreparedPut
 from gcws_search.service.cluster.messages import (
     Message,
+    packed,
     unpacked_texts,
     unpacked_vectors,
 )
@@ -46,11 +47,26 @@ def batch_of(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     return keys, ix.ItemBatch(ids, vectors, payloads)
 
 
-async def fetched(collection: ClusterCollection, ids: Sequence[str]) -> ix.ItemBatch:
-    """Return those of some items that there are."""
-    head = collection.head("rows", ids=[*ids], with_vector=True)
-    answers = await collection.context.shards.ask_all(Message(head))
-    return ix.ItemBatch.joined([batch_of(answer)[1] for answer in answers])
+async def fetched(
+    collection: ClusterCollection, item_id: str, more: dict[str, Any]
+) -> ix.ItemBatch:
+    """Return an item, from the shard that has it; none where there is none.
+
+    Parameters
+    ----------
+    collection : ClusterCollection
+    item_id : str
+    more : dict
+        What else the message's head says, such as a key to wait for.
+
+    Raises
+    ------
+    ShardUnavailable
+    """
+    shards, buckets = collection.context.shards, collection.context.database.buckets
+    head = collection.head("rows", ids=[item_id], with_vector=True) | more
+    shard = bucket_of(item_id, buckets) % len(shards)
+    return batch_of(await shards.ask(shard, packed(Message(head))))[1]
 
 
 def batch_drawn(
