@@ -1,6 +1,7 @@
 """Random operations against a model: ``python -m tests.model --operations 100000``.
 
 They are shared out over lives, directories of their own, as many at once as there are processors.
+``--cluster`` asks a router over a database and shards, in the place of one node.
 """
 
 import argparse
@@ -10,6 +11,7 @@ import random
 import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 
 from tests.model.run import live
 
@@ -26,6 +28,7 @@ def main() -> None:
     parser.add_argument("--operations", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--cluster", action="store_true")
     options = parser.parse_args()
     tell(f"seed {options.seed}")
     began, counts = time.monotonic(), dict[str, int]()
@@ -33,8 +36,9 @@ def main() -> None:
     sizes = [min(LIFE, options.operations - at) for at in range(0, options.operations, LIFE)]
     seeds = range(options.seed, options.seed + len(sizes))
     spawn = multiprocessing.get_context("spawn")
+    work = partial(live, is_cluster=options.cluster)
     with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
-        for one, (stops, copied, kinds) in zip(sizes, pool.map(live, seeds, sizes), strict=True):
+        for one, (stops, copied, kinds) in zip(sizes, pool.map(work, seeds, sizes), strict=True):
             restarts, copies, done = restarts + stops, copies + copied, done + one
             counts = {key: counts.get(key, 0) + kinds.get(key, 0) for key in {**counts, **kinds}}
             tell(f"{done} operations, {time.monotonic() - began:.0f} s")

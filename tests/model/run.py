@@ -3,17 +3,39 @@
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
 from tests.model.operations import Operations
 from tests.support.index.policies import FEW_ROWS
 from tests.support.service.client import Client, started
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.postgres import postgres
 
 OPERATIONS_A_START: Final = 400
 """On average."""
+
+Start = Callable[[Path, random.Random], Client]
+"""Starts an application on a directory; may draw how."""
+
+
+def one_node(directory: Path, _: random.Random) -> Client:
+    """Start an application on one machine."""
+    return started(directory, policies=FEW_ROWS, load_chunk_rows=16)
+
+
+def over_cluster(url: str) -> Start:
+    """Return what starts a router over a database, and shards with their files in a directory."""
+
+    def start(directory: Path, drawn: random.Random) -> Client:
+        counts = {"shards": drawn.randint(1, 4), "replicas": drawn.randint(1, 2)}
+        client = ClusterClient(url, directory, policies=FEW_ROWS, load_chunk_rows=16, **counts)
+        client.start()
+        return client
+
+    return start
 
 
 class Life:
@@ -24,10 +46,12 @@ class Life:
     folder : Path
         Empty.
     seed : int
+    start : callable
     """
 
-    def __init__(self, folder: Path, seed: int) -> None:
+    def __init__(self, folder: Path, seed: int, start: Start = one_node) -> None:
         self._folder = folder
+        self._start = start
         self._random = random.Random(seed)
         self._lives = 0
         self.restarts = self.copies = 0
@@ -39,7 +63,7 @@ class Life:
         return self._folder / f"life-{self._lives}"
 
     def _started(self) -> Client:
-        client = started(self._directory, policies=FEW_ROWS, load_chunk_rows=16)
+        client = self._start(self._directory, self._random)
         client.wait_until_ready()
         return client
 
@@ -60,9 +84,10 @@ class Life:
         else:
             self._lives += 1
             # The logs first: what a checkpoint moves meanwhile is then in both copies, not in none.
-            self._directory.mkdir()
-            for log in old.glob("*-wal"):
-                shutil.copy(log, self._directory)
+            for log in old.rglob("*-wal"):
+                copy = self._directory / log.relative_to(old)
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(log, copy)
             others = shutil.ignore_patterns("*-shm", "*-wal")
             shutil.copytree(old, self._directory, ignore=others, dirs_exist_ok=True)
             self._client.stop()
@@ -77,17 +102,22 @@ class Life:
 
 
 @contextmanager
-def life(folder: Path, seed: int) -> Iterator[Life]:
+def life(folder: Path, seed: int, start: Start = one_node) -> Iterator[Life]:
     """Live in a folder."""
-    lived = Life(folder, seed)
+    lived = Life(folder, seed, start)
     try:
         yield lived
     finally:
         lived.close()
 
 
-def live(seed: int, operations: int) -> tuple[int, int, dict[str, int]]:
+def live(
+    seed: int, operations: int, *, is_cluster: bool = False
+) -> tuple[int, int, dict[str, int]]:
     """Return the restarts, the starts from files left without a stop, and what was done."""
-    with tempfile.TemporaryDirectory() as name, life(Path(name), seed) as lived:
+    with ExitStack() as stack:
+        start = over_cluster(stack.enter_context(postgres().database())) if is_cluster else one_node
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        lived = stack.enter_context(life(folder, seed, start))
         lived.run(operations)
         return lived.restarts, lived.copies, lived.operations.counts

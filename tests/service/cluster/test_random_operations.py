@@ -1,0 +1,41 @@
+"""Random operations on a cluster, and requests made from the page: short runs.
+
+The long ones are ``python -m tests.model --cluster`` and those of ``python -m tests.fuzz``.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fuzz.test_fuzz import (  # noqa: F401
+    test_inputs_are_taken_as_they_are_or_refused,
+    test_requests_made_from_the_page_get_answers_it_declares,
+)
+from tests.model.run import life, over_cluster
+from tests.support.service.client import Client
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.postgres import postgres
+
+OPERATIONS = 150
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_random_operations_are_answered_as_a_model_says(
+    database_url: str, tmp_path: Path, seed: int
+) -> None:
+    with life(tmp_path, seed, over_cluster(database_url)) as lived:
+        lived.run(OPERATIONS)
+        assert lived.restarts + lived.copies
+        assert sum(lived.operations.counts.values()) == OPERATIONS
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Return a client of a cluster, for what is made from the page."""
+    with postgres().database() as url:
+        client = ClusterClient(url, tmp_path_factory.mktemp("fuzz") / "data")
+        client.start()
+        client.wait_until_ready()
+        yield client
+        client.stop()
