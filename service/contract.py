@@ -318,6 +318,10 @@ class CatalogProtocol(Protocol):
     def snapshots(self) -> SnapshotsProtocol:
         """The snapshots of all collections."""
 
+    @property
+    def is_store_reachable(self) -> bool | None:
+        """Whether the database of a cluster answered last; None on one machine."""
+
     def get(self, name: str) -> CollectionProtocol:
         """Return a collection; called on the event loop."""
 

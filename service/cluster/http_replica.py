@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,7 +12,6 @@ import aiohttp
 from gcws_search.service.cluster.contract import ReplicaClient
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.http.errors import StoreUnavailable
-from gcws_search.service.settings import Settings
 
 MESSAGES: Final = "/v1/messages"
 """Where a replica takes messages."""
@@ -62,16 +62,21 @@ class HttpReplicas:
     Parameters
     ----------
     database : Database
-    settings : Settings
-        Its cell, its key, and how many shards there are.
+    cell : str
+        Name of the cluster.
+    shards : int
+    key : str
+        That replicas ask for.
     """
 
-    def __init__(self, database: Database, settings: Settings) -> None:
+    def __init__(self, database: Database, cell: str, shards: int, key: str) -> None:
         self._database = database
-        self._settings = settings
+        self._cell = cell
+        self._key = key
         self._session: aiohttp.ClientSession | None = None
-        self._shards: list[list[ReplicaClient]] = [[] for _ in range(settings.shards)]
-        self._known: dict[str, HttpReplica] = {}
+        self._shards: list[list[ReplicaClient]] = [[] for _ in range(shards)]
+        self._known: dict[tuple[int, str], HttpReplica] = {}
+        self._until: dict[tuple[int, str], float] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="router-replicas", daemon=True)
 
@@ -79,8 +84,7 @@ class HttpReplicas:
     def session(self) -> aiohttp.ClientSession:
         """Connections to all replicas, of the event loop that asks first."""
         if self._session is None:
-            key = self._settings.cluster_key
-            headers = {} if key is None else {"Authorization": f"Bearer {key.get_secret_value()}"}
+            headers = {"Authorization": f"Bearer {self._key}"}
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, headers=headers)
         return self._session
@@ -108,11 +112,23 @@ class HttpReplicas:
                 continue  # those known are asked meanwhile
 
     def _read(self) -> None:
-        shards: list[list[ReplicaClient]] = [[] for _ in range(self._settings.shards)]
-        for each in self._database.replicas(self._settings.cell):
-            if each.seen < _DEAD_SECONDS and each.shard < len(shards):
-                known = self._known.get(each.address)
-                if known is None:
-                    known = self._known[each.address] = HttpReplica(each.address, self)
-                shards[each.shard].append(known)
-        self._shards = shards
+        """Read the list; replicas are taken off it by their last sign of life alone.
+
+        None can give one while the database is gone, and one that has restarted may have lost the
+        list.
+        """
+        try:
+            rows = self._database.replicas(self._cell)
+        except StoreUnavailable:
+            self._until = dict.fromkeys(self._until, time.monotonic() + _DEAD_SECONDS)
+            raise
+        now, shards = time.monotonic(), [list[ReplicaClient]() for _ in self._shards]
+        for each in rows:
+            place, until = (each.shard, each.address), now + _DEAD_SECONDS - each.seen
+            self._until[place] = max(self._until.get(place, 0.0), until)
+        self._until = {place: until for place, until in self._until.items() if until > now}
+        known = {place: self._known.get(place) for place in self._until if place[0] < len(shards)}
+        self._known = {place: one or HttpReplica(place[1], self) for place, one in known.items()}
+        for (shard, _), replica in sorted(self._known.items(), key=lambda entry: entry[0]):
+            shards[shard].append(replica)
+        self._shards = [*shards]

@@ -51,6 +51,8 @@ class LocalCatalog:
     context : SearchContext
     """
 
+    is_store_reachable = None
+
     def __init__(self, catalog: ix.Catalog, context: SearchContext) -> None:
         self.catalog = catalog
         self.snapshots = catalog.snapshots

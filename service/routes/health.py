@@ -1,11 +1,11 @@
 """Is the process alive, is it ready, what is it, what does it count."""
 
 import asyncio
+from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.execution.context import may_read, permission_of, service_of
-from gcws_search.service.execution.startup import StartProgress
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import json_response, problem_responses
 from gcws_search.service.schemas.answers import Health, Readiness, ServiceAnswer
@@ -19,10 +19,6 @@ service_router = APIRouter(
     route_class=JsonRoute,
 )
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
-
-
-def _readiness(progress: StartProgress) -> dict[str, object]:
-    return {"phase": progress.phase, "loaded": progress.loaded, "total": progress.total}
 
 
 @router.get("/livez", response_model=Health)
@@ -40,10 +36,14 @@ async def healthz(request: Request) -> Response:
 @router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
 async def readyz(request: Request) -> Response:
     """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
-    progress = service_of(request).startup.progress
+    service = service_of(request)
+    progress, is_reachable = service.startup.progress, service.collections.is_store_reachable
+    document = asdict(progress)
+    if is_reachable is not None:
+        document["database"] = "reachable" if is_reachable else "unreachable"
     if progress.phase == "ready":
-        return json_response(_readiness(progress))
-    return json_response(_readiness(progress), 503, headers={"Retry-After": "1"})
+        return json_response(document)
+    return json_response(document, 503, headers={"Retry-After": "1"})
 
 
 @service_router.get("/v1", response_model=ServiceAnswer)

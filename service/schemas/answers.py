@@ -494,6 +494,10 @@ class Readiness(Answer):
         description="Items loaded so far; each counts once more for each comparison backend."
     )
     total: int = Field(description="How many there are to load.")
+    database: Literal["reachable", "unreachable"] | None = Field(
+        default=None,
+        description="Of a cluster: whether its database answered last. Searches go on without.",
+    )
 
 
 class ServiceAnswer(Answer):

@@ -181,6 +181,10 @@ class Metrics(Collector):
         self._is_ready = is_ready
         self._gauges = gauges
 
+    def register(self, collector: Collector) -> None:
+        """Report what something else counts too."""
+        self._registry.register(collector)
+
     def text(self) -> bytes:
         """Return everything in Prometheus' text form."""
         return generate_latest(self._registry)

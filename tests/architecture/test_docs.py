@@ -199,10 +199,17 @@ def test_settings_and_docs_name_each_other() -> None:
     assert named == {f"GCWS_{field.upper()}" for field in Settings.model_fields}
 
 
-def test_metrics_that_docs_name_exist() -> None:
-    source = (REPOSITORY / "service/telemetry/metrics.py").read_text()
-    named = set(re.findall(r"`(gcws_[a-z_]+)`", (DOCS / "operations.md").read_text()))
-    assert named == set(re.findall(r'"(gcws_[a-z_]+)"', source))
+@pytest.mark.parametrize(
+    ("page", "sources"),
+    [
+        ("operations.md", ["telemetry/metrics.py"]),
+        ("cluster.md", ["cluster/router/replicas.py", "cluster/shard/app.py"]),
+    ],
+)
+def test_metrics_that_docs_name_exist(page: str, sources: list[str]) -> None:
+    text = "".join((REPOSITORY / "service" / source).read_text() for source in sources)
+    named = set(re.findall(r"`(gcws_[a-z_]+)`", (DOCS / page).read_text()))
+    assert named == set(re.findall(r'"(gcws_[a-z_]+)"', text))
 
 
 @pytest.mark.parametrize("package", ["index", "service", "gcws_search"])

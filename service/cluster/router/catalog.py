@@ -43,7 +43,7 @@ class ClusterCatalog:
         self._changing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="router-poll", daemon=True)
-        self._is_reachable = True
+        self.is_store_reachable: bool | None = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop, and the database now and then."""
@@ -67,13 +67,13 @@ class ClusterCatalog:
             try:
                 self._refresh()
             except StoreUnavailable as error:
-                if self._is_reachable:
+                if self.is_store_reachable:
                     _log.warning("%s; searches go on", error)
-                self._is_reachable = False
+                self.is_store_reachable = False
             except Exception:
                 _log.exception("the list of collections could not be read")
             else:
-                self._is_reachable = True
+                self.is_store_reachable = True
 
     def _refresh(self) -> None:
         """Read what other routers have changed."""
@@ -97,8 +97,16 @@ class ClusterCatalog:
         return ClusterCollection(row, self.context)
 
     def find(self, name: str) -> ClusterCollection | None:
-        """Return a collection, asking the database where it is not known; None where none is."""
+        """Return a collection, asking the database where it is not known; None where none is.
+
+        Raises
+        ------
+        StoreUnavailable
+            At once where the database did not answer last: this is called on the event loop.
+        """
         found = self._by_name.get(name)
+        if found is None and not self.is_store_reachable:
+            raise StoreUnavailable("it did not answer last")
         if found is None and (row := self.context.database.find(name)) is not None:
             with self._changing:
                 found = self._known(row)

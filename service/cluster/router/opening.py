@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.http_replica import HttpReplicas
 from gcws_search.service.cluster.router.catalog import ClusterCatalog
 from gcws_search.service.cluster.router.collection import RouterContext
 from gcws_search.service.cluster.router.replicas import ReplicaList, ShardSet
+from gcws_search.service.guards.keys import cluster_key
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -28,11 +30,26 @@ def open_router(
 
     Raises
     ------
-    StoreUnavailable, ClusterMismatch
+    StoreUnavailable
+    ClusterMismatch
+        The database is of another cluster, or has fewer buckets than there are shards.
+    ValueError
+        There is no database, or no key.
+    OSError
+        The file of the key cannot be read.
     """
     if settings.database_url is None:
-        raise ValueError("a router needs the URL of a database")
+        raise ValueError("a router needs the URL of a database; set GCWS_DATABASE_URL")
+    if settings.shards > settings.buckets:
+        expected = f"at most {settings.buckets}, the buckets"
+        raise ClusterMismatch("shards", expected, str(settings.shards))
+    key = cluster_key(settings)
+    if replicas is None and key is None:
+        raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
     database = Database.open(settings.database_url.get_secret_value(), buckets=settings.buckets)
-    shards = ShardSet(replicas or HttpReplicas(database, settings), settings.shard_seconds)
+    if replicas is None:
+        replicas = HttpReplicas(database, settings.cell, settings.shards, str(key))
+    shards = ShardSet(replicas, settings.shard_seconds)
+    metrics.register(shards)
     context = RouterContext(database, shards, metrics, settings.max_answer_bytes, settings.threads)
     return ClusterCatalog(local, context)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final, Protocol, TypeVar
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
 
 from gcws_search.service.cluster.contract import ReplicaClient
 from gcws_search.service.cluster.errors import Behind, Malformed
@@ -39,24 +43,32 @@ class ReplicaList(Protocol):
         """Close what is open to them."""
 
 
-class ShardSet:
-    """All shards, with the replicas of each.
+class ShardSet(Collector):
+    """All shards, with the replicas of each, and what Prometheus reads of them.
 
     Parameters
     ----------
     replicas : ReplicaList
     seconds : float
         How long a shard may take to answer a search.
+
+    Attributes
+    ----------
+    calls, unanswered : dict of int to int
+        Messages sent to replicas, and those that no replica answered in time, by shard.
+    failures : dict of (int, str) to int
+        Messages that a replica did not answer as it should, by shard and what was wrong.
     """
 
     def __init__(self, replicas: ReplicaList, seconds: float) -> None:
         self.seconds = seconds
+        self.calls: dict[int, int] = {}
+        self.unanswered: dict[int, int] = {}
         self.failures: dict[tuple[int, str], int] = {}
-        self.calls = 0
         self._replicas = replicas
         self._listed = replicas.listed
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turn = 0
+        self._turns: dict[int, int] = {}
         self._failed: dict[str, float] = {}
         self._following: dict[tuple[str, int], _Following] = {}
 
@@ -152,51 +164,88 @@ class ShardSet:
         end = time.monotonic() + seconds
         waiting: set[asyncio.Task[Message]] = set()
         try:
-            for replica in self._in_order(shard):
-                waiting.add(asyncio.ensure_future(self._ask(shard, replica, data, end)))
-                late = min(end, time.monotonic() + _LATE_SHARE * seconds)
-                answer = await _first(waiting, late)
+            sisters = self._in_order(shard)
+            while sisters:
+                replica = sisters.pop(0)
+                task = asyncio.ensure_future(self._ask(shard, replica, data, end))
+                waiting.add(task)
+                late = time.monotonic() + _LATE_SHARE * seconds
+                answer = await _first(waiting, min(end, late) if sisters else end)
                 if answer is not None:
                     return answer
-            answer = await _first(waiting, end)
-            if answer is not None:
-                return answer
+                if sisters and task in waiting:
+                    self._note(shard, replica, "Late", f"no answer in {_LATE_SHARE * seconds:g} s")
         finally:
             for task in waiting:
                 task.cancel()
-        raise ShardUnavailable([shard], len(self._listed()))
+        self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
+        raise ShardUnavailable([shard], len(self))
 
     def _in_order(self, shard: int) -> list[ReplicaClient]:
-        """Return a shard's replicas: by turns, those that failed just now last."""
+        """Return a shard's replicas: by turns, those that failed just now last.
+
+        One that has rested is tried by one message: until it has answered, others do not wait.
+        """
         replicas = [*self._listed()[shard]]
         if len(replicas) > 1:
-            self._turn += 1
-            first = self._turn % len(replicas)
+            self._turns[shard] = self._turns.get(shard, 0) + 1
+            first = self._turns[shard] % len(replicas)
             replicas = replicas[first:] + replicas[:first]
             now = time.monotonic()
             replicas.sort(key=lambda each: self._failed.get(each.address, 0.0) > now)
+            if (address := replicas[0].address) in self._failed:
+                self._failed[address] = now + _REST_SECONDS
         return replicas
 
     async def _ask(self, shard: int, replica: ReplicaClient, data: bytes, end: float) -> Message:
-        self.calls += 1
+        self.calls[shard] = self.calls.get(shard, 0) + 1
         try:
             seconds = max(0.001, end - time.monotonic())
             async with asyncio.timeout(seconds):
                 answer = unpacked(await replica.ask(data, seconds))
             raise_error(answer)
         except _FAULTS as error:
-            self._note(shard, replica, error)
+            self._note(shard, replica, type(error).__name__, str(error))
             raise
         self._failed.pop(replica.address, None)
         return answer
 
-    def _note(self, shard: int, replica: ReplicaClient, error: Exception) -> None:
+    def _note(self, shard: int, replica: ReplicaClient, kind: str, said: str) -> None:
         """Log a failure, the first of several, and count it."""
-        kind = type(error).__name__
         self.failures[shard, kind] = self.failures.get((shard, kind), 0) + 1
         if replica.address not in self._failed:
-            _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, error)
+            _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
         self._failed[replica.address] = time.monotonic() + _REST_SECONDS
+
+    def describe(self) -> list[Metric]:
+        """Name nothing in advance."""
+        return []
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield what is counted."""
+        replicas = GaugeMetricFamily(
+            "gcws_router_replicas", "Replicas that may be asked.", labels=["shard"]
+        )
+        calls = CounterMetricFamily(
+            "gcws_router_calls", "Messages sent to replicas.", labels=["shard"]
+        )
+        unanswered = CounterMetricFamily(
+            "gcws_router_unanswered",
+            "Messages that no replica of a shard answered in time.",
+            labels=["shard"],
+        )
+        failures = CounterMetricFamily(
+            "gcws_router_failures",
+            "Messages that a replica did not answer as it should, by what was wrong.",
+            labels=["shard", "kind"],
+        )
+        for shard, listed in enumerate(self._listed()):
+            replicas.add_metric([str(shard)], len(listed))
+            calls.add_metric([str(shard)], self.calls.get(shard, 0))
+            unanswered.add_metric([str(shard)], self.unanswered.get(shard, 0))
+        for (shard, kind), count in self.failures.copy().items():
+            failures.add_metric([str(shard), kind], count)
+        return replicas, calls, unanswered, failures
 
     # Following
 

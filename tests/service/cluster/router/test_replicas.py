@@ -141,16 +141,16 @@ def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
     assert sum(shards.failures.values()) == before
 
 
-def test_replicas_take_turns() -> None:
-    one, two = (Told(name, said(by=name)) for name in "ab")
-    shards = ShardSet(Listed([one, two]), SECONDS)
+def test_replicas_of_each_shard_take_turns() -> None:
+    replicas = [Told(name, said(by=name)) for name in "abcd"]
+    shards = ShardSet(Listed(replicas[:2], replicas[2:]), SECONDS)
 
     async def ask() -> None:
         for _ in range(10):
-            await shards.ask(0, packed(Message({})))
+            await shards.ask_all(Message({}))
 
     run(ask())
-    assert len(one.asked) == len(two.asked) == 5
+    assert [len(replica.asked) for replica in replicas] == [5] * 4
 
 
 def test_writes_that_wait_together_ask_a_replica_once() -> None:

@@ -1,0 +1,311 @@
+"""Replicas behind HTTP that are late, gone or wrong, and a database that is: what requests see."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from gcws_search.service.app import create_app
+from gcws_search.service.cluster.contract import bucket_of
+from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.http_shards import (
+    KEY,
+    SHARD_SECONDS,
+    Fault,
+    HttpShard,
+    http_shards,
+    listed,
+    metric,
+    router,
+)
+from tests.support.service.postgres import Postgres
+from tests.support.service.shards import BUCKETS, wait_until
+
+URL = "/v1/collections/plants"
+IDS = [f"i{number}" for number in range(24)]
+QUERY = {"vector": [3, 1, 0, 2], "limit": 100, "recall": 1}
+Shards = list[list[HttpShard]]
+
+
+def fill(client: Client) -> None:
+    assert client.put(URL, json={"dim": 4}).status_code == 201
+    put(client, IDS)
+
+
+def put(client: Client, ids: list[str]) -> None:
+    items = [
+        {"id": name, "vector": [1 + place % 7, -place % 5, 1, place % 3], "payload": {"n": place}}
+        for place, name in enumerate(ids)
+    ]
+    answer = client.put(f"{URL}/items", json={"items": items})
+    assert answer.status_code == 200, answer.text
+
+
+def found(client: Client, **more: Json) -> set[str]:
+    """Return the ids of all hits."""
+    answer = client.post(f"{URL}/query", json={**QUERY, **more})
+    assert answer.status_code == 200, answer.text
+    return {hit["id"] for hit in answer.json()["hits"]}
+
+
+@pytest.fixture
+def shards(database_url: str, tmp_path: Path) -> Iterator[Shards]:
+    with http_shards(database_url, tmp_path / "shards", 2, 2) as shards:
+        yield shards
+
+
+@pytest.fixture
+def client(shards: Shards, database_url: str, tmp_path: Path) -> Iterator[Client]:
+    del shards  # they are running
+    with router(database_url, tmp_path / "router", 2, 2) as client:
+        fill(client)
+        yield client
+
+
+def failures(client: Client, kind: str) -> float:
+    return metric(client, f'gcws_router_failures_total{{kind="{kind}",shard="0"}}')
+
+
+KINDS = {
+    Fault.SILENT: "Late",
+    Fault.NONSENSE: "Malformed",
+    Fault.BROKEN: "OSError",
+    Fault.CUT: "OSError",
+}
+
+
+def test_a_sister_answers_for_a_replica_that_does_not(
+    client: Client, shards: Shards, caplog: pytest.LogCaptureFixture
+) -> None:
+    for replica in shards[0]:
+        for fault, kind in KINDS.items():
+            before, asked = failures(client, kind), replica.app.asked
+            caplog.clear()
+            replica.app.fault = fault
+            for _ in range(4):
+                assert found(client) == {*IDS}
+            assert failures(client, kind) > before
+            assert replica.app.asked > asked
+            assert kind in caplog.text
+            assert "shard 0" in caplog.text
+            replica.app.fault = None
+            wait_until_asked(client, replica)
+
+
+def wait_until_asked(client: Client, replica: HttpShard) -> None:
+    """Ask until a replica is asked again, after it has rested."""
+
+    def is_asked() -> bool:
+        before = replica.app.asked
+        found(client)
+        return replica.app.asked > before
+
+    wait_until(is_asked)
+
+
+def test_a_silent_replica_delays_one_query_a_second(client: Client, shards: Shards) -> None:
+    shards[0][1].app.fault = Fault.SILENT
+    before = shards[0][1].app.asked
+
+    async def ask() -> list[int]:
+        work = (client.http.post(f"{URL}/query", json={**QUERY, "limit": n}) for n in range(1, 9))
+        return [answer.status_code for answer in await asyncio.gather(*work)]
+
+    for _ in range(4):  # within the second that it rests
+        assert client.run(ask()) == [200] * 8
+    assert shards[0][1].app.asked - before <= 8
+
+
+def test_a_sister_answers_for_one_that_is_gone(client: Client, shards: Shards) -> None:
+    shards[0][0].stop()
+    shards[1][1].stop()
+    for _ in range(4):
+        assert found(client) == {*IDS}
+    put(client, ["new"])
+    assert found(client) == {*IDS, "new"}
+    assert metric(client, 'gcws_router_calls_total{shard="1"}') > 4
+
+
+def test_a_replica_with_another_key_is_left_to_its_sister(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The key may stand in a file."""
+    file = tmp_path / "key"
+    file.write_text(f"{KEY}\n")
+    with (
+        http_shards(database_url, tmp_path / "shards", 1, 1) as [[_]],
+        http_shards(database_url, tmp_path / "others", 1, 1, key="another", first=1) as [[other]],
+        router(
+            database_url, tmp_path / "router", 1, 2, cluster_key=None, cluster_key_file=file
+        ) as client,
+    ):
+        fill(client)
+        for _ in range(4):
+            assert found(client) == {*IDS}
+        assert other.app.asked
+        assert failures(client, "OSError")
+
+
+def shard_of(name: str) -> int:
+    return bucket_of(name, BUCKETS) % 2
+
+
+def test_no_answer_is_partial_unless_that_is_asked_for(client: Client, shards: Shards) -> None:
+    for replica in shards[1]:
+        replica.app.fault = Fault.BROKEN
+    answer = client.post(f"{URL}/query", json=QUERY)
+    assert_problem(answer, 503, "shard_unavailable", "shard 1 (of 2)")
+    assert int(answer.headers["retry-after"]) >= 1
+    partial = {**QUERY, "allow_partial": True}
+    got = client.post(f"{URL}/query", json=partial).json()
+    assert got["shards"] == {"total": 2, "answered": 1, "missing": [1]}
+    assert {hit["id"] for hit in got["hits"]} == {name for name in IDS if shard_of(name) == 0}
+
+    async def together() -> list[tuple[int, int]]:
+        """Send queries that differ in this alone."""
+        bodies = [QUERY, partial] * 4
+        work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
+        answers = await asyncio.gather(*work)
+        return [(each.status_code, len(each.json().get("hits", []))) for each in answers]
+
+    assert client.run(together()) == [(503, 0), (200, len(got["hits"]))] * 4
+    for bodies, status in (([partial, partial], 200), ([partial, QUERY], 503)):
+        batch = client.post(f"{URL}/query/batch", json={"queries": bodies})
+        assert batch.status_code == status
+    for path, body in (
+        ("/count", {}),
+        ("/items/delete", {"filter": {"must": [{"key": "n", "range": {"gte": 0}}]}}),
+        ("/pairs", {"min_score": 0.5}),
+        ("/profile", {}),
+    ):
+        assert_problem(client.post(URL + path, json=body), 503, "shard_unavailable")
+    assert metric(client, 'gcws_router_unanswered_total{shard="1"}') > 4
+    for replica in shards[0]:
+        replica.app.fault = Fault.BROKEN
+    assert_problem(client.post(f"{URL}/query", json=partial), 503, "shard_unavailable", "0, 1")
+    for replica in [*shards[0], *shards[1]]:
+        replica.app.fault = None
+    assert found(client) == {*IDS}
+
+
+def test_a_query_around_an_item_asks_for_it_where_it_is(client: Client, shards: Shards) -> None:
+    for replica in shards[1]:
+        replica.app.fault = Fault.BROKEN
+    here, there = (next(name for name in IDS if shard_of(name) == shard) for shard in (0, 1))
+    around = {"limit": 3, "recall": 1, "allow_partial": True}
+    answer = client.post(f"{URL}/query", json={"id": here, **around})
+    assert answer.json()["shards"]["missing"] == [1]
+    answer = client.post(f"{URL}/query", json={"id": there, **around})
+    assert_problem(answer, 503, "shard_unavailable", "shard 1")
+
+
+def test_a_shard_that_is_silent_costs_its_time_and_no_more(client: Client, shards: Shards) -> None:
+    for replica in shards[1]:
+        replica.app.fault = Fault.SILENT
+    answer = client.post(f"{URL}/query", json={**QUERY, "allow_partial": True, "explain": True})
+    assert answer.json()["shards"]["missing"] == [1]
+    assert SHARD_SECONDS <= answer.json()["explain"]["seconds"] < 60
+
+
+def test_strict_queries_find_what_another_router_acknowledged(
+    database_url: str, tmp_path: Path
+) -> None:
+    """The other router knows no key, so that no shard hears of its writes from it."""
+    with (
+        http_shards(database_url, tmp_path / "shards", 2, 1, poll_seconds=600.0) as shards,
+        router(database_url, tmp_path / "one", 2, 1) as client,
+        router(database_url, tmp_path / "two", 2, 1, cluster_key="another") as other,
+    ):
+        fill(client)
+        put(other, ["new", "newer"])
+        assert found(client) == {*IDS}
+        for body in ({}, {"id": "new"}):
+            query = {**QUERY, **body, "consistency": "strict"}
+            if "id" in body:
+                del query["vector"]
+            answer = client.post(f"{URL}/query", json=query)
+            ids = {hit["id"] for hit in answer.json()["hits"]} | {*body.values()}
+            assert ids == {*IDS, "new", "newer"}
+        assert len(shards) == 2
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """Return a database that no other test uses."""
+    server = Postgres()
+    server.create()
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_searches_go_on_without_the_database(
+    forgets: bool, server: Postgres, tmp_path: Path
+) -> None:
+    """It comes back by itself, also where it has lost the list of replicas."""
+    with (
+        server.database() as url,
+        http_shards(url, tmp_path / "shards", 2, 1),
+        router(url, tmp_path / "router", 2, 1) as client,
+    ):
+        fill(client)
+        assert client.get("/readyz").json()["database"] == "reachable"
+        if forgets:
+            server.execute("TRUNCATE gcws.replicas", url.rpartition("/")[2])
+        server.stop()
+        check_without_database(client)
+        server.start()
+        wait_until(lambda: client.get("/readyz").json()["database"] == "reachable")
+        assert listed(client, 2) == [1, 1]
+        assert found(client) == {*IDS}
+        put(client, ["new"])
+        assert found(client) == {*IDS, "new"}
+
+
+def check_without_database(client: Client) -> None:
+    wait_until(lambda: client.get("/readyz").json()["database"] == "unreachable")
+    assert client.get("/readyz").status_code == 200
+    for _ in range(3):
+        assert found(client) == {*IDS}
+    assert client.post(f"{URL}/count", json={}).status_code == 200
+    around = client.post(f"{URL}/query", json={"id": "i3", "recall": 1})
+    assert around.status_code == 200
+    items = [{"id": "lost", "vector": [1, 1, 1, 1]}]
+    for answer in (
+        client.put(f"{URL}/items", json={"items": items}),
+        client.get(f"{URL}/items/i3"),
+        client.get("/v1/collections/unknown"),
+        client.get(f"{URL}/items"),
+        client.delete(f"{URL}/items/i3"),
+        client.post(f"{URL}/items/delete", json={"ids": ["i3"]}),
+        client.post(f"{URL}/query", json={**QUERY, "consistency": "strict"}),
+    ):
+        problem = assert_problem(answer, 503, "store_unavailable")
+        assert int(answer.headers["retry-after"]) >= 1, problem
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "said"),
+    [
+        ({"cluster_key": None}, ValueError, "GCWS_CLUSTER_KEY"),
+        ({"shards": BUCKETS + 1}, ClusterMismatch, "shards: expected at most 4"),
+        ({"buckets": 2 * BUCKETS}, ClusterMismatch, "buckets"),
+    ],
+)
+def test_a_router_that_cannot_be_one_does_not_start(
+    settings: Json,
+    error: type[Exception],
+    said: str,
+    shards: Shards,
+    database_url: str,
+    tmp_path: Path,
+) -> None:
+    del shards  # they have made the tables
+    given = {"database_url": database_url, "cluster_key": KEY, "buckets": BUCKETS, **settings}
+    client = Client(create_app(Settings(data_dir=tmp_path / "router", **given)))
+    with pytest.raises(error, match=said):
+        client.start()

@@ -1,0 +1,187 @@
+"""Replicas of shards behind HTTP in this process, which may do what they should not."""
+
+import asyncio
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from enum import Enum, auto
+from pathlib import Path
+
+import uvicorn
+from pydantic import SecretStr
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from gcws_search.service.app import create_app
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.http_replica import MESSAGES
+from gcws_search.service.cluster.shard import ShardHost
+from gcws_search.service.cluster.shard.app import create_shard_app
+from gcws_search.service.cluster.shard.host import Announced
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Client, Json
+from tests.support.service.ports import HOST
+from tests.support.service.shards import BUCKETS, QUICK, wait_until
+
+KEY = "between us"
+SHARD_SECONDS = 1.0
+"""How long routers wait for a shard."""
+
+
+class Fault(Enum):
+    """What a replica does with messages in the place of an answer."""
+
+    SILENT = auto()
+    """It never answers."""
+    NONSENSE = auto()
+    """It answers with a page."""
+    BROKEN = auto()
+    """It answers 500."""
+    CUT = auto()
+    """Its answer ends in the middle."""
+
+
+class FaultyApp:
+    """The application of a shard; ``fault`` is what is wrong with it, if anything is."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.fault: Fault | None = None
+        self.asked = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] != MESSAGES:
+            await self._app(scope, receive, send)
+            return
+        self.asked += 1
+        match self.fault:
+            case None:
+                await self._app(scope, receive, send)
+            case Fault.SILENT:
+                while (await receive())["type"] != "http.disconnect":
+                    pass
+            case Fault.NONSENSE:
+                await _answer(send, 200, b"<html>It works!</html>")
+            case Fault.BROKEN:
+                await _answer(send, 500, b"Internal Server Error")
+            case Fault.CUT:
+                await _answer(send, 200, b"\1\0\0\0", length=1000)
+
+
+async def _answer(send: Send, status: int, body: bytes, length: int | None = None) -> None:
+    size = str(len(body) if length is None else length).encode()
+    head = [(b"content-length", size), (b"content-type", b"text/html")]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+class HttpShard:
+    """One replica, which listens at a port of its own.
+
+    Parameters
+    ----------
+    database
+    folder
+    shard, shards, replica
+    key
+        That it asks for.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        folder: Path,
+        shard: int,
+        shards: int,
+        replica: int,
+        *,
+        key: str = KEY,
+        poll_seconds: float = QUICK.poll_seconds,
+    ) -> None:
+        self._bound = socket.create_server((HOST, 0))
+        address = f"{HOST}:{self._bound.getsockname()[1]}"
+        options = replace(QUICK, announced=Announced(address, replica), poll_seconds=poll_seconds)
+        self.host = ShardHost(
+            database, folder / f"{shard}-{replica}", shard, shards, threads=1, options=options
+        )
+        self.app = FaultyApp(create_shard_app(self.host, key, threads=1))
+        config = uvicorn.Config(
+            self.app,
+            log_level="critical",
+            ws="none",
+            lifespan="on",
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=75,  # longer than routers keep connections, as in earnest
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(
+            target=asyncio.run, args=[self._server.serve(sockets=[self._bound])]
+        )
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it: nobody listens at its port any more."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._bound.close()
+
+
+@contextmanager
+def http_shards(
+    url: str, folder: Path, shards: int, replicas: int, *, first: int = 0, **more: Json
+) -> Iterator[list[list[HttpShard]]]:
+    """Lend running replicas of all shards, numbered from ``first``."""
+    with ExitStack() as stack:
+        database = Database.open(url, buckets=BUCKETS)
+        stack.callback(database.close)
+        found: list[list[HttpShard]] = []
+        for shard in range(shards):
+            found.append([])
+            for number in range(first, first + replicas):
+                one = HttpShard(database, folder, shard, shards, number, **more)
+                one.start()
+                stack.callback(one.stop)
+                found[-1].append(one)
+        yield found
+
+
+@contextmanager
+def router(url: str, folder: Path, shards: int, replicas: int, **more: Json) -> Iterator[Client]:
+    """Lend a client of a router that knows so many replicas of each shard."""
+    settings = Settings(
+        data_dir=folder,
+        database_url=SecretStr(url),
+        cluster_key=more.pop("cluster_key", KEY),
+        shards=shards,
+        shard_seconds=SHARD_SECONDS,
+        buckets=BUCKETS,
+        threads=1,
+        durability="normal",
+        **more,
+    )
+    client = Client(create_app(settings))
+    client.start()
+    try:
+        client.wait_until_ready()
+        wait_until(lambda: listed(client, shards) == [replicas] * shards)
+        yield client
+    finally:
+        client.stop()
+
+
+def metric(client: Client, line: str) -> float:
+    """Return the value of one line of the metrics; 0 where there is none."""
+    for each in client.get("/metrics").text.splitlines():
+        name, _, value = each.rpartition(" ")
+        if name == line:
+            return float(value)
+    return 0.0
+
+
+def listed(client: Client, shards: int) -> list[int]:
+    """Return how many replicas of each shard a router knows."""
+    names = (f'gcws_router_replicas{{shard="{shard}"}}' for shard in range(shards))
+    return [int(metric(client, name)) for name in names]
