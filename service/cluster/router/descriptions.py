@@ -223,10 +223,10 @@ def built(collection: ClusterCollection, name: str) -> ix.BackendDescription:
     """
     database = collection.context.database
     while True:
-        collection.ask("refresh")
-        found = {each.name: each for each in collection.describe().backends}
-        if name in found and found[name].status == "ready":
-            return found[name]
+        if all(name in answer.head["ready"] for answer in _refreshed(collection)):
+            found = {each.name: each for each in collection.describe().backends}
+            if name in found and found[name].status == "ready":
+                return found[name]
         if name not in {each.name for each in database.backends(collection.number)}:
             raise ix.BackendNotFound(name)
         time.sleep(_BUILD_SECONDS)
@@ -252,7 +252,13 @@ def detach(collection: ClusterCollection, name: str) -> None:
     if name == collection.config.backend.kind:
         raise ix.PrimaryBackend(name)
     collection.context.database.remove_backend(collection.number, name)
-    collection.ask("refresh")
+    _refreshed(collection)
+
+
+def _refreshed(collection: ClusterCollection) -> list[Message]:
+    """Let all replicas read the list of backends, and return what they answer."""
+    shards = collection.context.shards
+    return shards.wait(shards.tell(Message(collection.head("refresh"))))
 
 
 def compared(

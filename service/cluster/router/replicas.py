@@ -181,6 +181,29 @@ class ShardSet(Collector):
         self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
         raise ShardUnavailable([shard], len(self))
 
+    async def tell(self, message: Message) -> list[Message]:
+        """Return the answers of all replicas that answer in time.
+
+        Raises
+        ------
+        ShardUnavailable
+            Naming the shards of which none does.
+        """
+        data, end = packed(message), time.monotonic() + self.seconds
+        asked = [(shard, each) for shard, listed in enumerate(self._listed()) for each in listed]
+        work = (self._ask(shard, replica, data, end) for shard, replica in asked)
+        answers, missing = list[Message](), {*range(len(self))}
+        outcomes = await asyncio.gather(*work, return_exceptions=True)
+        for (shard, _), outcome in zip(asked, outcomes, strict=True):
+            if isinstance(outcome, Message):
+                answers.append(outcome)
+                missing.discard(shard)
+            elif not isinstance(outcome, _FAULTS):
+                raise outcome
+        if missing:
+            raise ShardUnavailable(sorted(missing), len(self))
+        return answers
+
     def _in_order(self, shard: int) -> list[ReplicaClient]:
         """Return a shard's replicas: by turns, those that failed just now last.
 

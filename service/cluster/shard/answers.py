@@ -42,7 +42,8 @@ def answer_to(host: ShardHost, asked: Message) -> Message:
     Raises
     ------
     Behind
-        The collection has not reached the key that was asked for, and did not in time.
+        The collection has not reached the key that was asked for, or has not attached the backend,
+        and did not in time.
     Malformed
         There is no such method, or it lacks something.
     Exception
@@ -61,7 +62,18 @@ def answer_to(host: ShardHost, asked: Message) -> Message:
         answer = _ANSWERS[method]
     except KeyError as error:
         raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
-    return answer(host.collection(number, int(head.get("at", 0)), seconds), asked)
+    at = int(head.get("at", 0))
+    collection = host.collection(number, at, seconds)
+    try:
+        return answer(collection, asked)
+    except ix.BackendNotFound as error:
+        follower = host.follower(number, 0.0)
+        if follower is None or not follower.expects_backend(error.name, seconds):
+            raise
+    try:
+        return answer(collection, asked)
+    except ix.BackendNotFound:
+        raise Behind(at, follower.reached) from None
 
 
 def _status(host: ShardHost) -> Message:
@@ -88,12 +100,10 @@ def _followed(host: ShardHost, number: int, key: int, seconds: float) -> Message
 
 
 def _refreshed(host: ShardHost, number: int, seconds: float) -> Message:
-    """Read the list of comparison backends now."""
+    """Read the list of comparison backends now; return which are ready."""
     host.collection(number, 0, seconds)
     follower = host.follower(number, 0.0)
-    if follower is not None:
-        follower.follow_backends()
-    return Message({})
+    return Message({"ready": [] if follower is None else follower.follow_backends()})
 
 
 def _count(collection: ix.StoredCollection, asked: Message) -> Message:

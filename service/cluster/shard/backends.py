@@ -26,13 +26,29 @@ class BackendsFollower:
     def __init__(self, collection: ix.StoredCollection) -> None:
         self._collection = collection
         self._lock = threading.Lock()
+        self._listed: set[str] = set()
         self._failed: dict[str, BackendRow] = {}
         self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> list[str]:
+        """Names of those that can be searched."""
+        return [*self._collection.memory.view.attached]
+
+    def expects(self, name: str, seconds: float) -> bool:
+        """Return whether a backend is listed, after a wait for those that are being attached."""
+        thread = self._thread
+        if name not in self._listed or name in self._failed:
+            return False
+        if thread is not None:
+            thread.join(seconds)
+        return True
 
     def follow(self, listed: Sequence[BackendRow]) -> None:
         """Drop what is not listed, and begin to attach what is missing."""
         collection, wanted = self._collection, {row.name: row for row in listed}
         with self._lock:
+            self._listed = {*wanted}
             self._failed = {
                 name: row for name, row in self._failed.items() if wanted.get(name) == row
             }

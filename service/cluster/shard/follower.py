@@ -354,11 +354,19 @@ class Follower:
         collection.commit(write)
         self._position = position
 
-    def follow_backends(self) -> None:
-        """Attach and drop what the database lists; return when that has begun."""
+    def follow_backends(self) -> list[str]:
+        """Attach and drop what the database lists; return those that are ready already."""
         backends = self._backends
-        if backends is not None:
-            backends.follow(self._database.backends(self.number))
+        if backends is None:
+            return []
+        backends.follow(self._database.backends(self.number))
+        return backends.ready
+
+    def expects_backend(self, name: str, seconds: float) -> bool:
+        """Return whether the database lists a backend, after a wait while it is attached here."""
+        with suppress(StoreUnavailable):  # it listed what is known
+            self.follow_backends()
+        return self._backends is not None and self._backends.expects(name, seconds)
 
 
 def name_of(number: int) -> str:

@@ -34,7 +34,9 @@ def test_a_query_is_answered_whatever_comes_with_it(
         client.start()
         client.wait_until_ready()
         client.put(URL, json={"dim": 4})
-        items = [{"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)]
+        items = [
+            {"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)
+        ]
         client.put(f"{URL}/items", json={"items": items})
         query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
 

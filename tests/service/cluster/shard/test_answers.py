@@ -1,5 +1,6 @@
 """Answers of shards: those that a node gives of the same items, to the bit."""
 
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
@@ -171,6 +172,32 @@ def test_an_attached_backend_is_searched(
     ask(host, "refresh", number)
     with pytest.raises(ix.BackendNotFound):
         searched(host, written, raw, backend="exact")
+
+
+@pytest.mark.parametrize("written", ["dense"], indirect=True)
+def test_a_backend_that_is_being_attached_is_waited_for_and_is_not_unknown(
+    host: ShardHost,
+    written: Written,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    attach, may_attach = ix.StoredCollection.attach, threading.Event()
+
+    def delayed(*given: Any) -> Any:  # noqa: ANN401
+        may_attach.wait()
+        return attach(*given)
+
+    monkeypatch.setattr(ix.StoredCollection, "attach", delayed)
+    raw = queries(written, rng)
+    written.database.add_backend(written.number, BackendRow("exact", "exact", "{}"))
+    try:
+        with pytest.raises(Behind):
+            searched(host, written, raw, backend="exact", seconds=0.1)
+        with pytest.raises(ix.BackendNotFound):
+            searched(host, written, raw, backend="other")
+    finally:
+        may_attach.set()
+    assert hits_of(searched(host, written, raw, backend="exact"))
 
 
 @pytest.mark.parametrize("written", ["centered"], indirect=True)
