@@ -193,14 +193,12 @@ def main() -> None:
     parser.add_argument("--queries", type=int, default=QUERIES)
     options = parser.parse_args()
     compile_kernels()
-    limits = [f"limit {limit}" for limit in LIMITS]
     ranks = [
         f"rank {first + 1}" + (f" to {end}" if end > first + 1 else "") for first, end in RANKS
     ]
-    merged = Table("cluster recall", ["data", "guarantee", "asked", *limits])
-    by_rank = Table(
-        "cluster recall by rank", ["data", "guarantee", "asked", "limit", "all", *ranks]
-    )
+    kinds = ["data", "guarantee", "asked"]
+    merged = Table("cluster recall", [*kinds, *(f"limit {limit}" for limit in LIMITS)])
+    by_rank = Table("cluster recall by rank", [*kinds, "limit", "all", *ranks])
     for name in options.sets:
         add_rows(merged, by_rank, load(name, options.data), options.queries)
     shards = " · ".join(map(str, SHARDS))

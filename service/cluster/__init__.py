@@ -2,7 +2,6 @@
 
 - `contract`: what database, shards and routers say of each other
 - `errors`: what goes wrong between them
-- `http_replica`: replicas of shards behind HTTP, as the database lists them
 - `messages`: a JSON head and raw bytes, and errors, as bytes
 - `http_replica`: replicas behind HTTP, as the database lists them
 

@@ -187,7 +187,7 @@ class ShardSet(Collector):
         Raises
         ------
         ShardUnavailable
-            Naming the shards of which none does.
+            Naming the shards whose replicas all do not.
         """
         data, end = packed(message), time.monotonic() + self.seconds
         asked = [(shard, each) for shard, listed in enumerate(self._listed()) for each in listed]
