@@ -57,6 +57,7 @@ BENCHMARKS: Final = (
     Benchmark("benchmarks.service.http", needs_data=True),
     Benchmark("benchmarks.service.workers", needs_data=True),
     Benchmark("benchmarks.service.cluster_recall", needs_data=True),
+    Benchmark("benchmarks.service.cluster"),
     Benchmark("benchmarks.service.durability"),
     Benchmark("benchmarks.service.client", needs_data=True),
     Benchmark("benchmarks.service.explanation", needs_data=True),

@@ -139,6 +139,9 @@ class CollectionProtocol(Protocol):
     def is_searched(self) -> bool:
         """Whether searches are expected beside a load."""
 
+    def wait_until_found(self) -> None:
+        """Return when searches find what was put, or when that takes too long."""
+
     # Searching
 
     def search(

@@ -41,7 +41,7 @@ class Connection:
         while HEADER_END not in received:
             received += self._more()
         head, _, body = received.partition(HEADER_END)
-        length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
+        length = int([*head.lower().split(b"content-length:"), b"0"][1].split(b"\r\n")[0])
         while len(body) < length:
             body += self._more()
         if not head.startswith(b"HTTP/1.1 2"):

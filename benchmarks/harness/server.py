@@ -7,10 +7,11 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from benchmarks.harness.client import HOST
@@ -43,6 +44,7 @@ def serving(
     kernels: Path | None = None,
     program: Sequence[str] = SERVICE,
     workers: int = 1,
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Server]:
     """Start a server, wait until it is ready, stop it at the end.
 
@@ -55,18 +57,23 @@ def serving(
         What Python runs.
     workers : int
         Processes that speak HTTP.
+    settings : mapping of str to str
+        More variables of its environment.
     """
     port = free_port()
-    settings = {
+    variables = {
         "GCWS_DATA_DIR": str(data_dir),
         "GCWS_PORT": str(port),
         "GCWS_HOST": HOST,
         "GCWS_LOG_LEVEL": "warning",
         "GCWS_WORKERS": str(workers),
     }
-    cache = {} if kernels is None else {"NUMBA_CACHE_DIR": str(kernels)}
+    if kernels is not None:
+        variables["NUMBA_CACHE_DIR"] = str(kernels)
     began = time.perf_counter()
-    process = subprocess.Popen([sys.executable, *program], env={**os.environ, **settings, **cache})
+    process = subprocess.Popen(
+        [sys.executable, *program], env={**os.environ, **variables, **settings}
+    )
     try:
         while not is_ready(port):
             if process.poll() is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -77,13 +78,40 @@ def unpacked(data: bytes) -> Message:
 
 def packed_texts(texts: Sequence[bytes | None]) -> list[bytes]:
     """Return texts as two blobs: their lengths, -1 for none, and all of their bytes."""
+    present = [each for each in texts if each is not None]
+    if not present:
+        return [np.full(len(texts), -1, np.int32).tobytes(), b""]
     lengths = np.fromiter((-1 if each is None else len(each) for each in texts), np.int32)
-    return [lengths.tobytes(), b"".join(each for each in texts if each is not None)]
+    return [lengths.tobytes(), b"".join(present)]
+
+
+def packed_names(names: Sequence[str]) -> list[bytes]:
+    """Return strings as `packed_texts` does."""
+    text = "".join(names)
+    if not text.isascii():
+        return packed_texts([each.encode() for each in names])
+    return [np.fromiter(map(len, names), np.int32, len(names)).tobytes(), text.encode()]
+
+
+def unpacked_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[str]:
+    """Inverse of `packed_names`.
+
+    Raises
+    ------
+    UnicodeDecodeError
+    """
+    text = bytes(data).decode()
+    if not text.isascii():
+        return [(each or b"").decode() for each in unpacked_texts(lengths, data)]
+    ends = np.frombuffer(lengths, np.int32).cumsum().tolist()
+    return [text[first:last] for first, last in pairwise([0, *ends])]
 
 
 def unpacked_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
     """Inverse of `packed_texts`."""
     sizes = np.frombuffer(lengths, np.int32)
+    if not len(data) and (sizes < 0).all():
+        return [None] * len(sizes)
     ends = np.cumsum(np.maximum(sizes, 0))
     view = bytes(data)
     pairs = zip(sizes.tolist(), ends.tolist(), strict=True)

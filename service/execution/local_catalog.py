@@ -110,6 +110,9 @@ class LocalCollection:
         """Whether searches are expected beside a load."""
         return self.stored.searches.are_expected
 
+    def wait_until_found(self) -> None:
+        """Return: what was committed is found."""
+
     # Searching
 
     def search(

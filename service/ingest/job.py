@@ -219,6 +219,7 @@ class Load:
         """
         try:
             self._commit_all(read, source, report, account)
+            self.collection.wait_until_found()
             if self.key is not None and not self.key.before.is_complete:
                 end = account.count.end(account.rows)
                 record = self._record(account, end, [], ix.WriteResult(0, 0), is_complete=True)

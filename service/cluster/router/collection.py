@@ -283,18 +283,29 @@ class ClusterCollection:
     ) -> Callable[[], ix.WriteResult]:
         """Check items; return what puts them, to be called once."""
         write = self.prepared(items, mode, keeps_payloads=keeps_payloads, progress=progress)
-        return partial(self._put, write)
+        return partial(self._put_chunk, write)
 
     def _put(self, write: PreparedPut) -> ix.WriteResult:
         result = self.committer.commit(write)
         self._stored(write)
-        self._wait_for_shards()
+        self.wait_until_found()
+        return result
+
+    def _put_chunk(self, write: PreparedPut) -> ix.WriteResult:
+        """Put items; return once shards have what came before, while they take these in."""
+        before = self.committer.last_key
+        result = self.committer.commit(write)
+        self._stored(write)
+        shards = self.context.shards
+        shards.begin(shards.follow(self.number, self.committer.last_key))
+        shards.wait(shards.follow(self.number, before))
         return result
 
     def _stored(self, write: PreparedPut) -> None:
         self.names.stored((coordinate, "") for coordinate in write.names)
 
-    def _wait_for_shards(self) -> None:
+    def wait_until_found(self) -> None:
+        """Return when all replicas that are there have what was put, or after a second."""
         shards = self.context.shards
         shards.wait(shards.follow(self.number, self.committer.last_key))
 
@@ -363,7 +374,7 @@ class ClusterCollection:
     def _delete(self, write: PreparedDelete) -> int:
         deleted = self.committer.commit(write)
         if deleted:
-            self._wait_for_shards()
+            self.wait_until_found()
         return deleted
 
     def set_names(self, names: Sequence[str]) -> None:

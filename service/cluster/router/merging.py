@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -13,6 +14,7 @@ from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import (
     Message,
     blobs_of,
+    unpacked_names,
     unpacked_texts,
     unpacked_vectors,
 )
@@ -31,7 +33,7 @@ class ShardHits:
     starts : (m + 1,) int64
         Borders of the queries' hits.
     scores : (h,) float64
-    ids : list of bytes
+    ids : list of str
     payloads : list of bytes or None, or None
         None where they were not asked for.
     vectors : RawBatch or None
@@ -44,7 +46,7 @@ class ShardHits:
 
     starts: ix.Int64s
     scores: Any
-    ids: list[bytes | None]
+    ids: list[str]
     payloads: list[bytes | None] | None
     vectors: ix.RawBatch | None
     deleted: set[int]
@@ -65,7 +67,7 @@ class ShardHits:
             sizes = np.frombuffer(blobs[0], np.int64)
             starts = np.concatenate(([0], np.cumsum(sizes)))
             scores = np.frombuffer(blobs[1], np.float64)
-            ids = unpacked_texts(blobs[2], blobs[3])
+            ids = unpacked_names(blobs[2], blobs[3])
             del blobs[:4]
             payloads = vectors = None
             deleted = set[int]()
@@ -116,26 +118,24 @@ def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     counts = [len(hits.ids) for hits in shards]
     origins = np.repeat(np.arange(len(shards)), counts)
     places = np.concatenate([np.arange(count) for count in counts])
-    ids = [item_id or b"" for hits in shards for item_id in hits.ids]
+    ids = [item_id for hits in shards for item_id in hits.ids]
     order = np.lexsort((-scores, queries))
-    _sort_ties(order, queries[order], scores[order], ids)
-    starts = np.searchsorted(queries[order], np.arange(m + 1)).tolist()
-    found = []
-    for number in range(m):
-        best = order[starts[number] : min(starts[number] + limit, starts[number + 1])]
-        found.append(
-            MergedHits(
-                [ids[hit].decode() for hit in best.tolist()],
-                scores[best].tolist(),
-                [*zip(origins[best].tolist(), places[best].tolist(), strict=True)],
-                number,
-            )
-        )
-    return found
+    queries = queries[order]
+    _sort_ties(order, queries, scores[order], ids)
+    starts = np.searchsorted(queries, np.arange(m + 1))
+    best = order[np.arange(len(order)) - starts[queries] < limit]
+    ends = np.minimum(np.diff(starts), limit).cumsum().tolist()
+    best_ids = [ids[hit] for hit in best.tolist()]
+    best_scores = scores[best].tolist()
+    best_places = [*zip(origins[best].tolist(), places[best].tolist(), strict=True)]
+    return [
+        MergedHits(best_ids[first:last], best_scores[first:last], best_places[first:last], number)
+        for number, (first, last) in enumerate(pairwise([0, *ends]))
+    ]
 
 
 def _sort_ties(
-    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, ids: Sequence[bytes]
+    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, ids: Sequence[str]
 ) -> None:
     """Put hits of one query with the same score in the order of their ids."""
     is_tied = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from concurrent.futures import Future
 from typing import Any, Final, Protocol, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -70,7 +71,7 @@ class ShardSet(Collector):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns: dict[int, int] = {}
         self._failed: dict[str, float] = {}
-        self._following: dict[tuple[str, int], _Following] = {}
+        self._following: dict[tuple[int, str, int], _Following] = {}
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the event loop that replicas are asked on."""
@@ -84,10 +85,14 @@ class ShardSet(Collector):
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what a coroutine returns; called in a thread, never on the event loop."""
+        return self.begin(work).result()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        """Have a coroutine run on the event loop; called in any thread."""
         if self._loop is None:
             work.close()
             raise RuntimeError("the shards have not been started")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop)
 
     def __len__(self) -> int:
         """Return the number of shards."""
@@ -286,9 +291,9 @@ class ShardSet(Collector):
     def _followed(
         self, shard: int, replica: ReplicaClient, number: int, key: int
     ) -> Awaitable[None]:
-        place = replica.address, number
+        place = shard, replica.address, number
         following = self._following.get(place)
-        if following is None or following.is_done:
+        if following is None:
             ask = self._asking_to_follow(shard, replica, number)
             following = self._following[place] = _Following(ask)
         return following.reach(key)
@@ -346,21 +351,19 @@ class _Following:
 
     def __init__(self, ask: Callable[[int], Awaitable[int]]) -> None:
         self._ask = ask
-        self._wanted = 0
+        self._reached = self._wanted = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nobody waits."""
-        return self._task is not None and self._task.done()
 
     def reach(self, key: int) -> Awaitable[None]:
         """Return what ends when the replica has reached a key, or is not waited for any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if key <= self._reached:
+            future.set_result(None)
+            return future
         self._waiting.append((key, future))
         self._wanted = max(self._wanted, key)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
         return future
 
@@ -368,7 +371,8 @@ class _Following:
         try:
             while self._waiting:
                 wanted = self._wanted
-                reached = max(wanted, await self._ask(wanted))
+                self._reached = await self._ask(wanted)
+                reached = max(wanted, self._reached)
                 waiting, self._waiting = self._waiting, []
                 for key, future in waiting:
                     if key > reached:

@@ -14,6 +14,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.messages import (
     Message,
     blobs_of,
+    packed_names,
     packed_texts,
     packed_vectors,
     unpacked_sparse,
@@ -101,7 +102,7 @@ def _packed(
     sizes = np.array([len(result.ids) for result in found], np.int64)
     scores = np.array([score for result in found for score in result.scores], np.float64)
     blobs: list[bytes] = [sizes.tobytes(), scores.tobytes()]
-    blobs += packed_texts([item_id.encode() for item_id in ids])
+    blobs += packed_names(ids)
     payloads = None
     if query.with_payload:
         payloads = [payload for result in found for payload in result.payloads]

@@ -153,11 +153,12 @@ def test_replicas_of_each_shard_take_turns() -> None:
     assert [len(replica.asked) for replica in replicas] == [5] * 4
 
 
-def test_writes_that_wait_together_ask_a_replica_once() -> None:
-    def follow(message: bytes) -> bytes:
-        return packed(Message({"key": unpacked(message).head["key"]}))
+def followed(message: bytes) -> bytes:
+    return packed(Message({"key": unpacked(message).head["key"]}))
 
-    one, gone = Told("one", follow), Told("gone", ConnectionRefusedError())
+
+def test_writes_that_wait_together_ask_a_replica_once() -> None:
+    one, gone = Told("one", followed), Told("gone", ConnectionRefusedError())
     shards = ShardSet(Listed([one], [gone]), SECONDS)
 
     async def writes() -> None:
@@ -166,3 +167,27 @@ def test_writes_that_wait_together_ask_a_replica_once() -> None:
     run(writes())
     assert 1 <= len(one.asked) <= 3
     assert max(message.head["key"] for message in one.asked) == 50
+
+
+def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
+    begun, released = asyncio.Event(), asyncio.Event()
+
+    class Slow(Told):
+        async def ask(self, message: bytes, seconds: float) -> bytes:
+            if unpacked(message).head["key"] > 1:
+                begun.set()
+                await released.wait()
+            return await super().ask(message, seconds)
+
+    shards = ShardSet(Listed([Slow("one", followed)]), SECONDS)
+
+    async def writes() -> None:
+        await shards.follow(7, 1)
+        second = asyncio.ensure_future(shards.follow(7, 2))
+        await begun.wait()
+        await shards.follow(7, 1)
+        assert not second.done()
+        released.set()
+        await second
+
+    run(writes())

@@ -1,0 +1,138 @@
+"""A cluster of this machine: PostgreSQL with or without a standby, shards and a router."""
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.harness.server import Server, serving
+from tests.support.service.postgres import Postgres
+
+DATABASE: Final = "bench"
+STANDBY: Final = "standby"
+"""What the synchronous standby calls itself."""
+_DURABLE: Final = {
+    "fsync": "on",
+    "full_page_writes": "on",
+    "autovacuum": "on",
+    "shared_buffers": "256MB",
+    "max_wal_size": "4GB",
+}
+_PROGRAM: Final = ("-m", "gcws_search")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """A number of shards over a database.
+
+    Attributes
+    ----------
+    url : str
+        Of the database.
+    folder : Path
+        Of the shards' files, a folder a shard.
+    shards : int
+    name : str
+        Of the cluster, of those that follow one database.
+    """
+
+    url: str
+    folder: Path
+    shards: int
+    name: str = "main"
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """Variables of all its processes."""
+        return {
+            "GCWS_DATABASE_URL": self.url,
+            "GCWS_SHARDS": str(self.shards),
+            "GCWS_CLUSTER_KEY": "of a benchmark",
+            "GCWS_CELL": self.name,
+        }
+
+    def folder_of(self, shard: int) -> Path:
+        """Return the folder of a shard's files."""
+        return self.folder / f"{self.name}-{shard}"
+
+    @contextmanager
+    def shard(self, shard: int) -> Iterator[Server]:
+        """Run one replica of a shard until the block ends."""
+        program = (*_PROGRAM, "shard", "--shard", str(shard))
+        folder = self.folder_of(shard)
+        with serving(folder, program=program, settings=self.settings) as server:
+            yield server
+
+    @contextmanager
+    def running(self) -> Iterator[tuple[Server, Sequence[Server]]]:
+        """Run all shards and a router until the block ends."""
+        with ExitStack() as stack:
+            shards = [stack.enter_context(self.shard(each)) for each in range(self.shards)]
+            yield stack.enter_context(self.router()), shards
+
+    @contextmanager
+    def router(self) -> Iterator[Server]:
+        """Run a router until the block ends."""
+        with serving(self.folder / f"{self.name}-router", settings=self.settings) as server:
+            yield server
+
+
+class Databases:
+    """A primary that is as durable as it can be, and a standby that may be added."""
+
+    def __init__(self) -> None:
+        self.primary = Postgres(**_DURABLE)
+        self.standby = Postgres(
+            **_DURABLE, cluster_name=STANDBY, wal_retrieve_retry_interval="500ms"
+        )
+
+    @property
+    def url(self) -> str:
+        """Of either, whichever takes writes."""
+        ours = self.primary.url(DATABASE)
+        user_and_host, _, name = ours.rpartition("/")
+        return f"{user_and_host},{self.standby.url(DATABASE).split('@')[1].split('/')[0]}/{name}"
+
+    def start(self) -> None:
+        """Start the primary, with an empty database."""
+        self.primary.create()
+        self.primary.start()
+        self.primary.execute(f"CREATE DATABASE {DATABASE}")
+
+    def add_standby(self) -> None:
+        """Start the standby; commits wait for it from then on."""
+        options = ["-R", "--checkpoint=fast", "-D", str(self.standby.data)]
+        self.primary.run("pg_basebackup", ["-d", self.primary.url("postgres"), *options])
+        if self.standby.user is not None:
+            self.standby.data.chmod(0o700)
+        self.standby.start()
+        self.primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
+        self.primary.execute("SELECT pg_reload_conf()")
+
+    def promote_standby(self) -> None:
+        """Let the standby take the place of a primary that is gone."""
+        self.standby.execute("SELECT pg_promote(false)")
+
+    def remove(self) -> None:
+        """End both and delete their folders."""
+        self.standby.remove()
+        self.primary.remove()
+
+
+@contextmanager
+def databases() -> Iterator[Databases]:
+    """Lend a primary until the block ends."""
+    found = Databases()
+    try:
+        found.start()
+        yield found
+    finally:
+        found.remove()
+
+
+def kill(server: Server) -> None:
+    """End a server as the loss of its machine would."""
+    os.kill(server.pid, signal.SIGKILL)
