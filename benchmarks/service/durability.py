@@ -58,6 +58,7 @@ QUERY_SECONDS: Final = 5.0
 CHURNED: Final = 20_000
 CHURN_BATCH: Final = 500
 CHURN_SAMPLES: Final = 40
+FRONTS: Final = 2
 
 COLUMNS: Final = ("what", "ours", "bare SQLite, or idle", "ratio", "goal")
 _URL: Final = "/v1/collections/things"
@@ -225,9 +226,9 @@ def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredColle
 
 
 @contextmanager
-def served(vectors: Vectors, backend: str = "gcws") -> Iterator[Server]:
+def served(vectors: Vectors, backend: str = "gcws", workers: int = 1) -> Iterator[Server]:
     """Run a server with a collection of some items."""
-    with tempfile.TemporaryDirectory() as name, serving(Path(name)) as server:
+    with tempfile.TemporaryDirectory() as name, serving(Path(name), workers=workers) as server:
         connection = Connection(server.port)
         document = {"dim": vectors.shape[1], "backend": {"kind": backend}}
         connection.ask("PUT", _URL, document)
@@ -285,13 +286,13 @@ def bulk_loads(table: Table, vectors: Vectors) -> None:
         add(table, f"bulk load, npy, {kind}, items/s", found, _HALF)
 
 
-def queries_under_load(table: Table, vectors: Vectors) -> None:
+def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
     """Measure queries by one client, alone and beside a load that never pauses."""
     asked = [
         request_bytes("POST", f"{_URL}/query", orjson.dumps({"vector": vector}))
         for vector in vectors[-500:].tolist()
     ]
-    with served(vectors[:BEFORE]) as server:
+    with served(vectors[:BEFORE], workers=workers) as server:
         idle = query_times(server.port, asked)
         stopping = threading.Event()
         loads = threading.Thread(target=load_on, args=(server.port, vectors, stopping))
@@ -300,7 +301,9 @@ def queries_under_load(table: Table, vectors: Vectors) -> None:
         stopping.set()
         loads.join()
     for name, ours, alone in zip(("p50", "p99"), quantiles(busy), quantiles(idle), strict=True):
-        add(table, f"queries beside a load, {name}, ms", (1e3 * ours, 1e3 * alone), _THREE)
+        processes = "" if workers == 1 else f", {workers} fronts"
+        told = f"queries beside a load{processes}, {name}, ms"
+        add(table, told, (1e3 * ours, 1e3 * alone), _THREE)
 
 
 def query_times(port: int, requests: Sequence[bytes]) -> list[float]:
@@ -387,7 +390,8 @@ def main(given: Sequence[str] | None = None) -> None:
     if "loads" in options.only:
         bulk_loads(table, vectors)
     if "queries" in options.only:
-        queries_under_load(table, vectors)
+        for workers in (1, FRONTS):
+            queries_under_load(table, vectors, workers)
     if options.churn:
         churn(table, vectors, options.churn)
     table.notes.append(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import CancelledError
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +39,12 @@ def pairs(
     Pairs within a shard are found as in one collection; those across by searches of each shard for
     the items of the shards before it.
     """
-    asked = {"min_score": min_score, "recall": recall, "limit": limit}
-    answers = collection.ask("pairs", _LONG_SECONDS, **asked)
+    head = collection.head("pairs", min_score=min_score, recall=recall, limit=limit)
+    shards = collection.context.shards
+    try:
+        answers = shards.wait(shards.ask_all(Message(head), _LONG_SECONDS), stop)
+    except CancelledError:
+        return []
     found = [pair for answer in answers for pair in _within(answer)]
     if len(answers) > 1:
         params = ix.SearchParams(limit=_FIRST_LIMIT, recall=recall, min_score=min_score)

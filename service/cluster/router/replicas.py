@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent import futures
 from typing import Any, Final, Protocol, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -26,6 +27,8 @@ _REST_SECONDS: Final = 1.0
 """How long a replica that failed is asked last."""
 _FOLLOW_SECONDS: Final = 1.0
 """How long a write waits for replicas that are there."""
+_LOOK_SECONDS: Final = 0.1
+"""How often work of minutes looks whether it is still waited for."""
 _FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
 
 _log = logging.getLogger(__name__)
@@ -83,11 +86,22 @@ class ShardSet(Collector):
         if self._loop is not None:
             self.wait(self._replicas.close())
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what a coroutine returns; called in a thread, never on the event loop."""
-        return self.begin(work).result()
+    def wait(self, work: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
+        """Return what a coroutine returns; called in a thread, never on the event loop.
 
-    def begin(self, work: Coroutine[Any, Any, T]) -> Future[T]:
+        Raises
+        ------
+        CancelledError
+            Of `concurrent.futures`: ``stop`` was set before that.
+        """
+        future = self.begin(work)
+        if stop is not None:
+            while not futures.wait([future], _LOOK_SECONDS).done:
+                if stop.is_set():
+                    future.cancel()
+        return future.result()
+
+    def begin(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
         """Have a coroutine run on the event loop; called in any thread."""
         if self._loop is None:
             work.close()

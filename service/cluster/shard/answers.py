@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
@@ -36,8 +38,8 @@ EXPECTED: Final = (
 _Answer: TypeAlias = Callable[[ix.StoredCollection, Message], Message]
 
 
-def answer_to(host: ShardHost, asked: Message) -> Message:
-    """Return the answer to a message.
+def answer_to(host: ShardHost, asked: Message, stop: threading.Event | None = None) -> Message:
+    """Return the answer to a message; soon, once ``stop`` is set.
 
     Raises
     ------
@@ -59,7 +61,7 @@ def answer_to(host: ShardHost, asked: Message) -> Message:
             return _followed(host, number, int(head["key"]), seconds)
         if method == "refresh":
             return _refreshed(host, number, seconds)
-        answer = _ANSWERS[method]
+        answer = partial(_pairs, stop=stop) if method == "pairs" else _ANSWERS[method]
     except KeyError as error:
         raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
     at = int(head.get("at", 0))
@@ -143,10 +145,12 @@ def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
     )
 
 
-def _pairs(collection: ix.StoredCollection, asked: Message) -> Message:
+def _pairs(
+    collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
+) -> Message:
     head = asked.head
     found = collection.pairs(
-        min_score=head["min_score"], recall=head["recall"], limit=head.get("limit")
+        min_score=head["min_score"], recall=head["recall"], limit=head.get("limit"), stop=stop
     )
     scores = np.array([score for _, _, score in found], np.float64)
     first = packed_texts([one.encode() for one, _, _ in found])
@@ -182,7 +186,6 @@ _ANSWERS: Final[dict[str, _Answer]] = {
     "compare": answer_to_comparison,
     "count": _count,
     "rows": _rows,
-    "pairs": _pairs,
     "describe": _described,
     "summary": _summary,
     "curve": _curve,

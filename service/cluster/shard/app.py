@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+import threading
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
@@ -137,6 +138,8 @@ class ShardService:
             return _answer(packed_error(error))
         method = asked.head.get("method")
         try:
+            if method in _LONG:
+                return _answer(await self._computed(asked, request))
             return _answer(await self._answered(asked, method, len(body)))
         finally:
             self.metrics.observe(method, time.perf_counter() - start)
@@ -145,12 +148,24 @@ class ShardService:
         work = partial(self.host.answered, asked)
         if method in _WAITING:
             return bytes(await self.pool.wait(work))
+        await self._reach(asked)
+        return await self.pool.run(work, size / _BYTES_PER_SECOND)
+
+    async def _reach(self, asked: Message) -> None:
+        """Wait for the changes that a message asks for, as long as it says."""
         if not self.host.has_reached(asked):
             await self.pool.wait(partial(self.host.wait_for, asked))
             asked.head["seconds"] = 0.0  # it has waited
-        if method in _LONG:
-            return await self.pool.run_long(work)
-        return await self.pool.run(work, size / _BYTES_PER_SECOND)
+
+    async def _computed(self, asked: Message, request: Request) -> bytes:
+        """Answer a message that may take minutes; the work ends soon once nobody waits for it."""
+        stop = threading.Event()
+        watching = asyncio.ensure_future(_until_left(request, stop))
+        try:
+            await self._reach(asked)
+            return await self.pool.run_long(partial(self.host.answered, asked, stop))
+        finally:
+            watching.cancel()
 
     async def live(self, _: Request) -> Response:
         """Say that the process runs."""
@@ -210,6 +225,13 @@ def create_shard_app(host: ShardHost, key: str, *, threads: int | None = None) -
         ],
         lifespan=lifespan,
     )
+
+
+async def _until_left(request: Request, stop: threading.Event) -> None:
+    """Set an event once who asked has closed the connection; the body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    stop.set()
 
 
 def _answer(body: bytes) -> Response:

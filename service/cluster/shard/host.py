@@ -237,10 +237,17 @@ class ShardHost:
         except Malformed as error:
             return packed_error(error)
 
-    def answered(self, asked: Message) -> bytes:
-        """Return the answer to a message that is read; any thread. Errors are in it."""
+    def answered(self, asked: Message, stop: threading.Event | None = None) -> bytes:
+        """Return the answer to a message that is read; any thread. Errors are in it.
+
+        Parameters
+        ----------
+        asked : Message
+        stop : threading.Event or None
+            Once it is set, work of minutes ends soon, with whatever has been found.
+        """
         try:
-            return packed(answer_to(self, asked))
+            return packed(answer_to(self, asked, stop))
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 _log.exception("a message could not be answered")

@@ -1,7 +1,9 @@
 """Which replica answers where one is late, gone, behind or of another version."""
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -191,3 +193,25 @@ def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
         await second
 
     run(writes())
+
+
+def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
+    shards, stop = ShardSet(Listed([Told("one", None)]), SECONDS), threading.Event()
+
+    def waited() -> bool:
+        work = shards.ask_all(Message({"method": "pairs"}), seconds=3600)
+        try:
+            shards.wait(work, stop)
+        except CancelledError:
+            return False
+        return True
+
+    async def stopped() -> None:
+        shards.start(asyncio.get_running_loop())
+        waiting = asyncio.create_task(asyncio.to_thread(waited))
+        await asyncio.sleep(0)
+        stop.set()
+        assert not await waiting
+        assert len(asyncio.all_tasks()) == 1
+
+    run(stopped())

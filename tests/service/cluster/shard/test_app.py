@@ -9,20 +9,22 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import httpx
 import numpy as np
 import pytest
 import uvicorn
+from starlette.requests import Request
 
 from gcws_search.service.cluster.contract import bucket_of, buckets_of
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.messages import Message, packed, unpacked
 from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, create_shard_app
+from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, ShardService, create_shard_app
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
 
@@ -184,3 +186,43 @@ def test_a_wrong_start_is_refused(
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 1
         assert said in errors
+
+
+def test_work_of_minutes_ends_once_nobody_waits_for_it() -> None:
+    stopped = threading.Event()
+
+    class Joining:
+        """Answers a message when it is told to stop."""
+
+        followers = ()
+
+        def has_reached(self, asked: Message) -> bool:
+            del asked
+            return True
+
+        def answered(self, asked: Message, stop: threading.Event) -> bytes:
+            del asked
+            assert stop.wait(SECONDS)
+            stopped.set()
+            return packed(Message({}))
+
+    async def ask() -> None:
+        leaving = asyncio.Event()
+        parts: Iterator[dict[str, Any]] = iter(
+            [{"type": "http.request", "body": packed(Message({"method": "pairs"}))}]
+        )
+
+        async def receive() -> MutableMapping[str, Any]:
+            if (part := next(parts, None)) is not None:
+                asyncio.get_running_loop().call_later(0.05, leaving.set)
+                return part
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        service = ShardService(cast("ShardHost", Joining()), KEY, 1)
+        headers = [(b"authorization", HEADERS["Authorization"].encode())]
+        await service.message(Request({"type": "http", "headers": headers}, receive))
+        await asyncio.to_thread(service.pool.close)
+
+    asyncio.run(ask())
+    assert stopped.is_set()
