@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
+
+MESSAGES: Final = "/v1/messages"
+"""Where a replica takes messages."""
+PLACE: Final = "gcws-shard"
+"""Header that says which shard is asked: another may have the address by now."""
 
 
 class CollectionRow(NamedTuple):
@@ -99,7 +104,7 @@ class Replica(NamedTuple):
         Name of the cluster, of those that follow one database.
     shard, replica : int
     address : str
-        Of its HTTP application.
+        Of its HTTP application; empty once it is not asked any more.
     positions : dict of int to int
         Key that it has reached, by number of the collection.
     nbytes : int
@@ -108,6 +113,8 @@ class Replica(NamedTuple):
         Of its machine's memory that is in use.
     seen : float
         Seconds since its last sign of life.
+    shards : int
+        How many shards there are for it.
     """
 
     cell: str
@@ -118,6 +125,12 @@ class Replica(NamedTuple):
     nbytes: int
     share: float
     seen: float
+    shards: int
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether all of its collections can be asked."""
+        return all(key >= 0 for key in self.positions.values())
 
 
 class ReplicaClient(Protocol):
@@ -145,3 +158,8 @@ def bucket_of(item_id: str, buckets: int) -> int:
 def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
     """Return the buckets that a shard has."""
     return range(shard, buckets, shards)
+
+
+def place_of(shard: int, shards: int) -> str:
+    """Return what names a shard among those of its number."""
+    return f"{shard}/{shards}"

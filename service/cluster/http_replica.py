@@ -5,20 +5,18 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import aiohttp
 
-from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.contract import MESSAGES, PLACE, Replica, ReplicaClient, place_of
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.http.errors import StoreUnavailable
 
-MESSAGES: Final = "/v1/messages"
-"""Where a replica takes messages."""
-_LIST_SECONDS: Final = 1.0
+LIST_SECONDS: Final = 1.0
 """How often the database is asked which replicas there are."""
-_DEAD_SECONDS: Final = 10.0
-"""A replica without a sign of life for so long is not asked."""
+DEAD_SECONDS: Final = 10.0
+"""A replica without a sign of life for this time is not asked."""
 _BAD_STATUS: Final = 400
 
 
@@ -29,12 +27,15 @@ class HttpReplica:
     ----------
     address : str
         Such as "10.0.0.7:8001".
+    place : str
+        Of its shard; see `place_of`.
     replicas : HttpReplicas
     """
 
-    def __init__(self, address: str, replicas: HttpReplicas) -> None:
+    def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
         self.address = address
         self._url = f"http://{address}{MESSAGES}"
+        self._headers = {PLACE: place}
         self._replicas = replicas
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
@@ -47,7 +48,7 @@ class HttpReplica:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             async with self._replicas.session.post(
-                self._url, data=message, timeout=timeout
+                self._url, data=message, headers=self._headers, timeout=timeout
             ) as answer:
                 if answer.status >= _BAD_STATUS:
                     raise OSError(f"status {answer.status}: {(await answer.text())[:200]}")
@@ -56,8 +57,19 @@ class HttpReplica:
             raise OSError(str(error) or type(error).__name__) from None
 
 
+class _Known(NamedTuple):
+    """A replica that was listed, and when it gave its last sign of life."""
+
+    client: HttpReplica
+    is_filled: bool
+    seen: float
+
+
 class HttpReplicas:
     """The replicas of all shards, as the database lists them.
+
+    All of one list are of the same number of shards: the one that the database says, or that of the
+    settings where it says none.
 
     Parameters
     ----------
@@ -65,18 +77,30 @@ class HttpReplicas:
     cell : str
         Name of the cluster.
     shards : int
+        How many there are, where the database does not say it.
     key : str
         That replicas ask for.
+    dead_seconds : float
+        How long a replica is asked after its last sign of life.
     """
 
-    def __init__(self, database: Database, cell: str, shards: int, key: str) -> None:
+    def __init__(
+        self,
+        database: Database,
+        cell: str,
+        shards: int,
+        key: str,
+        *,
+        dead_seconds: float = DEAD_SECONDS,
+    ) -> None:
         self._database = database
         self._cell = cell
+        self._default = shards
         self._key = key
+        self._dead_seconds = dead_seconds
         self._session: aiohttp.ClientSession | None = None
         self._shards: list[list[ReplicaClient]] = [[] for _ in range(shards)]
-        self._known: dict[tuple[int, str], HttpReplica] = {}
-        self._until: dict[tuple[int, str], float] = {}
+        self._known: dict[tuple[int, int, int], _Known] = {}
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="router-replicas", daemon=True)
 
@@ -95,7 +119,7 @@ class HttpReplicas:
 
     def start(self) -> None:
         """Read the list, and then again and again."""
-        self._read()
+        self.refresh()
         self._thread.start()
 
     async def close(self) -> None:
@@ -105,30 +129,57 @@ class HttpReplicas:
             await self._session.close()
 
     def _poll(self) -> None:
-        while not self._stopping.wait(_LIST_SECONDS):
+        while not self._stopping.wait(LIST_SECONDS):
             try:
-                self._read()
+                self.refresh()
             except StoreUnavailable:
                 continue  # those known are asked meanwhile
 
-    def _read(self) -> None:
-        """Read the list; replicas are taken off it by their last sign of life alone.
+    def refresh(self) -> None:
+        """Read the list; replicas are taken off it by their word, or by their last sign of life.
 
         None can give one while the database is gone, and one that has restarted may have lost the
         list.
+
+        Raises
+        ------
+        StoreUnavailable
         """
         try:
+            shards = self._database.shards(self._cell) or self._default
             rows = self._database.replicas(self._cell)
         except StoreUnavailable:
-            self._until = dict.fromkeys(self._until, time.monotonic() + _DEAD_SECONDS)
+            now = time.monotonic()
+            self._known = {place: known._replace(seen=now) for place, known in self._known.items()}
             raise
-        now, shards = time.monotonic(), [list[ReplicaClient]() for _ in self._shards]
+        now = time.monotonic()
         for each in rows:
-            place, until = (each.shard, each.address), now + _DEAD_SECONDS - each.seen
-            self._until[place] = max(self._until.get(place, 0.0), until)
-        self._until = {place: until for place, until in self._until.items() if until > now}
-        known = {place: self._known.get(place) for place in self._until if place[0] < len(shards)}
-        self._known = {place: one or HttpReplica(place[1], self) for place, one in known.items()}
-        for (shard, _), replica in sorted(self._known.items(), key=lambda entry: entry[0]):
-            shards[shard].append(replica)
-        self._shards = [*shards]
+            self._take(each, now)
+        self._known = {
+            place: known
+            for place, known in self._known.items()
+            if now - known.seen < self._dead_seconds
+        }
+        self._shards = [
+            _asked([each for place, each in self._known.items() if place[:2] == (shards, shard)])
+            for shard in range(shards)
+        ]
+
+    def _take(self, row: Replica, now: float) -> None:
+        """Take what the list says of a replica."""
+        place = row.shards, row.shard, row.replica
+        if not row.address:
+            self._known.pop(place, None)
+        if not row.address or row.seen >= self._dead_seconds:
+            return
+        known = self._known.get(place)
+        client = None if known is None else known.client
+        if client is None or client.address != row.address:
+            client = HttpReplica(row.address, place_of(row.shard, row.shards), self)
+        self._known[place] = _Known(client, row.is_filled, now - row.seen)
+
+
+def _asked(replicas: Sequence[_Known]) -> list[ReplicaClient]:
+    """Return those that have all their collections, or all where none has."""
+    filled = [each.client for each in replicas if each.is_filled]
+    return [*filled] or [each.client for each in replicas]

@@ -27,10 +27,19 @@ WHERE time <= now() - make_interval(secs => %b) GROUP BY h.collection
 """
 """Collections with the last key of commits that are old enough to be forgotten."""
 _ANNOUNCE: Final = """
-INSERT INTO replicas (cell, shard, replica, address, positions, nbytes, share)
-VALUES (%b, %b, %b, %b, %b, %b, %b)
-ON CONFLICT (cell, shard, replica) DO UPDATE SET address = excluded.address,
+INSERT INTO replicas (cell, shards, shard, replica, address, positions, nbytes, share)
+VALUES (%b, %b, %b, %b, %b, %b, %b, %b)
+ON CONFLICT (cell, shards, shard, replica) DO UPDATE SET address = excluded.address,
     positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share, seen = now()
+"""
+_WITHDRAW: Final = """
+UPDATE replicas SET address = '', seen = to_timestamp(0)
+WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b AND address = %b
+"""
+"""A row that says so: the table is empty after a crash of the database, which says nothing."""
+_SHARDS: Final = """
+INSERT INTO cells (cell, shards) VALUES (%b, %b)
+ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
 """
 
 
@@ -100,15 +109,37 @@ class ReplicaTables(NameTables):
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share
         with self.connections.use() as connection:
-            connection.run(_ANNOUNCE, replica.cell, replica.shard, replica.replica, *values)
+            connection.run(
+                _ANNOUNCE, replica.cell, replica.shards, replica.shard, replica.replica, *values
+            )
+
+    def withdraw(self, replica: Replica) -> None:
+        """List a replica as one that is not asked any more; not another one in its place."""
+        place = replica.cell, replica.shards, replica.shard, replica.replica
+        with self.connections.use() as connection:
+            connection.run(_WITHDRAW, *place, replica.address)
+
+    def shards(self, cell: str) -> int | None:
+        """Return of how many shards the replicas of a cell are asked; None where none is said."""
+        with self.connections.use() as connection:
+            found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
+        return int(found[0]) if found else None
+
+    def set_shards(self, cell: str, shards: int | None) -> None:
+        """Say of how many shards the replicas of a cell are asked; None: as each router is set."""
+        with self.connections.use() as connection:
+            if shards is None:
+                connection.run("DELETE FROM cells WHERE cell = %b", cell)
+            else:
+                connection.run(_SHARDS, cell, shards)
 
     def replicas(self, cell: str) -> list[Replica]:
-        """Return the replicas of a cell, by shard."""
+        """Return the replicas of a cell, by number of shards and by shard."""
         with self.connections.use() as connection:
             rows = connection.run(
                 "SELECT shard, replica, address, positions, nbytes, share,"
-                " extract(epoch FROM now() - seen)::double precision"
-                " FROM replicas WHERE cell = %b ORDER BY shard, replica",
+                " extract(epoch FROM now() - seen)::double precision, shards"
+                " FROM replicas WHERE cell = %b ORDER BY shards, shard, replica",
                 cell,
             ).fetchall()
         found = []

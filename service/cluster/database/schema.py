@@ -10,7 +10,7 @@ import psycopg
 from gcws_search.service.cluster.database.connections import Connection, Connections
 from gcws_search.service.cluster.errors import ClusterMismatch
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 """Of the tables; another program refuses another format."""
 
 LOCK: Final = 0x67637773
@@ -78,8 +78,10 @@ CREATE TABLE backends (
     PRIMARY KEY (collection, name)
 );
 CREATE TABLE dropped (number bigint PRIMARY KEY);
+CREATE TABLE cells (cell text PRIMARY KEY, shards bigint NOT NULL);
 CREATE UNLOGGED TABLE replicas (
     cell text,
+    shards bigint,
     shard bigint,
     replica bigint,
     address text NOT NULL,
@@ -87,7 +89,7 @@ CREATE UNLOGGED TABLE replicas (
     nbytes bigint NOT NULL,
     share double precision NOT NULL,
     seen timestamptz NOT NULL DEFAULT now(),
-    PRIMARY KEY (cell, shard, replica)
+    PRIMARY KEY (cell, shards, shard, replica)
 );
 """
 

@@ -90,7 +90,7 @@ def _across(
         again = np.arange(len(rows))
         limit = params.limit
         while len(again):
-            hits = _searched(collection, params, limit, other, vectors[again])
+            hits = _searched(collection, params, limit, (other, shards), vectors[again])
             sizes = np.diff(hits.starts)
             for place, row in enumerate(again.tolist()):
                 if sizes[place] < limit:
@@ -104,9 +104,10 @@ def _searched(
     collection: ClusterCollection,
     params: ix.SearchParams,
     limit: int,
-    shard: int,
+    place: tuple[int, int],
     vectors: ix.RawBatch,
 ) -> ShardHits:
+    """Return what one shard, of a number of them, finds."""
     said, blobs = packed_vectors(vectors)
     head = collection.head(
         "search",
@@ -118,7 +119,7 @@ def _searched(
         **said,
     )
     shards, data = collection.context.shards, packed(Message(head, blobs))
-    return ShardHits.of(shards.wait(shards.ask(shard, data, _LONG_SECONDS)))
+    return ShardHits.of(shards.wait(shards.ask(*place, data, _LONG_SECONDS)))
 
 
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[_Pair]:

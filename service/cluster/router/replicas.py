@@ -154,9 +154,10 @@ class ShardSet(Collector):
         Raises
         ------
         ShardUnavailable
-            None answers.
+            None answers, or there is another number of shards by now.
         """
-        asked = (self.ask(shard, each, seconds) for shard, each in enumerate(data))
+        listed = self._current(len(data))
+        asked = (self._asked(listed, shard, each, seconds) for shard, each in enumerate(data))
         answers: list[Message] = []
         missing: list[int] = []
         for shard, each in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
@@ -170,20 +171,55 @@ class ShardSet(Collector):
             raise ShardUnavailable(missing, len(data))
         return answers, missing
 
-    async def ask(self, shard: int, data: bytes, seconds: float | None = None) -> Message:
+    async def ask(
+        self, shard: int, shards: int, data: bytes, seconds: float | None = None
+    ) -> Message:
         """Return a shard's answer: that of the replica that answers first.
+
+        Parameters
+        ----------
+        shard, shards : int
+            Which one is meant, of this number of them.
+        data : bytes
+        seconds : float or None
+            How long it may take.
 
         Raises
         ------
         ShardUnavailable
+            None answers, or there is another number of shards by now.
         Exception
             What is wrong with the question, as the shard says.
         """
+        return await self._asked(self._current(shards), shard, data, seconds)
+
+    def _current(self, shards: int) -> Sequence[Sequence[ReplicaClient]]:
+        """Return the replicas of each shard.
+
+        One answer takes them once: another list may be of another number of shards.
+
+        Raises
+        ------
+        ShardUnavailable
+            There is another number of shards by now.
+        """
+        listed = self._listed()
+        if len(listed) != shards:
+            raise ShardUnavailable([*range(len(listed))], len(listed))
+        return listed
+
+    async def _asked(
+        self,
+        listed: Sequence[Sequence[ReplicaClient]],
+        shard: int,
+        data: bytes,
+        seconds: float | None,
+    ) -> Message:
         seconds = self.seconds if seconds is None else seconds
         end = time.monotonic() + seconds
         waiting: set[asyncio.Task[Message]] = set()
         try:
-            sisters = self._in_order(shard)
+            sisters = self._in_order(shard, listed[shard])
             while sisters:
                 replica = sisters.pop(0)
                 task = asyncio.ensure_future(self._ask(shard, replica, data, end))
@@ -198,7 +234,7 @@ class ShardSet(Collector):
             for task in waiting:
                 task.cancel()
         self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
-        raise ShardUnavailable([shard], len(self))
+        raise ShardUnavailable([shard], len(listed))
 
     async def tell(self, message: Message) -> list[Message]:
         """Return the answers of all replicas that answer in time.
@@ -208,10 +244,10 @@ class ShardSet(Collector):
         ShardUnavailable
             Naming the shards whose replicas all do not.
         """
-        data, end = packed(message), time.monotonic() + self.seconds
-        asked = [(shard, each) for shard, listed in enumerate(self._listed()) for each in listed]
+        data, end, listed = packed(message), time.monotonic() + self.seconds, self._listed()
+        asked = [(shard, each) for shard, replicas in enumerate(listed) for each in replicas]
         work = (self._ask(shard, replica, data, end) for shard, replica in asked)
-        answers, missing = list[Message](), {*range(len(self))}
+        answers, missing = list[Message](), {*range(len(listed))}
         outcomes = await asyncio.gather(*work, return_exceptions=True)
         for (shard, _), outcome in zip(asked, outcomes, strict=True):
             if isinstance(outcome, Message):
@@ -220,15 +256,15 @@ class ShardSet(Collector):
             elif not isinstance(outcome, _FAULTS):
                 raise outcome
         if missing:
-            raise ShardUnavailable(sorted(missing), len(self))
+            raise ShardUnavailable(sorted(missing), len(listed))
         return answers
 
-    def _in_order(self, shard: int) -> list[ReplicaClient]:
+    def _in_order(self, shard: int, listed: Sequence[ReplicaClient]) -> list[ReplicaClient]:
         """Return a shard's replicas: by turns, those that failed just now last.
 
         One that has rested is tried by one message: until it has answered, others do not wait.
         """
-        replicas = [*self._listed()[shard]]
+        replicas = [*listed]
         if len(replicas) > 1:
             self._turns[shard] = self._turns.get(shard, 0) + 1
             first = self._turns[shard] % len(replicas)

@@ -65,8 +65,9 @@ async def fetched(
     """
     shards, buckets = collection.context.shards, collection.context.database.buckets
     head = collection.head("rows", ids=[item_id], with_vector=True) | more
-    shard = bucket_of(item_id, buckets) % len(shards)
-    return batch_of(await shards.ask(shard, packed(Message(head))))[1]
+    count = len(shards)
+    shard = bucket_of(item_id, buckets) % count
+    return batch_of(await shards.ask(shard, count, packed(Message(head))))[1]
 
 
 def batch_drawn(

@@ -7,6 +7,7 @@
 - `searches`: messages that search
 - `pool`: threads that answer messages
 - `app`: a shard behind HTTP
+- `server`: a replica behind its port
 - `command`: a replica as a process
 - `backends`: comparison backends as the database lists them
 """

@@ -21,14 +21,13 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
+from gcws_search.service.cluster.contract import MESSAGES, PLACE, place_of
 from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import Message, packed_error, unpacked
 from gcws_search.service.cluster.shard.host import ShardHost
 from gcws_search.service.cluster.shard.pool import MessagePool
 from gcws_search.service.guards.admission import resident_bytes
 
-MESSAGES: Final = "/v1/messages"
-"""Where messages are taken."""
 MAX_BODY_BYTES: Final = 1 << 28
 _BYTES_PER_SECOND: Final = 1e6
 """Of a message, to judge how long its answer takes."""
@@ -108,12 +107,21 @@ class ShardService:
         That routers have.
     threads : int or None
         That search at once; None takes one a core.
+
+    Raises
+    ------
+    ValueError
+        There is no key.
     """
 
     def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
+        if not key:
+            raise ValueError("a shard does not start without a key of its cluster")
         self.host = host
         self.pool = MessagePool(threads)
         self.metrics = ShardMetrics(host)
+        self.last_asked = time.monotonic()
+        self._place = place_of(host.place.shard, host.place.shards)
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self.metrics)
         self._digest = _digest(f"Bearer {key}")
@@ -123,6 +131,9 @@ class ShardService:
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(_digest(given), self._digest):
             return PlainTextResponse("expected the key of the cluster", 401)
+        if request.headers.get(PLACE, self._place) != self._place:
+            return PlainTextResponse(f"this is shard {self._place}", 421)
+        self.last_asked = time.monotonic()
         body = bytearray()
         try:
             async for piece in request.stream():
@@ -186,26 +197,9 @@ class ShardService:
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-def create_shard_app(host: ShardHost, key: str, *, threads: int | None = None) -> Starlette:
-    """Return the application of a shard, which starts the host and closes it.
-
-    Parameters
-    ----------
-    host : ShardHost
-        Not started yet.
-    key : str
-        That routers have.
-    threads : int or None
-        That search at once; None takes one a core.
-
-    Raises
-    ------
-    ValueError
-        There is no key.
-    """
-    if not key:
-        raise ValueError("a shard does not start without a key of its cluster")
-    service = ShardService(host, key, threads)
+def create_shard_app(service: ShardService) -> Starlette:
+    """Return the application of a shard, which starts its host and closes it."""
+    host = service.host
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

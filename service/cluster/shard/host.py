@@ -28,6 +28,7 @@ from gcws_search.service.cluster.shard.follower import (
 from gcws_search.service.cluster.shard.position import Place
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
+from gcws_search.service.http.errors import StoreUnavailable
 
 _FOLLOWERS: Final = 8
 """Collections that are followed at once."""
@@ -131,6 +132,8 @@ class ShardHost:
         self._is_stopping = False
         self._is_loaded = False
         self._is_announced = False
+        self._is_leaving = False
+        self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
         self._last_error = ""
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
@@ -151,10 +154,19 @@ class ShardHost:
         self.catalog.closing = True
         if self._thread.is_alive():
             self._thread.join()
+        if self._options.announced is not None and self._is_announced and self.is_reachable:
+            with suppress(StoreUnavailable):  # it falls silent then
+                self._database.withdraw(self._listed(self._options.announced))
         for follower in self.followers:
             follower.stop()
         self._threads.shutdown()
         self.catalog.close()
+
+    def withdraw(self, seconds: float) -> bool:
+        """Have routers ask others from now on; return whether the database says so by then."""
+        self._is_leaving = True
+        self._polling.set()
+        return self._withdrawn.wait(seconds)
 
     # What there is
 
@@ -183,6 +195,11 @@ class ShardHost:
     def is_ready(self) -> bool:
         """Whether all collections can be asked."""
         return self._is_loaded and all(reached >= 0 for reached in self.positions.values())
+
+    @property
+    def is_listed(self) -> bool:
+        """Whether routers find it in the database."""
+        return self._is_announced and not self._is_leaving
 
     def follower(self, number: int, seconds: float) -> Follower | None:
         """Return the follower of a collection; the database is asked for one that is not known."""
@@ -335,24 +352,30 @@ class ShardHost:
 
     def _announce(self, announced: Announced) -> None:
         """List this replica once it has what there was at its start, or cannot have it."""
-        if not self._is_announced:
-            decided = (each.reached >= 0 or each.failures for each in self.followers)
-            self._is_announced = all(decided)
-        if not self._is_announced:
+        is_decided = all(each.reached >= 0 or each.failures for each in self.followers)
+        if self._is_leaving:
+            self._database.withdraw(self._listed(announced))
+            self._withdrawn.set()
+        elif self._is_announced or is_decided:
+            self._database.announce(self._listed(announced))
+            self._is_announced = True
+        else:
             return
-        share = unmapped_bytes() / memory_bytes()
-        self._database.announce(
-            Replica(
-                announced.cell,
-                self.place.shard,
-                announced.replica,
-                announced.address,
-                self.positions,
-                self.nbytes,
-                share,
-                0.0,
-            )
-        )
         if time.monotonic() - self._trimmed > self._options.trim_seconds:
             self._trimmed = time.monotonic()
             self._database.trim()
+
+    def _listed(self, announced: Announced) -> Replica:
+        """Return what the database lists of this replica."""
+        share = unmapped_bytes() / memory_bytes()
+        return Replica(
+            announced.cell,
+            self.place.shard,
+            announced.replica,
+            announced.address,
+            self.positions,
+            self.nbytes,
+            share,
+            0.0,
+            self.place.shards,
+        )

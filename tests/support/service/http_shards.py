@@ -14,10 +14,10 @@ from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gcws_search.service.app import create_app
+from gcws_search.service.cluster.contract import MESSAGES
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.http_replica import MESSAGES
 from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.app import create_shard_app
+from gcws_search.service.cluster.shard.app import ShardService, create_shard_app
 from gcws_search.service.cluster.shard.host import Announced
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
@@ -105,7 +105,7 @@ class HttpShard:
         self.host = ShardHost(
             database, folder / f"{shard}-{replica}", shard, shards, threads=1, options=options
         )
-        self.app = FaultyApp(create_shard_app(self.host, key, threads=1))
+        self.app = FaultyApp(create_shard_app(ShardService(self.host, key, threads=1)))
         config = uvicorn.Config(
             self.app,
             log_level="critical",

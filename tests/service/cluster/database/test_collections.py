@@ -33,7 +33,7 @@ def test_a_database_of_other_buckets_or_another_format_is_refused(
         Database.open(url, buckets=8)
     with database.connections.transaction() as connection:
         connection.run("UPDATE cluster SET format = 99")
-    with pytest.raises(ClusterMismatch, match=r"format.* expected 1, got 99"):
+    with pytest.raises(ClusterMismatch, match=r"format.* expected 2, got 99"):
         Database.open(url, buckets=4)
 
 

@@ -119,7 +119,7 @@ def test_another_history_is_lost(database: Database, number: int, committer: Com
 
 
 def announced(key: int, number: int, replica: int = 0, cell: str = "cell") -> Replica:
-    return Replica(cell, 0, replica, "host:1", {number: key}, 10, 0.5, 0.0)
+    return Replica(cell, 0, replica, "host:1", {number: key}, 10, 0.5, 0.0, 1)
 
 
 def test_the_past_is_forgotten_when_all_live_replicas_have_it(

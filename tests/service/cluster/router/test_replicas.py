@@ -133,7 +133,7 @@ def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
 
     async def ask(times: int) -> None:
         for _ in range(times):
-            await shards.ask(0, packed(Message({})))
+            await shards.ask(0, 1, packed(Message({})))
 
     run(ask(2))
     before = len(bad.asked)

@@ -20,7 +20,7 @@ import pytest
 import uvicorn
 from starlette.requests import Request
 
-from gcws_search.service.cluster.contract import bucket_of, buckets_of
+from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.messages import Message, packed, unpacked
 from gcws_search.service.cluster.shard import ShardHost
@@ -36,7 +36,7 @@ URL = "/v1/messages"
 @pytest.fixture
 def client(database: Database, tmp_path: Path) -> Iterator[httpx.Client]:
     host = ShardHost(database, tmp_path, 0, 1, threads=1, options=QUICK)
-    app = create_shard_app(host, KEY, threads=2)
+    app = create_shard_app(ShardService(host, KEY, threads=2))
     server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", lifespan="on"))
     with socket.create_server((HOST, 0)) as bound:
         thread = threading.Thread(target=asyncio.run, args=[server.serve(sockets=[bound])])
@@ -92,12 +92,22 @@ def test_another_key_is_refused(
     assert answer.status_code == 401
 
 
+def test_a_message_for_another_shard_is_refused(client: httpx.Client, written: Written) -> None:
+    """A router may ask at an address that another shard has taken since."""
+    content = count_message(written)
+    statuses = {
+        place: client.post(URL, content=content, headers=HEADERS | {PLACE: place}).status_code
+        for place in ("0/1", "0/2", "1/1")
+    }
+    assert statuses == {"0/1": 200, "0/2": 421, "1/1": 421}
+
+
 def test_no_key_is_refused_at_the_start(database: Database, tmp_path: Path) -> None:
     with (
         closing(ShardHost(database, tmp_path, 0, 1, threads=1)) as host,
         pytest.raises(ValueError, match="without a key"),
     ):
-        create_shard_app(host, "")
+        ShardService(host, "")
 
 
 def test_too_long_a_message_is_refused(client: httpx.Client) -> None:

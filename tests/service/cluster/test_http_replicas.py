@@ -1,0 +1,131 @@
+"""Which replicas a router asks: those that the database lists, of one number of shards."""
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.http_replica import HttpReplicas
+from tests.support.service.shards import wait_until
+
+BUCKETS = 8
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        yield database
+
+
+def announce(
+    database: Database,
+    shard: int,
+    replica: int = 0,
+    *,
+    shards: int = 2,
+    key: int = 0,
+    cell: str = "main",
+    address: str = "",
+) -> Replica:
+    """List a replica, whose address tells its place unless it is given."""
+    address = address or f"{shard}-{replica}-of-{shards}:1"
+    listed = Replica(cell, shard, replica, address, {1: key}, 10, 0.5, 0.0, shards)
+    database.announce(listed)
+    return listed
+
+
+def asked(replicas: HttpReplicas) -> list[list[str]]:
+    """Return the addresses that a router asks, by shard, once it has read the list."""
+    replicas.refresh()
+    return [sorted(each.address for each in shard) for shard in replicas.listed()]
+
+
+def replicas_of(database: Database, shards: int = 2, **more: float) -> HttpReplicas:
+    return HttpReplicas(database, "main", shards, "between us", **more)
+
+
+def test_replicas_of_the_number_that_is_set_are_asked(database: Database) -> None:
+    for shard in range(3):
+        announce(database, shard, shards=3)
+    for shard in range(2):
+        announce(database, shard)
+        announce(database, shard, 1, cell="other")
+    assert asked(replicas_of(database)) == [["0-0-of-2:1"], ["1-0-of-2:1"]]
+    assert len(asked(replicas_of(database, shards=3))) == 3
+
+
+def test_the_number_that_the_database_says_goes_before_that_of_the_settings(
+    database: Database,
+) -> None:
+    for shards in (2, 3):
+        for shard in range(shards):
+            announce(database, shard, shards=shards)
+    replicas = replicas_of(database)
+    before = replicas.listed()
+    assert len(asked(replicas)) == 2
+    database.set_shards("main", 3)
+    assert asked(replicas) == [["0-0-of-3:1"], ["1-0-of-3:1"], ["2-0-of-3:1"]]
+    database.set_shards("main", None)
+    assert len(asked(replicas)) == len(before) == 2
+    database.set_shards("other", 3)
+    assert len(asked(replicas)) == 2
+
+
+def test_a_replica_that_is_being_filled_is_asked_only_if_there_is_no_other(
+    database: Database,
+) -> None:
+    announce(database, 0, 0, key=-1)
+    announce(database, 1, 0, key=-1)
+    announce(database, 1, 1)
+    replicas = replicas_of(database)
+    assert asked(replicas) == [["0-0-of-2:1"], ["1-1-of-2:1"]]
+    announce(database, 1, 0, key=4)
+    assert asked(replicas) == [["0-0-of-2:1"], ["1-0-of-2:1", "1-1-of-2:1"]]
+
+
+def test_a_replica_that_withdraws_is_not_asked(database: Database) -> None:
+    first, second = announce(database, 0, 0), announce(database, 0, 1)
+    replicas = replicas_of(database, shards=1)
+    database.set_shards("main", 2)
+    assert asked(replicas) == [["0-0-of-2:1", "0-1-of-2:1"], []]
+    database.withdraw(first)
+    assert asked(replicas)[0] == ["0-1-of-2:1"]
+    announce(database, 0, 1, address="of its successor")
+    database.withdraw(second)
+    assert asked(replicas)[0] == ["of its successor"]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["TRUNCATE replicas", "UPDATE replicas SET seen = now() - interval '2 minutes'"],
+    ids=["crash", "pause"],
+)
+@pytest.mark.parametrize("dead_seconds", [60.0, 0.3])
+def test_replicas_that_the_database_has_lost_are_asked_until_they_would_be_silent(
+    database: Database, dead_seconds: float, statement: str
+) -> None:
+    """After a crash of the database the table is empty, and after a pause nobody was heard of."""
+    replicas = replicas_of(database, dead_seconds=dead_seconds)
+    for shard in range(2):
+        announce(database, shard)
+    replicas.refresh()
+    listed = [["0-0-of-2:1"], ["1-0-of-2:1"]]
+    with database.connections.use() as connection:
+        connection.run(statement)
+    if dead_seconds > 1:
+        assert asked(replicas) == listed
+    else:
+        assert wait_until(lambda: asked(replicas) == [[], []])
+
+
+def test_a_replica_at_another_address_is_another(database: Database) -> None:
+    announce(database, 0)
+    replicas = replicas_of(database)
+    [[before], _] = replicas.listed() if asked(replicas) else []
+    asked(replicas)
+    assert replicas.listed()[0][0] is before
+    moved = Replica("main", 0, 0, "elsewhere:1", {}, 10, 0.5, 0.0, 2)
+    database.announce(moved)
+    assert asked(replicas)[0] == ["elsewhere:1"]
