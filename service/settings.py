@@ -189,6 +189,12 @@ class Settings(BaseSettings):
         description="Name of a cluster, of those that follow one database.",
     )
     shards: int = Field(default=1, ge=1, le=256, description="Parts of a cluster's collections.")
+    replicas: int = Field(
+        default=2, ge=1, le=16, description="Processes that have the same shard, each on its node."
+    )
+    replica_bytes: int | None = Field(
+        default=None, ge=1, description="Memory that Ray reserves a replica; unset: none."
+    )
     shard_seconds: Annotated[float, Field(gt=0)] = Field(
         default=2, description="How long a shard may take to answer a search."
     )

@@ -38,6 +38,9 @@ COMMANDS: Final[dict[str, Entry]] = {
     "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "serve": Entry("service.cli", _SERVER, "Serve the REST API until told to stop."),
     "shard": Entry("service.cluster.shard.command", _SERVER, "Run a replica of one shard."),
+    "cluster": Entry(
+        "service.cluster.command", _SERVER, "Place, move and end the replicas of a cluster."
+    ),
     "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
     "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
     "snapshot": Entry(

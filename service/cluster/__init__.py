@@ -3,7 +3,11 @@
 - `contract`: what database, shards and routers say of each other
 - `errors`: what goes wrong between them
 - `messages`: a JSON head and raw bytes, and errors, as bytes
-- `http_replica`: replicas behind HTTP, as the database lists them
+- `http_replica`: replicas behind HTTP, as routers ask them
+- `placing`: replicas as actors of Ray
+- `rollout`: replicas of all shards, one elsewhere, another number of them
+- `status`: a line a replica
+- `command`: ``gcws-search cluster``
 
 `database` is all that speaks SQL. `shard` is a part of each collection's items, in memory and in a
 file that is a cache. `router` has the collections as routes call them.

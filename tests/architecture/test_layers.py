@@ -279,6 +279,16 @@ def test_service_knows_nothing_of_numba_or_sql() -> None:
     assert {path for path in using if database not in path.parents} == set()
 
 
+def test_only_what_places_replicas_knows_ray() -> None:
+    using = {
+        str(path.relative_to(REPOSITORY))
+        for package in PRODUCT
+        for path, tree in sources(package)
+        if "ray" in tops(tree)
+    }
+    assert {name for name in using if "gcws_search/" not in name} == {"service/cluster/placing.py"}
+
+
 def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
     knowing = {
         str(path.relative_to(REPOSITORY / "service"))

@@ -1,0 +1,292 @@
+"""``gcws-search cluster``: replicas of all shards on the nodes of a Ray cluster."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from gcws_search.index import GcwsError
+from gcws_search.service.cli import flags, settings_from
+from gcws_search.service.guards.keys import cluster_key
+from gcws_search.service.http.errors import ServiceError
+from gcws_search.service.settings import Settings
+
+if TYPE_CHECKING:  # what a cluster needs is installed for it alone
+    from gcws_search.service.cluster.database.database import Database
+    from gcws_search.service.cluster.rollout import Placement, Rollout
+
+cli = typer.Typer()
+cluster = typer.Typer(
+    name="cluster",
+    help="Place, move and end the replicas of a cluster.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+cli.add_typer(cluster)
+
+RAY_DEFAULTS: Final = {
+    "RAY_AUTH_MODE": "token",
+    # Raylets and replicas go on without the head, for a week.
+    "RAY_gcs_rpc_server_reconnect_timeout_s": "604800",
+    # A machine that is lost is noticed within seconds.
+    "RAY_health_check_initial_delay_ms": "5000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "4",
+    # A shard refuses writes before memory is short. To kill it would lose a replica besides.
+    "RAY_memory_monitor_refresh_ms": "0",
+    "RAY_worker_niceness": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_gcs_storage": "rocksdb",
+}
+"""Variables of a node's processes, where they are not set otherwise."""
+_OPTIONS: Final = ("--block", "--include-log-monitor=false")
+_HEAD_OPTIONS: Final = ("--head", "--num-cpus=0", "--include-dashboard=false", "--no-monitor")
+_PORT: Final = 6379
+_PATHS: Final = ("data_dir", "cluster_key_file")
+"""Settings that hold in another working directory."""
+_SECONDS: Final = 600.0
+
+
+def up(seconds: float, **given: Any) -> None:  # noqa: ANN401  # see `flags`
+    """Start what is missing, wait until it is filled, and have routers ask it.
+
+    It may be called again at any time, and with another number of shards or replicas.
+    """
+    with _rollout(given, seconds) as rollout:
+        rollout.up()
+
+
+def move(replica: str, seconds: float, **given: Any) -> None:  # noqa: ANN401
+    """Fill a replica on another node, then end this one: SHARD/REPLICA."""
+    numbers = replica.split("/")
+    if len(numbers) != 2 or not all(each.isdecimal() for each in numbers):  # noqa: PLR2004
+        raise typer.BadParameter(f"expected SHARD/REPLICA, such as 0/1, got {replica}")
+    with _rollout(given, seconds) as rollout:
+        place = rollout.move(*map(int, numbers))
+        typer.echo(f"replica {replica} has moved; it is {place.short} now")
+
+
+def down(**given: Any) -> None:  # noqa: ANN401
+    """End all replicas; the database stays as it is."""
+    with _rollout(given, 0.0) as rollout:
+        rollout.down()
+
+
+def status(**given: Any) -> None:  # noqa: ANN401
+    """Show all replicas; exit with 1 where a shard has none that answers."""
+    with _refused():
+        from gcws_search.service.cluster.status import HEADS, status_of  # noqa: PLC0415
+
+        settings = settings_from(given)
+        with _database(settings) as database:
+            try:
+                with _placement() as placement:
+                    found = status_of(database, settings, placement)
+            except ConnectionError as error:
+                typer.echo(f"gcws-search: {error}", err=True)
+                found = status_of(database, settings, None)
+        for line in _table([HEADS, *found.rows]):
+            typer.echo(line)
+        if found.nodes is not None:
+            typer.echo(f"{len(found.nodes)} nodes may have replicas")
+        if found.unanswered:
+            raise ValueError(
+                f"no replica answers for shard {', '.join(map(str, found.unanswered))}"
+            )
+
+
+def node(
+    context: typer.Context,
+    head: bool,
+    address: str | None,
+    head_port: int,
+    **given: Any,  # noqa: ANN401
+) -> None:
+    """Run a node of a Ray cluster until told to stop; what follows -- goes to `ray start`.
+
+    The head starts replicas on the other nodes, and has none itself.
+    """
+    with _refused():
+        settings = settings_from(given)
+        _require_key(settings)
+        if not head and address is None:
+            raise ValueError("expected --head, or --address of the head, got neither")
+        variables = node_variables(settings, given, os.environ, is_head=head)
+        require_token(variables)
+        if find_spec("ray") is None:
+            raise ModuleNotFoundError("No module named 'ray'")
+        if head:
+            _forget_former_head(variables)
+    where = [*_HEAD_OPTIONS, f"--port={head_port}"] if head else [f"--address={address}"]
+    words = [sys.executable, "-m", "ray.scripts.scripts", "start", *_OPTIONS, *where]
+    os.execve(sys.executable, [*words, *context.args], variables)
+
+
+def node_variables(
+    settings: Settings, given: Mapping[str, Any], variables: Mapping[str, str], *, is_head: bool
+) -> dict[str, str]:
+    """Return the variables of a node's processes, flags among them.
+
+    Parameters
+    ----------
+    settings : Settings
+    given : dict
+        Flags.
+    variables : mapping
+        Of this process.
+    is_head : bool
+    """
+    flags_given = {f"GCWS_{name.upper()}": str(v) for name, v in given.items() if v is not None}
+    paths = {
+        f"GCWS_{name.upper()}": str(path.resolve())
+        for name in _PATHS
+        if isinstance(path := getattr(settings, name), Path)
+    }
+    found = {**RAY_DEFAULTS, **variables, **flags_given, **paths}
+    if not is_head:
+        found.pop("RAY_gcs_storage")
+    elif found["RAY_gcs_storage"] == "rocksdb":
+        found.setdefault("RAY_gcs_storage_path", str(settings.data_dir.resolve() / "ray-head"))
+    return found
+
+
+def _forget_former_head(variables: Mapping[str, str]) -> None:
+    """Remove the file that names the last head of this machine.
+
+    Ray refuses to start the head again while a node that it had runs on its machine.
+    """
+    folder = variables.get("RAY_TMPDIR") or variables.get("TMPDIR") or "/tmp"
+    (Path(folder) / "ray" / "ray_current_cluster").unlink(missing_ok=True)
+
+
+def require_token(variables: Mapping[str, str]) -> None:
+    """Raise ValueError where Ray would have no token."""
+    file = variables.get("RAY_AUTH_TOKEN_PATH") or str(Path.home() / ".ray" / "auth_token")
+    if variables.get("RAY_AUTH_MODE", "token") != "token":
+        raise ValueError(f"expected RAY_AUTH_MODE=token, got {variables['RAY_AUTH_MODE']}")
+    if not variables.get("RAY_AUTH_TOKEN") and not Path(file).is_file():
+        raise ValueError(
+            "expected a token of the Ray cluster, got none;"
+            " set RAY_AUTH_TOKEN_PATH to a file, or RAY_AUTH_TOKEN"
+        )
+
+
+def _require_key(settings: Settings) -> None:
+    if cluster_key(settings) is None:
+        raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
+    if settings.database_url is None:
+        raise ValueError("expected a database, got none; set GCWS_DATABASE_URL")
+
+
+@contextmanager
+def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
+    """Lend what changes the replicas."""
+    with _refused():
+        from gcws_search.service.cluster.rollout import (  # noqa: PLC0415
+            Rollout,
+            RolloutError,
+            RolloutPolicy,
+        )
+
+        settings = settings_from(given)
+        try:
+            with _database(settings) as database, _placement() as placement:
+                policy = RolloutPolicy(fill_seconds=seconds)
+                yield Rollout(placement, database, settings, typer.echo, policy)
+        except RolloutError as error:
+            raise ValueError(str(error)) from None
+
+
+@contextmanager
+def _database(settings: Settings) -> Iterator[Database]:
+    from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
+    from gcws_search.service.cluster.errors import ClusterMismatch  # noqa: PLC0415
+
+    _require_key(settings)
+    url = "" if settings.database_url is None else settings.database_url.get_secret_value()
+    try:
+        database = Database.open(url, buckets=settings.buckets, application="command")
+    except ClusterMismatch as error:
+        raise ValueError(str(error)) from None
+    with closing(database):
+        yield database
+
+
+@contextmanager
+def _placement() -> Iterator[Placement]:
+    """Join the Ray cluster, which reads its variables when it is imported."""
+    require_token(os.environ)
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
+    from gcws_search.service.cluster.placing import connected  # noqa: PLC0415
+
+    with connected() as placement:
+        yield placement
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Say why something cannot be done."""
+    try:
+        yield
+    except ImportError as error:
+        told = f"{error}; pip install 'gcws-search[cluster]' adds it"
+        typer.echo(f"gcws-search: {told}", err=True)
+        raise typer.Exit(1) from None
+    except (GcwsError, ServiceError, OSError, ValueError) as error:
+        typer.echo(f"gcws-search: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield lines of columns that stand below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _command(function: Callable[..., None], **others: tuple[Any, Any]) -> None:
+    """Add a command that has a flag for each setting, behind some others."""
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+        for name, (annotation, default) in others.items()
+    ]
+    function.__signature__ = flags(*parameters)  # type: ignore[attr-defined]
+    cluster.command(context_settings={"allow_extra_args": function is node})(function)
+
+
+_REPLICA: Final = Annotated[
+    str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
+]
+_WAIT: Final = Annotated[
+    float, typer.Option("--seconds", min=1, help="How long replicas may take to be filled.")
+]
+_HEAD: Final = Annotated[bool, typer.Option("--head", help="Start the head of the cluster.")]
+_ADDRESS: Final = Annotated[
+    str | None,
+    typer.Option("--address", envvar="RAY_ADDRESS", help="HOST:PORT of the head."),
+]
+_HEAD_PORT: Final = Annotated[int, typer.Option("--head-port", help="Where the head listens.")]
+
+_command(up, seconds=(_WAIT, _SECONDS))
+_command(status)
+_command(move, replica=(_REPLICA, inspect.Parameter.empty), seconds=(_WAIT, _SECONDS))
+_command(down)
+_command(
+    node,
+    context=(typer.Context, inspect.Parameter.empty),
+    head=(_HEAD, False),
+    address=(_ADDRESS, None),
+    head_port=(_HEAD_PORT, _PORT),
+)

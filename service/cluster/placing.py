@@ -1,0 +1,275 @@
+"""Replicas as actors of Ray, which starts them again: on their node, or on another one.
+
+Nothing else here knows Ray. Actors are detached and have names. A shard has a placement group with
+a bundle a replica, each on a node of its own; a replica that was moved is outside of it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import socket
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import ray
+from ray._private.services import canonicalize_bootstrap_address
+from ray.exceptions import RayError
+from ray.util.placement_group import (
+    PlacementGroup,
+    get_placement_group,
+    placement_group,
+    placement_group_table,
+    remove_placement_group,
+)
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from gcws_search.index import GcwsError
+from gcws_search.service.cluster.rollout import Node, ReplicaPlace, ReplicaState
+from gcws_search.service.cluster.shard.server import ShardServer
+from gcws_search.service.guards.keys import cluster_key
+from gcws_search.service.http.errors import ServiceError
+from gcws_search.service.server import tune_process
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry import logs
+
+NAMESPACE: Final = "gcws-search"
+"""Of all actors and groups."""
+CPUS: Final = 0.01
+"""That a replica asks for: not none, so that none is on a node that has none to give."""
+_RETRY_SECONDS: Final = 1.0
+_HEAD_SECONDS: Final = 3.0
+_STATE_SECONDS: Final = 2.0
+_LEAVE_SECONDS: Final = 30.0
+_CLOSE_SECONDS: Final = 15.0
+"""How long a replica may take to close its files."""
+_NODE_ID: Final = "ray.io/node-id"
+_CALLS: Final = 4
+"""Of one actor at once: one may wait while another asks how it is."""
+
+_log = logging.getLogger(__name__)
+
+
+class ReplicaActor:
+    """The process of a replica; its settings are those of its node but for the place.
+
+    Parameters
+    ----------
+    place : tuple
+        As of `ReplicaPlace`.
+    """
+
+    def __init__(self, place: tuple[str, int, int, int]) -> None:
+        self._place = ReplicaPlace(*place)
+        node, settings = ray.util.get_node_ip_address(), Settings()
+        logs.configure(settings.log_level, settings.log_format)
+        tune_process()
+        cell, shards, shard, replica = self._place
+        folder = settings.data_dir / "cluster" / cell / f"{shard}-of-{shards}-replica-{replica}"
+        self._settings = settings.model_copy(
+            update={"host": node, "port": 0, "data_dir": folder, "shards": shards, "cell": cell}
+        )
+        self._server: ShardServer | None = None
+        self._failure = ""
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="replica", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        """Serve; end the process where that ends by itself, so that Ray starts another."""
+        try:
+            while not self._stopping.is_set():
+                try:
+                    server = self._server = self._opened()
+                except (GcwsError, ServiceError, OSError, ValueError) as error:
+                    if str(error) != self._failure:
+                        _log.warning("%s does not start: %s", self._place.name, error)
+                    self._failure = str(error)
+                    self._stopping.wait(_RETRY_SECONDS)
+                else:
+                    self._failure = ""
+                    server.run()
+                    break
+        except BaseException:
+            _log.exception("%s has failed", self._place.name)
+        if not self._stopping.is_set():
+            os._exit(1)
+
+    def _opened(self) -> ShardServer:
+        key = cluster_key(self._settings)
+        if key is None:
+            raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
+        return ShardServer(self._settings, self._place.shard, self._place.replica, key)
+
+    def state(self) -> ReplicaState:
+        """Return how it is."""
+        server = self._server
+        return ReplicaState(
+            ray.get_runtime_context().get_node_id(),
+            os.getpid(),
+            "" if server is None else server.address,
+            server is not None and server.host.is_ready and server.host.is_listed,
+            0.0 if server is None else server.quiet_seconds,
+            self._failure,
+        )
+
+    def leave(self, seconds: float, discards: bool) -> None:
+        """Have routers ask others, end, and remove the files where they are of no more use."""
+        self._stopping.set()
+        if self._server is not None:
+            self._server.leave(seconds)
+        self._thread.join(_CLOSE_SECONDS)
+        if discards:
+            shutil.rmtree(self._settings.data_dir, ignore_errors=True)
+
+
+_Actor: Final = ray.remote(ReplicaActor)
+
+
+@contextmanager
+def connected() -> Iterator[RayPlacement]:
+    """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
+
+    Raises
+    ------
+    OSError
+        There is none, it is of another version, or it has another token.
+    """
+    try:
+        address = canonicalize_bootstrap_address("auto")
+        host, _, port = address.rpartition(":")
+        # Ray itself tries for minutes.
+        socket.create_connection((host.strip("[]"), int(port)), _HEAD_SECONDS).close()
+        ray.init(
+            address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR
+        )
+    except (OSError, RayError, RuntimeError, ValueError) as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ConnectionError(
+            f"Ray cannot be joined: {' '.join(lines)}. The head has to run, with this token and"
+            f" Ray {ray.__version__}"
+        ) from None
+    try:
+        yield RayPlacement()
+    finally:
+        ray.shutdown()
+
+
+class RayPlacement:
+    """Actors and placement groups; see `Placement`."""
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes that may have replicas."""
+        return [
+            Node(each["NodeID"], each["NodeManagerAddress"])
+            for each in ray.nodes()
+            if each["Alive"] and each["Resources"].get("CPU", 0.0) >= CPUS
+        ]
+
+    def places(self, cell: str) -> list[ReplicaPlace]:
+        """Return the replicas that there are, or that Ray is to start."""
+        found = (ReplicaPlace.of(name) for name in ray.util.list_named_actors())
+        return sorted(place for place in found if place is not None and place.cell == cell)
+
+    def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
+        """Return how replicas are; those that do not answer are not in it."""
+        asked = {}
+        for place in places:
+            with suppress(ValueError, RayError):
+                asked[ray.get_actor(place.name).state.remote()] = place
+        found: dict[ReplicaPlace, ReplicaState] = {}
+        for each in _answered([*asked], _STATE_SECONDS):
+            with suppress(RayError):
+                found[asked[each]] = ray.get(each)
+        return found
+
+    def start(
+        self,
+        place: ReplicaPlace,
+        *,
+        replicas: int,
+        nbytes: int | None,
+        without: Collection[str],
+        avoided: Collection[str],
+    ) -> None:
+        """Start a replica: in its shard's group where that permits it.
+
+        Parameters
+        ----------
+        place : ReplicaPlace
+        replicas : int
+            Bundles of the group, where there is none yet.
+        nbytes : int or None
+            Memory that it asks for.
+        without : collection of str
+            Nodes of its sisters.
+        avoided : collection of str
+            Nodes that it should not be on now.
+        """
+        memory = {} if nbytes is None else {"memory": float(nbytes)}
+        group = self._group(place, replicas, {"CPU": CPUS, **memory})
+        table = placement_group_table(group)
+        nodes = table["bundles_to_node_id"]
+        options: dict[str, Any] = {}
+        if place.replica in table["bundles"] and nodes.get(place.replica) not in {
+            *without,
+            *avoided,
+        }:
+            options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
+                group, placement_group_bundle_index=place.replica
+            )
+        else:
+            options["label_selector"] = _but({*without, *avoided})
+            options["fallback_strategy"] = [{"label_selector": _but(without)}]
+        _Actor.options(
+            name=place.name,
+            lifetime="detached",
+            max_restarts=-1,
+            max_concurrency=_CALLS,
+            num_cpus=CPUS,
+            **memory,
+            **options,
+        ).remote(tuple(place))
+
+    def _group(
+        self, place: ReplicaPlace, replicas: int, bundle: dict[str, float]
+    ) -> PlacementGroup:
+        with suppress(ValueError):  # there is none
+            return get_placement_group(place.group)
+        bundles = [dict(bundle) for _ in range(replicas)]
+        return placement_group(
+            bundles, strategy="STRICT_SPREAD", name=place.group, lifetime="detached"
+        )
+
+    def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
+        """End replicas for good: they leave the list, answer while they are asked, and stop."""
+        seconds = _LEAVE_SECONDS if waits else 0.0
+        actors = {}
+        for place in places:
+            with suppress(ValueError):  # it is not there any more
+                actors[place] = ray.get_actor(place.name)
+        asked = [each.leave.remote(seconds, discards) for each in actors.values()]
+        _answered(asked, seconds + _CLOSE_SECONDS)
+        for actor in actors.values():
+            ray.kill(actor, no_restart=True)
+
+    def remove_groups(self, cell: str, *, but: int | None) -> None:
+        """Remove the groups of all numbers of shards but one; no replica is in them any more."""
+        for each in placement_group_table().values():
+            place = ReplicaPlace.of(f"{each['name']}/0")
+            if place is not None and place.cell == cell and place.shards != but:
+                with suppress(ValueError):  # it was removed before
+                    remove_placement_group(get_placement_group(each["name"]))
+
+
+def _answered(asked: list[Any], seconds: float) -> list[Any]:
+    """Return the calls that have ended within a time."""
+    return ray.wait(asked, num_returns=len(asked), timeout=seconds)[0] if asked else []
+
+
+def _but(nodes: Collection[str]) -> dict[str, str]:
+    """Return the labels of all nodes but some."""
+    return {_NODE_ID: f"!in({','.join(sorted(nodes))})"} if nodes else {}

@@ -1,0 +1,355 @@
+"""What ``gcws-search cluster`` does: replicas of all shards, one elsewhere, another number of them.
+
+Where replicas run is a `Placement`, which only `placing` implements.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Final, NamedTuple, Protocol
+
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.http_replica import DEAD_SECONDS
+from gcws_search.service.settings import Settings
+
+_PARTS: Final = 4
+
+Say = Callable[[str], None]
+"""Shows a line of progress."""
+
+
+class ReplicaPlace(NamedTuple):
+    """A replica of a shard, of a number of shards.
+
+    Attributes
+    ----------
+    cell : str
+    shards, shard, replica : int
+    """
+
+    cell: str
+    shards: int
+    shard: int
+    replica: int
+
+    @property
+    def group(self) -> str:
+        """The name of its shard."""
+        return f"{self.cell}/{self.shards}/{self.shard}"
+
+    @property
+    def name(self) -> str:
+        """The name of the replica."""
+        return f"{self.group}/{self.replica}"
+
+    @property
+    def short(self) -> str:
+        """The name as commands take it."""
+        return f"{self.shard}/{self.replica}"
+
+    @classmethod
+    def of(cls, name: str) -> ReplicaPlace | None:
+        """Return the place of a name; None for another name."""
+        cell, *numbers = name.rsplit("/", _PARTS - 1)
+        if len(numbers) < _PARTS - 1 or not all(each.isdecimal() for each in numbers):
+            return None
+        shards, shard, replica = map(int, numbers)
+        return cls(cell, shards, shard, replica)
+
+
+class Node(NamedTuple):
+    """A machine that may have replicas."""
+
+    id: str
+    address: str
+
+
+class ReplicaState(NamedTuple):
+    """How a replica's process is.
+
+    Attributes
+    ----------
+    node : str
+        Its id.
+    pid : int
+    address : str
+        Where it listens; empty before it does.
+    is_filled : bool
+        Whether it has all collections, and routers find it.
+    quiet_seconds : float
+        How long nobody has asked it for anything.
+    failure : str
+        Why it does not start.
+    """
+
+    node: str
+    pid: int
+    address: str
+    is_filled: bool
+    quiet_seconds: float
+    failure: str
+
+
+class Placement(Protocol):
+    """Where replicas run, and what has them run again."""
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes that may have replicas."""
+
+    def places(self, cell: str) -> list[ReplicaPlace]:
+        """Return the replicas that there are, or that are to start."""
+
+    def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
+        """Return how replicas are; those that do not answer are not in it."""
+
+    def start(
+        self,
+        place: ReplicaPlace,
+        *,
+        replicas: int,
+        nbytes: int | None,
+        without: Collection[str],
+        avoided: Collection[str],
+    ) -> None:
+        """Start a replica: not on some nodes, and on others only if there is no choice."""
+
+    def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
+        """End replicas for good, and remove their files where they are of no more use."""
+
+    def remove_groups(self, cell: str, *, but: int | None) -> None:
+        """Give back the room of all numbers of shards but one."""
+
+
+class RolloutError(Exception):  # ends a command with 1
+    """What was asked for cannot be done, or is not done in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutPolicy:
+    """How long a rollout waits.
+
+    Attributes
+    ----------
+    fill_seconds : float
+        For replicas to be filled.
+    poll_seconds : float
+        From one look at them to the next.
+    quiet_seconds : float
+        Routers follow within a second: a replica that nobody asked for this time is not asked.
+    """
+
+    fill_seconds: float = 600.0
+    poll_seconds: float = 0.5
+    quiet_seconds: float = 3.0
+
+
+class Rollout:
+    """Changes the replicas of a cell.
+
+    Parameters
+    ----------
+    placement : Placement
+    database : Database
+    settings : Settings
+    say : callable
+    policy : RolloutPolicy
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        database: Database,
+        settings: Settings,
+        say: Say,
+        policy: RolloutPolicy,
+    ) -> None:
+        self._placement = placement
+        self._database = database
+        self._settings = settings
+        self._say = say
+        self._policy = policy
+
+    @property
+    def _cell(self) -> str:
+        return self._settings.cell
+
+    def up(self) -> None:
+        """Start what is missing, have routers ask it, and end what is too much.
+
+        Raises
+        ------
+        RolloutError, StoreUnavailable
+        """
+        settings, placement = self._settings, self._placement
+        shards, replicas = settings.shards, settings.replicas
+        if shards > (buckets := self._database.buckets):
+            raise RolloutError(
+                f"expected GCWS_SHARDS of at most {buckets}, the buckets of the database,"
+                f" got {shards}"
+            )
+        nodes = placement.nodes()
+        if len(nodes) < replicas:
+            raise RolloutError(
+                f"expected {replicas} nodes for {replicas} replicas of a shard, got {len(nodes)};"
+                " start nodes by `gcws-search cluster node`, or set GCWS_REPLICAS"
+            )
+        for shard in range(shards):
+            self._complete(shard)
+        there = [each for each in placement.places(self._cell) if each.shards == shards]
+        self._wait_until_filled(there)
+        if self._database.shards(self._cell) != shards:
+            self._database.set_shards(self._cell, shards)
+            self._say(f"routers ask {shards} shards from now on")
+        self._end_others()
+        self._spread()
+
+    def _complete(self, shard: int) -> None:
+        """Start the replicas that a shard lacks."""
+        settings = self._settings
+        sisters = self._of(shard, settings.shards)
+        states = self._placement.states(sisters)
+        for number in count():
+            if len(sisters) >= settings.replicas:
+                return
+            place = ReplicaPlace(self._cell, settings.shards, shard, number)
+            if place in sisters:
+                continue
+            self._say(f"replica {place.short} of {settings.shards} shards is started")
+            self._start(place, without={each.node for each in states.values()})
+            sisters.append(place)
+
+    def _of(self, shard: int, shards: int) -> list[ReplicaPlace]:
+        """Return the replicas of a shard."""
+        wanted = (self._cell, shards, shard)
+        return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
+
+    def _start(
+        self, place: ReplicaPlace, *, without: Collection[str], avoided: Collection[str] = ()
+    ) -> None:
+        self._placement.start(
+            place,
+            replicas=self._settings.replicas,
+            nbytes=self._settings.replica_bytes,
+            without=without,
+            avoided=avoided,
+        )
+
+    def _wait_until_filled(self, places: Sequence[ReplicaPlace]) -> None:
+        """Return when all have all collections.
+
+        Raises
+        ------
+        RolloutError
+            They have not in time; it says what is wrong with each.
+        """
+        end, said = time.monotonic() + self._policy.fill_seconds, ""
+        while True:
+            states = self._placement.states(places)
+            listed = {each.address for each in self._database.replicas(self._cell)}
+            reasons_of = {each: _reason(states.get(each), listed) for each in places}
+            waiting = [f"{each.short} {why}" for each, why in reasons_of.items() if why]
+            reasons = ", ".join(waiting)
+            line = f"{len(places) - len(waiting)} of {len(places)} replicas are filled"
+            if line + reasons != said:
+                said = line + reasons
+                self._say(f"{line}{reasons and f'; {reasons}'}")
+            if not waiting:
+                return
+            if time.monotonic() > end:
+                waited = self._policy.fill_seconds
+                raise RolloutError(f"after {waited:g} s {line}: {reasons}")
+            time.sleep(self._policy.poll_seconds)
+
+    def _end_others(self) -> None:
+        """End the replicas of other numbers of shards, and those beyond the number of replicas."""
+        shards, replicas = self._settings.shards, self._settings.replicas
+        there = self._placement.places(self._cell)
+        former = [each for each in there if each.shards != shards]
+        surplus = [each for shard in range(shards) for each in self._of(shard, shards)[replicas:]]
+        if former:
+            self._say(f"{len(former)} replicas of the former number of shards end")
+            self._wait_until_quiet(former)
+            self._placement.end(former, discards=True)
+        self._placement.remove_groups(self._cell, but=shards)
+        if surplus:
+            self._say(f"{', '.join(each.short for each in surplus)} end")
+            self._placement.end(surplus, discards=True)
+
+    def _spread(self) -> None:
+        """Move a replica that has come to the node of its sister, where there is another node."""
+        for shard in range(self._settings.shards):
+            there = self._of(shard, self._settings.shards)
+            states = self._placement.states(there)
+            known = [each for each in there if each in states]
+            used = {states[each].node for each in known}
+            is_crowded = len(used) < len(known)
+            if is_crowded and {node.id for node in self._placement.nodes()} - used:
+                nodes = [states[each].node for each in known]
+                crowded = next(each for each in known if nodes.count(states[each].node) > 1)
+                self.move(crowded.shard, crowded.replica)
+
+    def _wait_until_quiet(self, places: Sequence[ReplicaPlace]) -> None:
+        """Return once no router asks these any more, or after as long as one may be unheard of."""
+        start, quiet_seconds = time.monotonic(), self._policy.quiet_seconds
+        while time.monotonic() - start < DEAD_SECONDS + quiet_seconds:
+            states = self._placement.states(places).values()
+            quiet = [time.monotonic() - start, *(each.quiet_seconds for each in states)]
+            if min(quiet) > quiet_seconds:
+                return
+            time.sleep(self._policy.poll_seconds)
+
+    def move(self, shard: int, replica: int) -> ReplicaPlace:
+        """Fill a replica on another node, and end this one then; return the new one.
+
+        Raises
+        ------
+        RolloutError, StoreUnavailable
+        """
+        shards = self._database.shards(self._cell) or self._settings.shards
+        former = ReplicaPlace(self._cell, shards, shard, replica)
+        there = self._of(shard, shards)
+        if former not in there:
+            known = ", ".join(each.short for each in self._placement.places(self._cell))
+            raise RolloutError(f"expected a replica that there is, got {former.short}; {known}")
+        states = self._placement.states(there)
+        sisters = {states[each].node for each in there if each in states and each != former}
+        own = {states[former].node} if former in states else set()
+        if not {node.id for node in self._placement.nodes()} - sisters - own:
+            raise RolloutError(
+                "expected a node without a replica of this shard, got none;"
+                " start one by `gcws-search cluster node`"
+            )
+        taken = {each.replica for each in there}
+        number = next(number for number in count() if number not in taken)
+        place = former._replace(replica=number)
+        self._say(f"replica {place.short} is started, for {former.short}")
+        self._start(place, without=sisters, avoided=own)
+        try:
+            self._wait_until_filled([place])
+        except RolloutError:
+            self._placement.end([place], discards=True, waits=False)
+            raise
+        self._placement.end([former], discards=True)
+        return place
+
+    def down(self) -> None:
+        """End all replicas; the database and their files stay."""
+        there = self._placement.places(self._cell)
+        self._placement.end(there, discards=False, waits=False)
+        self._placement.remove_groups(self._cell, but=None)
+        self._database.set_shards(self._cell, None)
+        self._say(f"{len(there)} replicas have ended")
+
+
+def _reason(state: ReplicaState | None, listed: Collection[str]) -> str:
+    """Return why a replica is waited for; empty where it is not."""
+    if state is None:
+        return "has no node, or starts"
+    if not state.is_filled:
+        return state.failure or "is being filled"
+    if state.address not in listed:
+        return "is listed by another database"
+    return ""

@@ -1,0 +1,91 @@
+"""`gcws-search cluster` where it cannot begin: what is missing is named."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gcws_search.service.cluster.command import RAY_DEFAULTS, cli, node_variables
+from gcws_search.service.settings import Settings
+
+WITHOUT = """
+import sys
+sys.modules[{name!r}] = None
+from gcws_search.commands.app import main
+sys.argv = ["gcws-search", "cluster", *{words!r}]
+main()
+"""
+WHOLE = {
+    "GCWS_DATABASE_URL": "postgresql://127.0.0.1:1/none",
+    "GCWS_CLUSTER_KEY": "between us",
+    "RAY_AUTH_TOKEN": "a token",
+}
+
+
+@pytest.mark.parametrize(("name", "words"), [("psycopg", ["up"]), ("ray", ["node", "--head"])])
+def test_without_the_extra_it_says_what_to_install(
+    name: str, words: list[str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(name=name, words=words)],
+        env={**os.environ, **WHOLE},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert f"{name}" in done.stderr
+    assert "pip install 'gcws-search[cluster]' adds it" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "variables", "said"),
+    [
+        (["up"], {"GCWS_CLUSTER_KEY": ""}, "set GCWS_CLUSTER_KEY"),
+        (["status"], {"GCWS_DATABASE_URL": ""}, "set GCWS_DATABASE_URL"),
+        (["down"], {}, "database"),
+        (["node", "--head"], {"RAY_AUTH_TOKEN": ""}, "expected a token of the Ray cluster"),
+        (["node", "--head"], {"RAY_AUTH_MODE": "disabled"}, "expected RAY_AUTH_MODE=token"),
+        (["node", "--head"], {"GCWS_CLUSTER_KEY": ""}, "set GCWS_CLUSTER_KEY"),
+        (["node"], {"RAY_ADDRESS": ""}, "expected --head, or --address of the head"),
+    ],
+)
+def test_what_is_missing_is_named(
+    words: list[str], variables: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    environment = {**WHOLE, "HOME": str(tmp_path), "RAY_ADDRESS": "", **variables}
+    shown = CliRunner(env=environment).invoke(cli, ["cluster", *words])
+    assert shown.exit_code == 1, shown.output
+    assert said in shown.output
+
+
+@pytest.mark.parametrize("replica", ["1", "0/x", "0/1/2", "-1/0"])
+def test_a_replica_that_is_no_shard_and_number_is_wrong_usage(replica: str) -> None:
+    shown = CliRunner(env=WHOLE).invoke(cli, ["cluster", "move", "--", replica])
+    assert shown.exit_code == 2, shown.output
+    assert "SHARD/REPLICA" in shown.output
+
+
+def test_a_node_has_the_variables_that_its_processes_need(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = Settings(data_dir=Path("files"), cluster_key_file=Path("key"))
+    mine = {"RAY_health_check_period_ms": "7", "OTHER": "1"}
+    head = node_variables(settings, {"threads": "3", "host": None}, mine, is_head=True)
+    assert head == {
+        **RAY_DEFAULTS,
+        **mine,
+        "GCWS_THREADS": "3",
+        "GCWS_DATA_DIR": str(tmp_path / "files"),
+        "GCWS_CLUSTER_KEY_FILE": str(tmp_path / "key"),
+        "RAY_gcs_storage_path": str(tmp_path / "files" / "ray-head"),
+    }
+    node = node_variables(settings, {}, mine, is_head=False)
+    assert "RAY_gcs_storage" not in node
+    assert node["RAY_AUTH_MODE"] == "token"

@@ -1,0 +1,273 @@
+"""What `gcws-search cluster` does to replicas, over a placement in memory."""
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+import pytest
+
+from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.rollout import (
+    Node,
+    ReplicaPlace,
+    ReplicaState,
+    Rollout,
+    RolloutError,
+    RolloutPolicy,
+)
+from gcws_search.service.cluster.status import status_of
+from gcws_search.service.settings import Settings
+
+BUCKETS = 8
+
+
+class Placed:
+    """A placement whose replicas are filled when they have been looked at some times."""
+
+    def __init__(self, database: Database, nodes: str = "abc") -> None:
+        self.database = database
+        self.there: dict[ReplicaPlace, str] = {}
+        self.unplaceable: set[ReplicaPlace] = set()
+        self.elsewhere: set[ReplicaPlace] = set()
+        self.failures: dict[ReplicaPlace, str] = {}
+        self.looks: dict[ReplicaPlace, int] = {}
+        self.events: list[tuple[str, Any]] = []
+        self.quiet_seconds = 60.0
+        self._nodes = nodes
+
+    def nodes(self) -> list[Node]:
+        return [Node(name, f"10.0.0.{number}") for number, name in enumerate(self._nodes)]
+
+    def places(self, cell: str) -> list[ReplicaPlace]:
+        return sorted(each for each in self.there if each.cell == cell)
+
+    def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
+        found = {}
+        for each in places:
+            if each not in self.there or each in self.unplaceable:
+                continue
+            self.looks[each] = looks = self.looks.get(each, 0) + 1
+            failure = self.failures.get(each, "")
+            is_filled = looks > 2 and not failure
+            if is_filled and each not in self.elsewhere:
+                listed = Replica(
+                    each.cell, each.shard, each.replica, each.name, {}, 1, 0.5, 0, each.shards
+                )
+                self.database.announce(listed)
+            found[each] = ReplicaState(
+                self.there[each], 1, each.name, is_filled, self.quiet_seconds, failure
+            )
+        return found
+
+    def start(
+        self,
+        place: ReplicaPlace,
+        *,
+        replicas: int,
+        nbytes: int | None,
+        without: Collection[str],
+        avoided: Collection[str],
+    ) -> None:
+        self.events.append(("start", place.short))
+        used = {node for each, node in self.there.items() if each[:3] == place[:3]}
+        free = [name for name in self._nodes if name not in used | {*without, *avoided}]
+        self.there[place] = free[0] if free else sorted({*self._nodes} - {*without})[0]
+
+    def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
+        for each in places:
+            self.events.append(("end", each.short))
+            del self.there[each]
+            self.looks.pop(each)
+
+    def remove_groups(self, cell: str, *, but: int | None) -> None:
+        assert not [each for each in self.places(cell) if each.shards != but]
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        yield database
+
+
+def rolled(placed: Placed, database: Database, seconds: float = 20.0, **more: Any) -> Rollout:  # noqa: ANN401
+    settings = Settings(buckets=BUCKETS, **({"shards": 2} | more))
+    policy = RolloutPolicy(fill_seconds=seconds, poll_seconds=0.001, quiet_seconds=0.01)
+    return Rollout(placed, database, settings, said.append, policy)
+
+
+said: list[str] = []
+
+
+def shown(placed: Placed) -> list[str]:
+    return [each.short for each in placed.places("main")]
+
+
+def test_up_starts_all_replicas_and_again_none(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
+    for shard in range(2):
+        mine = [node for each, node in placed.there.items() if each.shard == shard]
+        assert len({*mine}) == 2
+    assert database.shards("main") == 2
+    placed.events.clear()
+    rolled(placed, database).up()
+    assert placed.events == []
+
+
+def test_up_starts_what_is_missing_away_from_its_sister(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    lost = ReplicaPlace("main", 2, 1, 0)
+    del placed.there[lost]
+    sister = placed.there[ReplicaPlace("main", 2, 1, 1)]
+    placed.events.clear()
+    rolled(placed, database).up()
+    assert placed.events == [("start", "1/0")]
+    assert placed.there[lost] != sister
+
+
+def test_routers_ask_another_number_of_shards_once_all_of_it_are_filled(
+    database: Database,
+) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    new = ReplicaPlace("main", 3, 2, 1)
+    placed.failures[new] = "the disk is full"
+    with pytest.raises(RolloutError, match="5 of 6 replicas are filled: 2/1 the disk is full"):
+        rolled(placed, database, 0.05, shards=3).up()
+    assert database.shards("main") == 2
+    assert len(placed.places("main")) == 4 + 6
+    placed.failures.clear()
+    placed.events.clear()
+    rolled(placed, database, shards=3).up()
+    assert database.shards("main") == 3
+    assert {each.shards for each in placed.there} == {3}
+    assert {kind for kind, _ in placed.events} == {"end"}
+
+
+def test_more_and_fewer_replicas(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database, replicas=3).up()
+    assert len(placed.there) == 6
+    rolled(placed, database, replicas=1).up()
+    assert shown(placed) == ["0/0", "1/0"]
+
+
+def test_a_move_ends_the_former_once_the_new_one_is_filled(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    former = ReplicaPlace("main", 2, 0, 0)
+    node = placed.there[former]
+    placed.events.clear()
+    new = rolled(placed, database).move(0, 0)
+    assert placed.events == [("start", "0/2"), ("end", "0/0")]
+    assert placed.looks[new] > 2
+    assert placed.there[new] not in {node, placed.there[ReplicaPlace("main", 2, 0, 1)]}
+    placed.events.clear()
+    rolled(placed, database).up()
+    assert placed.events == []
+
+
+def test_a_move_that_is_not_filled_leaves_the_former(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    placed.failures[ReplicaPlace("main", 2, 0, 2)] = "no room"
+    with pytest.raises(RolloutError, match="0 of 1 replicas are filled: 0/2 no room"):
+        rolled(placed, database, 0.05).move(0, 0)
+    assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
+
+
+def test_replicas_that_have_come_to_one_node_are_parted(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    one, two = ReplicaPlace("main", 2, 1, 0), ReplicaPlace("main", 2, 1, 1)
+    placed.there[one] = placed.there[two]
+    rolled(placed, database).up()
+    mine = [node for each, node in placed.there.items() if each.shard == 1]
+    assert len({*mine}) == len(mine) == 2
+
+
+def test_down_ends_all_and_lets_routers_be_set(database: Database) -> None:
+    placed = Placed(database)
+    rolled(placed, database).up()
+    rolled(placed, database).down()
+    assert not placed.there
+    assert database.shards("main") is None
+
+
+@pytest.mark.parametrize(
+    ("nodes", "more", "told"),
+    [
+        ("abc", {"shards": 9}, "GCWS_SHARDS of at most 8, the buckets of the database, got 9"),
+        ("a", {}, "expected 2 nodes for 2 replicas of a shard, got 1; start nodes by"),
+        ("abc", {"replicas": 4}, "expected 4 nodes for 4 replicas of a shard, got 3"),
+    ],
+)
+def test_what_cannot_be_placed_is_refused(
+    database: Database, nodes: str, more: dict[str, int], told: str
+) -> None:
+    placed = Placed(database, nodes)
+    with pytest.raises(RolloutError, match=told):
+        rolled(placed, database, **more).up()
+    assert not placed.there
+
+
+def test_a_move_that_cannot_be_is_refused(database: Database) -> None:
+    placed = Placed(database, "ab")
+    rolled(placed, database).up()
+    with pytest.raises(RolloutError, match="expected a replica that there is, got 0/5; 0/0, 0/1"):
+        rolled(placed, database).move(0, 5)
+    with pytest.raises(RolloutError, match="without a replica of this shard, got none"):
+        rolled(placed, database).move(0, 0)
+
+
+def test_a_replica_without_a_node_is_told_when_the_time_is_over(database: Database) -> None:
+    placed = Placed(database)
+    placed.unplaceable.add(ReplicaPlace("main", 2, 1, 1))
+    with pytest.raises(
+        RolloutError, match="3 of 4 replicas are filled: 1/1 has no node, or starts"
+    ):
+        rolled(placed, database, 0.05).up()
+
+
+def test_a_replica_whose_node_has_another_database_is_told(database: Database) -> None:
+    placed = Placed(database)
+    placed.elsewhere.add(ReplicaPlace("main", 2, 0, 1))
+    with pytest.raises(RolloutError, match="0/1 is listed by another database"):
+        rolled(placed, database, 0.05).up()
+
+
+def test_names_are_of_places_whatever_a_cell_is_called() -> None:
+    place = ReplicaPlace("a/1/2 b", 3, 2, 1)
+    assert ReplicaPlace.of(place.name) == place
+    assert ReplicaPlace.of("somebody else") is None
+    assert ReplicaPlace.of("a/b/1/x") is None
+
+
+def test_the_status_tells_of_each_replica_and_of_shards_without_one(database: Database) -> None:
+    placed, settings = Placed(database), Settings(buckets=BUCKETS, shards=2)
+    places = [ReplicaPlace("main", 2, shard, replica) for shard in (0, 1) for replica in (0, 1)]
+    placed.there = dict.fromkeys(places, "a")
+    placed.unplaceable.add(places[2])
+    placed.failures[places[3]] = "no room"
+    row, _ = database.create("things", {}, 1, None)
+    for replica, reached in ((0, 0), (1, -1)):
+        listed = Replica(
+            "main", 0, replica, f"host:{replica}", {row.number: reached}, 1 << 20, 0.5, 0, 2
+        )
+        database.announce(listed)
+    found = status_of(database, settings, placed)
+    assert [each[:2] for each in found.rows] == [
+        ("0/0", "filled"),
+        ("0/1", "is being filled"),
+        ("1/0", "not there"),
+        ("1/1", "no room"),
+    ]
+    assert found.rows[0][3:] == ("host:0", "0", "1 MiB", "50% of its machine")
+    assert found.unanswered == [1]
+    assert len(found.nodes or []) == 3
+    without = status_of(database, settings, None)
+    assert [each[0] for each in without.rows] == ["0/0", "0/1"]
+    assert without.nodes is None

@@ -1,0 +1,149 @@
+"""Nodes of a Ray cluster as processes of this machine, and the commands that place replicas."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import psutil
+
+from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.database.database import Database
+from tests.support.service.ports import HOST, free_port
+
+BUCKETS: Final = 12
+SECONDS: Final = 120.0
+"""Bounds every wait."""
+_RAY_OPTION: Final = "--object-store-memory=80000000"
+
+
+class RayCluster:
+    """A head and nodes, each a process of ``gcws-search cluster node`` with its processes.
+
+    Parameters
+    ----------
+    database_url
+    """
+
+    def __init__(self, database_url: str) -> None:
+        # Short: paths of Unix sockets are.
+        self.folder = Path(tempfile.mkdtemp(prefix="gcws-ray-", dir="/tmp"))
+        self.address = f"{HOST}:{free_port()}"
+        self.nodes: list[subprocess.Popen[bytes]] = []
+        self.head: subprocess.Popen[bytes] | None = None
+        self.database = Database.open(database_url, buckets=BUCKETS)
+        self.variables = {
+            **os.environ,
+            "GCWS_DATABASE_URL": database_url,
+            "GCWS_CLUSTER_KEY": "between us",
+            "GCWS_BUCKETS": str(BUCKETS),
+            "GCWS_THREADS": "1",
+            "RAY_AUTH_TOKEN": secrets.token_hex(),
+            "RAY_ADDRESS": self.address,
+            "RAY_TMPDIR": str(self.folder),
+        }
+
+    def start_head(self) -> None:
+        """Start the head, or start it again; return when nodes may join it."""
+        words = ["--head", f"--head-port={self.address.rpartition(':')[2]}"]
+        self.head = self._node("head", words, [])
+        self._wait_until_started("head", self.head)
+
+    def start_nodes(self, count: int) -> None:
+        """Start more nodes, one after the other: on one machine they would take the same ports."""
+        for number in range(len(self.nodes), len(self.nodes) + count):
+            self.nodes.append(self._node(f"node-{number}", [], ["--num-cpus=1"]))
+            self._wait_until_started(f"node-{number}", self.nodes[-1])
+
+    def _node(self, name: str, words: list[str], options: list[str]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "gcws_search", "cluster", "node", *words]
+        command += [f"--data-dir={self.folder / name}", "--", _RAY_OPTION, *options]
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                command, env=self.variables, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _wait_until_started(self, name: str, node: subprocess.Popen[bytes]) -> None:
+        end = time.monotonic() + SECONDS
+        while "Ray runtime started" not in (self.folder / f"{name}.log").read_text():
+            assert node.poll() is None, self.logs()
+            assert time.monotonic() < end, self.logs()
+            time.sleep(0.1)
+
+    def run(
+        self,
+        *words: str,
+        code: int | None = 0,
+        prelude: str = "",
+        variables: Mapping[str, str] = MappingProxyType({}),
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command of the cluster, and return what it says; None expects any exit code."""
+        program = f"{prelude}\nfrom gcws_search.commands.app import main\nmain()"
+        done = subprocess.run(
+            [sys.executable, "-c", program, "cluster", *words],
+            env={**self.variables, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=2 * SECONDS,
+        )
+        assert code in (None, done.returncode), f"{done.stdout}\n{done.stderr}\n{self.logs()}"
+        return done
+
+    def up(self, shards: int = 2) -> str:
+        """Place what is missing, and return what is said of it."""
+        words = ["up", f"--shards={shards}", f"--seconds={SECONDS}"]
+        return self.run(*words).stdout
+
+    def listed(self) -> list[Replica]:
+        """Return the replicas that routers ask."""
+        shards, found = self.database.shards("main"), self.database.replicas("main")
+        return [each for each in found if each.shards == shards and each.seen < 5]
+
+    def node_of(self, process: int) -> subprocess.Popen[bytes]:
+        """Return the node that a replica's process runs on."""
+        above = {each.pid for each in psutil.Process(process).parents()}
+        [found] = [each for each in self.nodes if each.pid in above]
+        return found
+
+    def logs(self) -> str:
+        """Return the end of what all nodes have said."""
+        logs = sorted(self.folder.glob("*.log"))
+        return "\n".join(f"{log.name}: {log.read_text()[-2000:]}" for log in logs)
+
+    def stop(self) -> None:
+        """End all processes, and remove their files."""
+        for node in [*self.nodes, self.head]:
+            if node is not None:
+                kill_all(node)
+        self.database.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def kill_all(node: subprocess.Popen[bytes]) -> None:
+    """Kill a node and all its processes, as if its machine were lost."""
+    with suppress(psutil.NoSuchProcess):
+        found = psutil.Process(node.pid)
+        for each in [*found.children(recursive=True), found]:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+    node.wait(30)
+
+
+def process_of(replica: Replica) -> int:
+    """Return the process that listens where a replica is asked."""
+    port = int(replica.address.rpartition(":")[2])
+    for each in psutil.process_iter():
+        with suppress(psutil.Error):
+            connections = each.net_connections("tcp")
+            if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
+                return each.pid
+    raise AssertionError(f"nobody listens at {replica.address}")
