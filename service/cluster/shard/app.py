@@ -120,20 +120,41 @@ class ShardService:
         self.host = host
         self.pool = MessagePool(threads)
         self.metrics = ShardMetrics(host)
-        self.last_asked = time.monotonic()
-        self._place = place_of(host.place.shard, host.place.shards)
+        self._under_way = 0
+        self._asked = time.monotonic()
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self.metrics)
         self._digest = _digest(f"Bearer {key}")
 
     async def message(self, request: Request) -> Response:
         """Answer a message; errors are in the answer."""
+        refused = self._refused(request)
+        if refused is not None:
+            return refused
+        self._under_way += 1
+        try:
+            return await self._message(request)
+        finally:
+            self._under_way -= 1
+            self._asked = time.monotonic()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long there has been no message; any thread."""
+        return 0.0 if self._under_way else time.monotonic() - self._asked
+
+    def _refused(self, request: Request) -> Response | None:
+        """Return what a request is answered that is not for this shard."""
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(_digest(given), self._digest):
             return PlainTextResponse("expected the key of the cluster", 401)
-        if request.headers.get(PLACE, self._place) != self._place:
-            return PlainTextResponse(f"this is shard {self._place}", 421)
-        self.last_asked = time.monotonic()
+        if PLACE in request.headers:
+            place = place_of(self.host.place.shard, self.host.place.shards)
+            if request.headers[PLACE] != place:
+                return PlainTextResponse(f"this is shard {place}", 421)
+        return None
+
+    async def _message(self, request: Request) -> Response:
         body = bytearray()
         try:
             async for piece in request.stream():

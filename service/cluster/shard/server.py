@@ -86,8 +86,8 @@ class ShardServer:
 
     @property
     def quiet_seconds(self) -> float:
-        """How long nobody has asked for anything."""
-        return time.monotonic() - self._service.last_asked
+        """How long there has been no message."""
+        return self._service.quiet_seconds
 
     def leave(self, seconds: float) -> None:
         """Have routers ask others, and stop once none asks this replica; a thread but its own.
