@@ -17,7 +17,12 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.messages import Message, packed, packed_sparse, packed_vectors
 from gcws_search.service.cluster.router import descriptions, pairs, samples
-from gcws_search.service.cluster.router.gathering import GatheredHits, QueryGathering
+from gcws_search.service.cluster.router.gathering import (
+    PART_ROWS,
+    GatheredHits,
+    QueryGathering,
+    found_in_parts,
+)
 from gcws_search.service.cluster.router.merging import (
     MergedHits,
     ShardHits,
@@ -120,9 +125,14 @@ class ClusterCollection:
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
-        found = await self._found(asked)
-        self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
-        return show(self._ranked([(asked, found, each) for each in found.hits]))
+        parts = await self._found(asked)
+        return show(self._ranked([(asked, *each) for each in self._counted(parts)]))
+
+    def _counted(self, parts: Sequence[GatheredHits]) -> list[tuple[GatheredHits, MergedHits]]:
+        """Return the hits of each query, in order, and count them."""
+        for found in parts:
+            self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
+        return [(found, hits) for found in parts for hits in found.hits]
 
     async def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
@@ -133,21 +143,20 @@ class ClusterCollection:
             is_alone = one.vectors is None
             groups.setdefault((number,) if is_alone else one.group, []).append(number)
         work = [self._found_together(asked, numbers) for numbers in groups.values()]
-        parts = await asyncio.gather(*work)
+        groups_found = await asyncio.gather(*work)
         results: dict[int, list[tuple[QueryRequest, GatheredHits, MergedHits]]] = {}
-        for numbers, found in zip(groups.values(), parts, strict=True):
-            self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
-            each = iter(found.hits)
+        for numbers, parts in zip(groups.values(), groups_found, strict=True):
+            each = iter(self._counted(parts))
             for number in numbers:
                 vectors = asked[number].vectors
                 count = 1 if vectors is None else len(vectors)
-                results[number] = [(asked[number], found, next(each)) for _ in range(count)]
+                results[number] = [(asked[number], *next(each)) for _ in range(count)]
         lines = [line for number in range(len(asked)) for line in results[number]]
         return await asyncio.to_thread(lambda: show(self._ranked(lines)))
 
     async def _found_together(
         self, asked: Sequence[QueryRequest], numbers: Sequence[int]
-    ) -> GatheredHits:
+    ) -> list[GatheredHits]:
         one = asked[numbers[0]]
         if len(numbers) > 1:
             rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
@@ -160,8 +169,8 @@ class ClusterCollection:
                 error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
             raise
 
-    async def _found(self, asked: QueryRequest) -> GatheredHits:
-        """Return the hits of the vectors of a request, or of its only query."""
+    async def _found(self, asked: QueryRequest) -> list[GatheredHits]:
+        """Return the hits of the vectors of a request in parts, or of its only query."""
         params, more = asked.params, dict[str, Any]()
         if asked.is_strict:
             database = self.context.database
@@ -176,11 +185,13 @@ class ClusterCollection:
             shown = asked.with_payload, asked.with_vector, self._max_bytes(asked)
             group = asked.group, shown, more.get("at")
             search = partial(self._search, asked, more=more)
-            return await self._gathering.search(group, vectors, params.limit, search)
+            if len(vectors) > PART_ROWS:
+                return await found_in_parts(vectors, params.limit, search)
+            return [await self._gathering.search(group, vectors, params.limit, search)]
         start = time.perf_counter()
         shards, missing = await self._search(asked, vectors, more)
         hits = merged(shards, params.limit)
-        return GatheredHits(shards, hits, time.perf_counter() - start, missing)
+        return [GatheredHits(shards, hits, time.perf_counter() - start, missing)]
 
     async def _search(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]

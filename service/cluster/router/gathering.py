@@ -18,6 +18,8 @@ _OF_ONE: Final = ix.InvalidVector, AnswerTooLarge
 """What may be wrong with one query, or with the sum of them, and not with the others."""
 _MAX_CALLS: Final = 2
 """Messages of one group under way: what comes meanwhile is sent together."""
+PART_ROWS: Final = 256
+"""Queries of one request that are sent together."""
 
 
 class GatheredHits(NamedTuple):
@@ -104,6 +106,43 @@ class QueryGathering:
             entry.calls -= 1
             if not entry.calls and not entry.waiting:
                 self._groups.pop(group, None)
+
+
+async def found_in_parts(vectors: ix.RawBatch, limit: int, search: Search) -> list[GatheredHits]:
+    """Return the hits of many vectors: shards search for some while hits of others are merged.
+
+    Parameters
+    ----------
+    vectors : RawBatch
+    limit : int
+    search : callable
+
+    Raises
+    ------
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
+    """
+    room = asyncio.Semaphore(_MAX_CALLS)
+
+    async def found(first: int) -> GatheredHits:
+        part = vectors[first : first + PART_ROWS]
+        async with room:
+            start = time.perf_counter()
+            try:
+                shards, missing = await search(part)
+            except ix.InvalidVector as error:
+                row, *rest = error.loc
+                error.loc = (first + int(row), *rest)
+                raise
+            seconds = (time.perf_counter() - start) / len(part)
+        return GatheredHits(shards, merged(shards, limit), seconds, missing)
+
+    tasks = [asyncio.ensure_future(found(first)) for first in range(0, len(vectors), PART_ROWS)]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _taken(
