@@ -20,6 +20,7 @@ from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
+from gcws_search.service.http.errors import ShardFull
 from gcws_search.service.page import routes as page
 from gcws_search.service.routes import (
     analysis,
@@ -76,6 +77,9 @@ class RouterProtocol(CatalogProtocol, Protocol):
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop."""
 
+    def full(self) -> ShardFull | None:
+        """Return which shard's replica can store nothing more; None where all can."""
+
     def close(self) -> None:
         """Let nothing be written any more."""
 
@@ -115,9 +119,11 @@ def create_app(
         startup = Startup(opened)
         context = SearchContext(workers, startup, metrics, settings.max_answer_bytes)
         collections = await asyncio.to_thread(_collections, settings, opened, context, open_router)
-        if not isinstance(collections, LocalCatalog):
+        if isinstance(collections, LocalCatalog):
+            room = Room(settings)
+        else:
             await asyncio.to_thread(collections.start, asyncio.get_running_loop())
-        room = Room(settings)
+            room = Room(settings, collections.full)
         app.state.service = Service(
             settings,
             Limits.of(settings),

@@ -115,6 +115,8 @@ class Replica(NamedTuple):
         Seconds since its last sign of life.
     shards : int
         How many shards there are for it.
+    refusal : str
+        Why it can store nothing more; empty where it can.
     """
 
     cell: str
@@ -126,6 +128,7 @@ class Replica(NamedTuple):
     share: float
     seen: float
     shards: int
+    refusal: str = ""
 
     @property
     def is_filled(self) -> bool:
@@ -139,6 +142,10 @@ class ReplicaClient(Protocol):
     @property
     def address(self) -> str:
         """What names it in logs and answers."""
+
+    @property
+    def refusal(self) -> str:
+        """Why it can store nothing more; empty where it can."""
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
         """Return the answer to a message.

@@ -34,6 +34,7 @@ class HttpReplica:
 
     def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
         self.address = address
+        self.refusal = ""
         self._url = f"http://{address}{MESSAGES}"
         self._headers = {PLACE: place}
         self._replicas = replicas
@@ -176,6 +177,7 @@ class HttpReplicas:
         client = None if known is None else known.client
         if client is None or client.address != row.address:
             client = HttpReplica(row.address, place_of(row.shard, row.shards), self)
+        client.refusal = row.refusal
         self._known[place] = _Known(client, row.is_filled, now - row.seen)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,7 +16,7 @@ import psutil
 from starlette.types import Scope
 
 from gcws_search.index import OutOfDescriptors
-from gcws_search.service.http.errors import DiskShareReached, MemoryFull, Overloaded
+from gcws_search.service.http.errors import DiskShareReached, MemoryFull, Overloaded, ShardFull
 from gcws_search.service.settings import Settings
 
 ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
@@ -94,30 +95,39 @@ class Room:
     Parameters
     ----------
     settings : Settings
+    elsewhere : callable or None
+        Returns what has been used up on other machines, None where nothing has.
     max_age_seconds : float
         How old what is known of memory and disk may be.
     """
 
-    def __init__(self, settings: Settings, *, max_age_seconds: float = 0.25) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        elsewhere: Callable[[], ShardFull | None] | None = None,
+        *,
+        max_age_seconds: float = 0.25,
+    ) -> None:
         self.max_age_seconds = max_age_seconds
+        self._elsewhere = elsewhere
         self._folder = settings.data_dir
         self._disk_share = settings.max_disk_share
         self._memory_share = settings.max_memory_share
         self._memory = memory_bytes()
         self._checked_at = float("-inf")
-        self._refusal: MemoryFull | DiskShareReached | None = None
+        self._refusal: MemoryFull | DiskShareReached | ShardFull | None = None
 
     def require(self) -> None:
         """Refuse what would take more memory or disk, where both have been used up.
 
         Raises
         ------
-        MemoryFull, DiskShareReached
+        MemoryFull, DiskShareReached, ShardFull
         """
         now = time.monotonic()
         if now - self._checked_at > self.max_age_seconds:
             self._checked_at = now
-            self._refusal = self.look()
+            self._refusal = self.look() or (self._elsewhere and self._elsewhere())
         if self._refusal is not None:
             raise self._refusal.with_traceback(None)
 

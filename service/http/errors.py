@@ -19,6 +19,7 @@
     ├── Overloaded                 too many requests, or bytes of bodies, at once
     ├── MemoryFull                 used, total, share
     ├── DiskShareReached           free, total, share
+    ├── ShardFull                  shard, address, reason: a replica can store nothing more
     ├── TooManyCollections         limit
     ├── AnswerTooLarge             limit_bytes
     ├── RequestTimeout             seconds
@@ -179,6 +180,13 @@ class DiskShareReached(ServiceError):
             f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
             "this write stored nothing; free some there"
         )
+
+
+class ShardFull(ServiceError):
+    """A replica of a cluster has no memory or disk for more; searches go on."""
+
+    def __init__(self, shard: int, address: str, reason: str) -> None:
+        super().__init__(f"shard {shard}, replica {address}: {reason}")
 
 
 class TooManyCollections(ServiceError):

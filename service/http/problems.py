@@ -89,6 +89,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.Overloaded: Kind(503, "overloaded", 1),
     sv.MemoryFull: Kind(507, "memory_full", 60),
     sv.DiskShareReached: Kind(507, "disk_full", 60),
+    sv.ShardFull: Kind(507, "shard_full", 60),
     sv.TooManyCollections: Kind(507, "too_many_collections", 60),
     sv.AnswerTooLarge: Kind(422, "answer_too_large"),
     sv.RequestTimeout: Kind(408, "request_timeout"),

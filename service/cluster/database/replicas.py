@@ -27,10 +27,12 @@ WHERE time <= now() - make_interval(secs => %b) GROUP BY h.collection
 """
 """Collections with the last key of commits that are old enough to be forgotten."""
 _ANNOUNCE: Final = """
-INSERT INTO replicas (cell, shards, shard, replica, address, positions, nbytes, share)
-VALUES (%b, %b, %b, %b, %b, %b, %b, %b)
+INSERT INTO replicas
+    (cell, shards, shard, replica, address, positions, nbytes, share, refusal)
+VALUES (%b, %b, %b, %b, %b, %b, %b, %b, %b)
 ON CONFLICT (cell, shards, shard, replica) DO UPDATE SET address = excluded.address,
-    positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share, seen = now()
+    positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share,
+    refusal = excluded.refusal, seen = now()
 """
 _WITHDRAW: Final = """
 UPDATE replicas SET address = '', seen = to_timestamp(0)
@@ -107,7 +109,7 @@ class ReplicaTables(NameTables):
     def announce(self, replica: Replica) -> None:
         """List a replica, or what is new with it; ``seen`` is now."""
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
-        values = replica.address, positions, replica.nbytes, replica.share
+        values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
         with self.connections.use() as connection:
             connection.run(
                 _ANNOUNCE, replica.cell, replica.shards, replica.shard, replica.replica, *values
@@ -138,7 +140,8 @@ class ReplicaTables(NameTables):
         with self.connections.use() as connection:
             rows = connection.run(
                 "SELECT shard, replica, address, positions, nbytes, share,"
-                " extract(epoch FROM now() - seen)::double precision, shards"
+                " extract(epoch FROM now() - seen)::double precision, shards,"
+                " refusal"
                 " FROM replicas WHERE cell = %b ORDER BY shards, shard, replica",
                 cell,
             ).fetchall()

@@ -88,6 +88,7 @@ CREATE UNLOGGED TABLE replicas (
     positions text NOT NULL,
     nbytes bigint NOT NULL,
     share double precision NOT NULL,
+    refusal text NOT NULL DEFAULT '',
     seen timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (cell, shards, shard, replica)
 );

@@ -13,7 +13,7 @@ from gcws_search.service.cluster.contract import BackendRow, CollectionRow
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.http.errors import ShardFull, StoreUnavailable
 
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
@@ -95,6 +95,10 @@ class ClusterCatalog:
         if known is not None and known.number == row.number:
             return known
         return ClusterCollection(row, self.context)
+
+    def full(self) -> ShardFull | None:
+        """Return which shard's replica can store nothing more; None where all can."""
+        return self.context.shards.full()
 
     def find(self, name: str) -> ClusterCollection | None:
         """Return a collection, asking the database where it is not known; None where none is.

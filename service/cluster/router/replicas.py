@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from gcws_search.service.cluster.contract import ReplicaClient
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
-from gcws_search.service.http.errors import ShardUnavailable
+from gcws_search.service.http.errors import ShardFull, ShardUnavailable
 
 T = TypeVar("T")
 
@@ -111,6 +111,14 @@ class ShardSet(Collector):
     def __len__(self) -> int:
         """Return the number of shards."""
         return len(self._listed())
+
+    def full(self) -> ShardFull | None:
+        """Return which replica can store nothing more; None where all can."""
+        for shard, replicas in enumerate(self._listed()):
+            for replica in replicas:
+                if replica.refusal:
+                    return ShardFull(shard, replica.address, replica.refusal)
+        return None
 
     async def ask_all(self, message: Message, seconds: float | None = None) -> list[Message]:
         """Return the answer of each shard to one message.

@@ -92,6 +92,8 @@ class Follower:
         How often its file was of no use, and it was filled again.
     failures : int
         How often the database could not be followed.
+    refusal : str
+        Why nothing more can be stored; empty where it can.
     """
 
     def __init__(
@@ -126,6 +128,7 @@ class Follower:
         self._backends: BackendsFollower | None = None
         self.fills = 0
         self.failures = 0
+        self.refusal = ""
 
     @property
     def collection(self) -> ix.StoredCollection | None:
@@ -195,7 +198,7 @@ class Follower:
             except Exception as error:
                 self._note(error)
             else:
-                self._last_error = ""
+                self._last_error = self.refusal = ""
 
     def _begins(self) -> bool:
         """Return whether there is something to do; who asks after a False is not too late."""
@@ -219,6 +222,7 @@ class Follower:
                 exc_info=None if is_known else error,
             )
         self._last_error = text
+        self.refusal = str(error) if isinstance(error, ix.DiskFull) else ""
 
     def _follow(self) -> None:
         """Apply all that the database has."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -34,6 +34,10 @@ _FOLLOWERS: Final = 8
 """Collections that are followed at once."""
 
 _log = logging.getLogger(__name__)
+
+
+def _has_room() -> None:
+    """Limit nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +73,8 @@ class HostOptions:
     trim_seconds : float
         How often it forgets what no replica needs; asked for by those that are announced.
     follow : FollowPolicy
+    full : callable
+        Returns why nothing more is to be stored, None where more is.
     """
 
     announced: Announced | None = None
@@ -76,6 +82,7 @@ class HostOptions:
     poll_seconds: float = 1.0
     trim_seconds: float = 600.0
     follow: FollowPolicy = FOLLOW
+    full: Callable[[], Exception | None] = _has_room
 
 
 _OPTIONS: Final = HostOptions()
@@ -195,6 +202,12 @@ class ShardHost:
     def is_ready(self) -> bool:
         """Whether all collections can be asked."""
         return self._is_loaded and all(reached >= 0 for reached in self.positions.values())
+
+    @property
+    def refusal(self) -> str:
+        """Why nothing more can be stored; empty where it can."""
+        refused = next((each.refusal for each in self.followers if each.refusal), "")
+        return refused or str(self._options.full() or "")
 
     @property
     def is_listed(self) -> bool:
@@ -378,4 +391,5 @@ class ShardHost:
             share,
             0.0,
             self.place.shards,
+            self.refusal,
         )

@@ -14,6 +14,7 @@ from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.shard.app import ShardService, create_shard_app
 from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
 from gcws_search.service.execution.startup import policies_of
+from gcws_search.service.guards.admission import Room
 from gcws_search.service.server import server_options
 from gcws_search.service.settings import Settings
 
@@ -60,7 +61,9 @@ class ShardServer:
                 threads=settings.threads,
                 policies=policies_of(settings),
                 options=HostOptions(
-                    announced=Announced(self.address, replica, settings.cell), compiles=True
+                    announced=Announced(self.address, replica, settings.cell),
+                    compiles=True,
+                    full=Room(settings).look,
                 ),
             )
         except BaseException as error:

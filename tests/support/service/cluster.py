@@ -33,6 +33,10 @@ class ThreadReplica:
         self.asked = 0
         self._threads = ThreadPoolExecutor(4)
 
+    @property
+    def refusal(self) -> str:
+        return self.host.refusal
+
     async def ask(self, message: bytes, seconds: float) -> bytes:
         del seconds
         self.asked += 1

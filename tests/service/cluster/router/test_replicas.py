@@ -32,6 +32,7 @@ class Told:
     def __init__(self, address: str, answer: Answer) -> None:
         self.address = address
         self.answer = answer
+        self.refusal = ""
         self.asked: list[Message] = []
 
     async def ask(self, message: bytes, seconds: float) -> bytes:

@@ -308,7 +308,9 @@ def test_a_full_disk_is_waited_for(
             written.put(some_vectors(rng, ids(8)))
             assert wait_until(lambda: host.followers[0].failures > 1)
             assert ask(host, "count", written.number).head == {"count": 5}
+            assert "no space left" in host.refusal
         follow([host], written)
+        assert wait_until(lambda: not host.refusal)
         assert together([host], written) == written.rows()
         assert host.followers[0].fills == 0
 

@@ -118,6 +118,7 @@ def test_a_replica_that_cannot_be_filled_is_listed_with_what_it_has(
     monkeypatch.setattr(ix.StoredCollection, "commit", full)
     with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
         assert wait_until(lambda: len(database.replicas("cell")) == 1)
+        assert wait_until(lambda: "no space left" in database.replicas("cell")[0].refusal)
         assert database.replicas("cell")[0].positions == {written.number: -1}
         assert not host.is_ready
 
