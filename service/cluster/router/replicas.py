@@ -62,10 +62,13 @@ class ShardSet(Collector):
         Messages sent to replicas, and those that no replica answered in time, by shard.
     failures : dict of (int, str) to int
         Messages that a replica did not answer as it should, by shard and what was wrong.
+    follow_seconds : float
+        How long a write waits for replicas that are there.
     """
 
     def __init__(self, replicas: ReplicaList, seconds: float) -> None:
         self.seconds = seconds
+        self.follow_seconds = _FOLLOW_SECONDS
         self.calls: dict[int, int] = {}
         self.unanswered: dict[int, int] = {}
         self.failures: dict[tuple[int, str], int] = {}
@@ -364,9 +367,9 @@ class ShardSet(Collector):
                 "method": "follow",
                 "collection": number,
                 "key": key,
-                "seconds": _FOLLOW_SECONDS,
+                "seconds": self.follow_seconds,
             }
-            end = time.monotonic() + 2 * _FOLLOW_SECONDS
+            end = time.monotonic() + 2 * self.follow_seconds
             answer = await self._ask(shard, replica, packed(Message(head)), end)
             return int(answer.head["key"])
 

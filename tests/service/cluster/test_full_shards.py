@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from pydantic import SecretStr
 
 from gcws_search.service.cluster.shard.host import ShardHost
 from gcws_search.service.cluster.shard.server import ShardServer
@@ -47,8 +48,9 @@ def test_writes_are_refused_and_the_replica_is_named(
 
 
 def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None:
+    url = SecretStr(database_url)
     settings = Settings(
-        data_dir=data_dir, database_url=database_url, port=0, buckets=8, max_memory_share=1e-9
+        data_dir=data_dir, database_url=url, port=0, buckets=8, max_memory_share=1e-9
     )
     server = ShardServer(settings, 0, 0, "between us")
     assert "bytes of memory in use" in server.host.refusal

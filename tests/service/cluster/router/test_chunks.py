@@ -61,7 +61,7 @@ def test_a_chunk_is_stored_while_shards_take_in_the_one_before(
         return await asked(self, message, seconds)
 
     monkeypatch.setattr(ThreadReplica, "ask", ask)
-    monkeypatch.setattr("gcws_search.service.cluster.router.replicas._FOLLOW_SECONDS", SECONDS)
+    collection.context.shards.follow_seconds = SECONDS
     load(client, 3 * ROWS)
     assert overlaps == {True}
 

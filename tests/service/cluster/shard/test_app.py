@@ -25,6 +25,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.messages import Message, packed, unpacked
 from gcws_search.service.cluster.shard import ShardHost
 from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, ShardService, create_shard_app
+from gcws_search.service.cluster.shard.position import Place
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
 
@@ -204,7 +205,7 @@ def test_work_of_minutes_ends_once_nobody_waits_for_it() -> None:
     class Joining:
         """Answers a message when it is told to stop."""
 
-        followers = ()
+        place = Place("this", 0, 1, 1)
 
         def has_reached(self, asked: Message) -> bool:
             del asked
