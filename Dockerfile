@@ -5,9 +5,12 @@ RUN python -m venv /opt/gcws
 ENV PATH=/opt/gcws/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 
-# The dependencies change seldom: a layer of their own.
+# The dependencies change seldom: a layer of their own. EXTRA=cluster adds what a cluster needs.
 COPY pyproject.toml ./
-RUN python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], sep='\n')" > requirements.txt
+ARG EXTRA=
+RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+    print(*project['dependencies'], *(project['optional-dependencies']['$EXTRA'] if '$EXTRA' else []), sep='\n')" \
+    > requirements.txt
 RUN pip install -q -r requirements.txt
 
 COPY README.md ./

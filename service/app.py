@@ -16,7 +16,7 @@ from gcws_search.service.execution.local_catalog import LocalCatalog, SearchCont
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import ApiKeys
+from gcws_search.service.guards.keys import ApiKeys, database_url
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
@@ -174,7 +174,7 @@ def _collections(
     settings: Settings, opened: Catalog, context: SearchContext, open_router: OpenRouter | None
 ) -> LocalCatalog | RouterProtocol:
     """Return this process's collections, or those of a cluster."""
-    if open_router is None and settings.database_url is not None:
+    if open_router is None and database_url(settings) is not None:
         # What a cluster needs is installed and imported for it alone.
         from gcws_search.service.cluster.router.opening import open_router  # noqa: PLC0415
     if open_router is None:

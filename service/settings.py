@@ -177,6 +177,9 @@ class Settings(BaseSettings):
         description="PostgreSQL that orders the writes of a cluster; set: this process is one of "
         "its routers.",
     )
+    database_url_file: Path | None = Field(
+        default=None, description="File that holds that URL; read at the start."
+    )
     cluster_key: SecretStr | None = Field(
         default=None, min_length=1, description="Key between routers and shards of a cluster."
     )

@@ -15,7 +15,7 @@ import typer
 
 from gcws_search.index import GcwsError
 from gcws_search.service.cli import flags, settings_from
-from gcws_search.service.guards.keys import cluster_key
+from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.settings import Settings
 
@@ -51,7 +51,7 @@ RAY_DEFAULTS: Final = {
 _OPTIONS: Final = ("--block", "--include-log-monitor=false")
 _HEAD_OPTIONS: Final = ("--head", "--num-cpus=0", "--include-dashboard=false", "--no-monitor")
 _PORT: Final = 6379
-_PATHS: Final = ("data_dir", "cluster_key_file")
+_PATHS: Final = ("data_dir", "cluster_key_file", "database_url_file")
 """Settings that hold in another working directory."""
 _SECONDS: Final = 600.0
 
@@ -117,7 +117,7 @@ def node(
     """
     with _refused():
         settings = settings_from(given)
-        _require_key(settings)
+        _required_url(settings)
         if not head and address is None:
             raise ValueError("expected --head, or --address of the head, got neither")
         variables = node_variables(settings, given, os.environ, is_head=head)
@@ -129,6 +129,34 @@ def node(
     where = [*_HEAD_OPTIONS, f"--port={head_port}"] if head else [f"--address={address}"]
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", *_OPTIONS, *where]
     os.execve(sys.executable, [*words, *context.args], variables)
+
+
+def manifest(
+    kuberay: bool,
+    image: str,
+    memory: str,
+    storage: str,
+    routers: int,
+    nodes: int,
+    **given: Any,  # noqa: ANN401
+) -> None:
+    """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
+    with _refused():
+        from gcws_search.service.cluster import manifests  # noqa: PLC0415
+
+        settings = settings_from(given)
+        options = manifests.ManifestOptions(
+            shards=settings.shards,
+            replicas=settings.replicas,
+            routers=routers,
+            nodes=nodes,
+            image=image,
+            memory=memory,
+            storage=storage,
+            cell=settings.cell,
+        )
+        write = manifests.kuberay if kuberay else manifests.plain
+        typer.echo(write(options), nl=False)
 
 
 def node_variables(
@@ -180,11 +208,14 @@ def require_token(variables: Mapping[str, str]) -> None:
         )
 
 
-def _require_key(settings: Settings) -> None:
+def _required_url(settings: Settings) -> str:
+    """Return the URL of the database; ValueError without it, or without the key of the cluster."""
     if cluster_key(settings) is None:
         raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
-    if settings.database_url is None:
+    url = database_url(settings)
+    if url is None:
         raise ValueError("expected a database, got none; set GCWS_DATABASE_URL")
+    return url
 
 
 @contextmanager
@@ -211,8 +242,7 @@ def _database(settings: Settings) -> Iterator[Database]:
     from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
     from gcws_search.service.cluster.errors import ClusterMismatch  # noqa: PLC0415
 
-    _require_key(settings)
-    url = "" if settings.database_url is None else settings.database_url.get_secret_value()
+    url = _required_url(settings)
     try:
         database = Database.open(url, buckets=settings.buckets, application="command")
     except ClusterMismatch as error:
@@ -278,6 +308,18 @@ _ADDRESS: Final = Annotated[
     typer.Option("--address", envvar="RAY_ADDRESS", help="HOST:PORT of the head."),
 ]
 _HEAD_PORT: Final = Annotated[int, typer.Option("--head-port", help="Where the head listens.")]
+_KUBERAY: Final = Annotated[
+    bool, typer.Option("--kuberay", help="Have Ray place the shards, on nodes that KubeRay starts.")
+]
+_IMAGE: Final = Annotated[str, typer.Option("--image", help="With the extra `cluster`.")]
+_MEMORY: Final = Annotated[
+    str, typer.Option("--memory", help="Of a router, and of a replica or a node of Ray.")
+]
+_STORAGE: Final = Annotated[
+    str, typer.Option("--storage", help="For the files of a replica, or of a node of Ray.")
+]
+_ROUTERS: Final = Annotated[int, typer.Option("--routers", min=1, help="How many there are.")]
+_NODES: Final = Annotated[int, typer.Option("--nodes", min=1, help="Of Ray, besides its head.")]
 
 _command(up, seconds=(_WAIT, _SECONDS))
 _command(status)
@@ -289,4 +331,13 @@ _command(
     head=(_HEAD, False),
     address=(_ADDRESS, None),
     head_port=(_HEAD_PORT, _PORT),
+)
+_command(
+    manifest,
+    kuberay=(_KUBERAY, False),
+    image=(_IMAGE, "gcws-search-cluster"),
+    memory=(_MEMORY, "4Gi"),
+    storage=(_STORAGE, "20Gi"),
+    routers=(_ROUTERS, 2),
+    nodes=(_NODES, 3),
 )

@@ -138,11 +138,28 @@ def cluster_key(settings: Settings) -> str | None:
     OSError
         Its file cannot be read.
     """
-    if settings.cluster_key is not None:
-        return settings.cluster_key.get_secret_value().strip() or None
-    if settings.cluster_key_file is not None:
-        return settings.cluster_key_file.read_text().strip() or None
-    return None
+    return _secret(settings.cluster_key, settings.cluster_key_file)
+
+
+def database_url(settings: Settings) -> str | None:
+    """Return the URL of a cluster's database; None where none is set.
+
+    Raises
+    ------
+    OSError
+        Its file cannot be read.
+    """
+    return _secret(settings.database_url, settings.database_url_file)
+
+
+def _secret(given: SecretStr | None, file: Path | None) -> str | None:
+    """Return what is given, or else the text of a file; None where there is neither."""
+    text = ""
+    if given is not None:
+        text = given.get_secret_value()
+    elif file is not None:
+        text = file.read_text()
+    return text.strip() or None
 
 
 def require_guard(settings: Settings) -> None:

@@ -29,7 +29,14 @@ MAX_WORDS = 30
 """Of a sentence."""
 LANGUAGES = {"", "sh", "console", "python", "pycon"}
 """Of fenced blocks; none is a diagram, and the packaging tests read ``sh``."""
-COMPOSE_VARIABLES = {"GCWS_BIND", "GCWS_MEMORY"}
+COMPOSE_VARIABLES = {
+    "GCWS_BIND",
+    "GCWS_DATABASE_MEMORY",
+    "GCWS_MEMORY",
+    "GCWS_ROUTER_PORTS",
+    "GCWS_SECRETS",
+    "GCWS_STANDBY",
+}
 """Read by the compose file, not by the service."""
 CLIENT_VARIABLES = {"GCWS_URL"}
 """Read by the commands that ask a server."""

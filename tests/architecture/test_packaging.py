@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gcws_search.service.settings import Settings
+from tests.support.documents.compose import filled_in, read_compose
 from tests.support.documents.dockerfile import Instruction, instructions
 from tests.support.paths import REPOSITORY
 
@@ -43,9 +43,7 @@ def texts() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
-    document = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
-    assert isinstance(document, dict)
-    return document
+    return read_compose()
 
 
 @pytest.fixture(scope="module")
@@ -113,15 +111,6 @@ def test_the_container_is_confined(search: dict[str, Any]) -> None:
     assert search["cap_drop"] == ["ALL"]
     assert search["security_opt"] == ["no-new-privileges:true"]
     assert search["mem_limit"].startswith("${GCWS_MEMORY:-")
-
-
-def filled_in(text: str, variables: dict[str, str]) -> str:
-    """Return text with ``${NAME:-default}`` and ``${NAME:+instead}`` as compose fills them in."""
-    known = [(rf"\$\{{{name}:\+([^}}]*)\}}", r"\1") for name in variables]
-    known += [(rf"\$\{{{name}:-[^}}]*\}}", value) for name, value in variables.items()]
-    for pattern, value in [*known, (r"\$\{\w+:-([^}]*)\}", r"\1"), (r"\$\{\w+:\+[^}]*\}", "")]:
-        text = re.sub(pattern, value, text)
-    return text
 
 
 @pytest.mark.parametrize("name", ["api_key", "read_only_api_key"])
@@ -197,8 +186,32 @@ def test_the_image_has_the_installation_that_kernels_were_compiled_for(
     assert f"RUN python -m venv {folder}" in [f"{each.keyword} {each.text}" for each in before]
 
 
-def test_the_image_has_kernels_for_every_cpu_unless_asked(dockerfile: list[Instruction]) -> None:
-    assert only(dockerfile, "ARG").text == "KERNEL_TARGETS="
+def test_the_image_has_kernels_for_every_cpu_and_no_extra_unless_asked(
+    dockerfile: list[Instruction],
+) -> None:
+    assert [each.text for each in dockerfile if each.keyword == "ARG"] == [
+        "EXTRA=",
+        "KERNEL_TARGETS=",
+    ]
+
+
+@pytest.mark.parametrize("extra", ["", "cluster", "nonsense"])
+def test_the_image_installs_what_the_metadata_name(
+    dockerfile: list[Instruction], project: dict[str, Any], extra: str, tmp_path: Path
+) -> None:
+    """The Dockerfile's own command, run where it would be."""
+    [command] = [i.text for i in dockerfile if "> requirements.txt" in i.text]
+    (tmp_path / "pyproject.toml").write_bytes((REPOSITORY / "pyproject.toml").read_bytes())
+    environment = {**os.environ, "EXTRA": extra}
+    done = subprocess.run(
+        ["sh", "-ec", command.replace("python", sys.executable, 1)],
+        cwd=tmp_path, env=environment, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (extra != "nonsense")
+    if extra != "nonsense":
+        more = project["optional-dependencies"][extra] if extra else []
+        written = (tmp_path / "requirements.txt").read_text().splitlines()
+        assert written == [*project["dependencies"], *more]
 
 
 def test_settings_of_the_image_are_settings_of_the_service(dockerfile: list[Instruction]) -> None:

@@ -9,7 +9,7 @@ from gcws_search.service.cluster.http_replica import HttpReplicas
 from gcws_search.service.cluster.router.catalog import ClusterCatalog
 from gcws_search.service.cluster.router.collection import RouterContext
 from gcws_search.service.cluster.router.replicas import ReplicaList, ShardSet
-from gcws_search.service.guards.keys import cluster_key
+from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -36,9 +36,10 @@ def open_router(
     ValueError
         There is no database, or no key.
     OSError
-        The file of the key cannot be read.
+        The file of the key, or of the URL, cannot be read.
     """
-    if settings.database_url is None:
+    url = database_url(settings)
+    if url is None:
         raise ValueError("a router needs the URL of a database; set GCWS_DATABASE_URL")
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
@@ -46,7 +47,7 @@ def open_router(
     key = cluster_key(settings)
     if replicas is None and key is None:
         raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
-    database = Database.open(settings.database_url.get_secret_value(), buckets=settings.buckets)
+    database = Database.open(url, buckets=settings.buckets)
     if replicas is None:
         replicas = HttpReplicas(database, settings.cell, settings.shards, str(key))
     shards = ShardSet(replicas, settings.shard_seconds)

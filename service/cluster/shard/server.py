@@ -15,6 +15,7 @@ from gcws_search.service.cluster.shard.app import ShardService, create_shard_app
 from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.guards.admission import Room
+from gcws_search.service.guards.keys import database_url
 from gcws_search.service.server import server_options
 from gcws_search.service.settings import Settings
 
@@ -45,9 +46,9 @@ class ShardServer:
     """
 
     def __init__(self, settings: Settings, shard: int, replica: int, key: str) -> None:
-        if settings.database_url is None:
+        url, name = database_url(settings), f"shard {shard} replica {replica}"
+        if url is None:
             raise ValueError("a shard needs a database; set GCWS_DATABASE_URL")
-        url, name = settings.database_url.get_secret_value(), f"shard {shard} replica {replica}"
         self._listening = _listening(settings)
         self._database: Database | None = None
         try:

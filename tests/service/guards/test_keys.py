@@ -1,6 +1,7 @@
 """Keys: who may read, who may write, and what stays open; on every route there is."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -9,7 +10,12 @@ import pytest
 from pydantic import SecretStr
 
 from gcws_search.service.app import create_app
-from gcws_search.service.guards.keys import is_loopback, require_guard
+from gcws_search.service.guards.keys import (
+    cluster_key,
+    database_url,
+    is_loopback,
+    require_guard,
+)
 from gcws_search.service.http.errors import ExposedWithoutKey
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Serve, assert_problem, fill
@@ -244,3 +250,22 @@ def test_a_browser_says_whose_page_asks_where_a_proxy_changes_the_host(
 ) -> None:
     headers = {"Origin": "https://public.example", "Sec-Fetch-Site": site}
     assert ask(serve(), "GET", "/v1/collections", **headers).status_code == status
+
+
+@pytest.mark.parametrize(
+    ("name", "read"), [("cluster_key", cluster_key), ("database_url", database_url)]
+)
+def test_what_a_cluster_shares_may_be_in_a_file(
+    name: str, read: Callable[[Settings], str | None], tmp_path: Path
+) -> None:
+    file = tmp_path / name
+    file.write_text("from a file\n")
+    assert read(Settings()) is None
+    assert read(Settings.model_validate({f"{name}_file": file})) == "from a file"
+    both = {name: "given", f"{name}_file": file}
+    assert read(Settings.model_validate(both)) == "given"
+    file.write_text("\n")
+    assert read(Settings.model_validate({f"{name}_file": file})) is None
+    file.unlink()
+    with pytest.raises(OSError, match=name):
+        read(Settings.model_validate({f"{name}_file": file}))

@@ -1,0 +1,195 @@
+"""The profile "cluster" of the compose file: what it says, its database and its standby."""
+
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+
+from gcws_search.service.settings import Settings
+from tests.support.documents.compose import (
+    SECRETS,
+    Rehearsal,
+    cluster_services,
+    filled_in,
+    read_compose,
+)
+from tests.support.documents.dockerfile import instructions
+from tests.support.paths import REPOSITORY
+from tests.support.service.ports import HOST
+from tests.support.service.postgres import Postgres, programs
+
+SECONDS: Final = 120.0
+NO_SECRETS: Final = {"GCWS_ALLOW_NO_KEY"}
+OURS: Final = [name for name, each in cluster_services().items() if "build" in each]
+"""Services that run our image."""
+
+
+# What the file says
+
+
+def test_nothing_of_the_profile_is_started_unasked() -> None:
+    services = read_compose()["services"].items()
+    assert {name for name, each in services if not each.get("profiles")} == {"search"}
+
+
+@pytest.mark.parametrize("name", cluster_services())
+def test_a_service_is_confined_and_inside(name: str) -> None:
+    service = cluster_services()[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["mem_limit"].startswith("${GCWS_")
+    assert service["restart"] == "unless-stopped"
+    assert "inside" in service["networks"]
+    assert read_compose()["networks"]["inside"] == {"internal": True}
+    assert ("ports" in service) == (name == "router"), "only routers are reached from outside"
+
+
+@pytest.mark.parametrize("name", cluster_services())
+def test_secrets_are_files_and_only_those_that_are_needed(name: str) -> None:
+    service, secrets = cluster_services()[name], read_compose()["secrets"]
+    given = {key: str(value) for key, value in service["environment"].items()}
+    read = {key: value for key, value in given.items() if SECRETS in value}
+    assert {value.partition(SECRETS)[2].rstrip("}") for value in read.values()} == {
+        *service["secrets"]
+    }
+    assert {*service["secrets"]} <= secrets.keys()
+    assert all(key.endswith(("_FILE", "_PATH")) for key in read)
+    assert not {key for key in given if key.endswith(("_KEY", "_URL", "_PASSWORD"))} - NO_SECRETS
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_settings_are_settings_of_the_service(name: str) -> None:
+    service = cluster_services()[name]
+    given = {key for key in service["environment"] if key.startswith("GCWS_")}
+    assert {key.removeprefix("GCWS_").lower() for key in given} <= set(Settings.model_fields)
+    assert service["build"]["args"] == {"EXTRA": "cluster"}
+    grace_seconds = int(service["stop_grace_period"].removesuffix("s"))
+    assert grace_seconds > Settings.model_fields["shutdown_seconds"].default
+
+
+def test_each_process_has_files_of_its_own() -> None:
+    """Those of routers and nodes are in the unnamed volume that the image declares."""
+    services = cluster_services()
+    shared = [volume for each in services.values() for volume in each.get("volumes", [])]
+    data = [volume for volume in shared if not volume.startswith("./")]
+    assert len({*data}) == len(data)
+    assert not [volume for volume in shared if volume not in data if not volume.endswith(":ro")]
+    several = {name for name, each in services.items() if "deploy" in each}
+    assert several == {"node", "router"}
+    assert not [name for name in several if "volumes" in services[name]]
+    assert "VOLUME /data" in [f"{each.keyword} {each.text}" for each in instructions()]
+
+
+def test_each_router_has_a_port() -> None:
+    router = cluster_services()["router"]
+    [port] = router["ports"]
+    assert port.startswith("${GCWS_BIND:-127.0.0.1}:")
+    host, ports, inner = filled_in(port, {}).split(":")
+    first, last = map(int, ports.split("-"))
+    assert (host, last - first + 1, inner) == ("127.0.0.1", router["deploy"]["replicas"], "8000")
+
+
+def test_there_are_nodes_for_all_replicas() -> None:
+    services = cluster_services()
+    for name in ("head", "node"):
+        replicas = int(services[name]["environment"]["GCWS_REPLICAS"])
+        assert services["node"]["deploy"]["replicas"] >= replicas
+
+
+# What the commands do
+
+
+@pytest.fixture
+def variables() -> dict[str, str]:
+    return {}
+
+
+@pytest.fixture
+def rehearsal(tmp_path: Path, variables: dict[str, str]) -> Rehearsal:
+    rehearsal = Rehearsal(tmp_path, variables)
+    rehearsal.make_secrets()
+    return rehearsal
+
+
+@pytest.fixture
+def server(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres]:
+    """Lend the service "database"."""
+    server = Postgres(max_connections="100", **rehearsal.database_settings())  # the image's
+    try:
+        rehearsal.create_database(server, monkeypatch)
+        yield server
+    finally:
+        server.remove()
+
+
+def test_the_page_s_commands_make_the_secrets(rehearsal: Rehearsal) -> None:
+    made = {each.name: each for each in rehearsal.secret("x").parent.iterdir()}
+    files = {each["file"].rpartition("/")[2] for each in read_compose()["secrets"].values()}
+    wanted = {name for each in cluster_services().values() for name in each["secrets"]}
+    assert {*made} == wanted & files
+    assert {each.stat().st_mode & 0o777 for each in made.values()} == {0o444}
+    assert len({each.read_text() for each in made.values()}) == len(made)
+
+
+def test_the_database_wants_the_password(
+    server: Postgres, rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = rehearsal.secret("database_url").read_text().strip()
+    assert "@database/" in url
+    monkeypatch.delenv("PGPASSWORD")
+    with psycopg.connect(url.replace("@database/", f"@{HOST}:{server.port}/")) as connection:
+        assert connection.execute("SELECT current_user").fetchall() == [("gcws",)]
+    with pytest.raises(psycopg.OperationalError, match="password"):
+        psycopg.connect(server.url("gcws"))
+
+
+@pytest.mark.parametrize("variables", [{"GCWS_STANDBY": "standby"}])
+def test_a_standby_copies_the_primary_and_confirms_commits(
+    rehearsal: Rehearsal, server: Postgres
+) -> None:
+    standby = Postgres()
+    shell, script, primary = rehearsal.command("standby")
+    assert (shell, primary) == ("sh", "database")
+    mounts = [volume.split(":") for volume in cluster_services()["standby"]["volumes"]]
+    [mounted] = [source for source, target, *_ in mounts if target == script]
+    environment = rehearsal.environment("standby")
+    secret = standby.folder / "password"  # where that user may read it
+    secret.write_bytes(Path(environment["POSTGRES_PASSWORD_FILE"]).read_bytes())
+    own = {
+        "PGDATA": str(standby.data),
+        "PGPORT": str(standby.port),
+        "PATH": f"{programs()}:{os.environ['PATH']}",
+        "POSTGRES_PASSWORD_FILE": str(secret),
+    }
+    with (REPOSITORY / mounted).open() as text, (standby.folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            ["sh", "-s", f"{HOST} port={server.port}"],
+            stdin=text,
+            env=environment | own,
+            user=standby.user,
+            cwd=standby.folder,
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        end = time.monotonic() + SECONDS
+        asked = "SELECT application_name, sync_state FROM pg_stat_replication"
+        while server.execute(asked) != [("standby", "sync")]:
+            assert process.poll() is None, (standby.folder / "log").read_text()
+            assert time.monotonic() < end
+            time.sleep(0.05)
+        with psycopg.connect(server.url("gcws"), options="-c synchronous_commit=on") as connection:
+            connection.execute("CREATE TABLE t AS SELECT 1 AS a")
+        server.stop()
+        with psycopg.connect(standby.url("gcws")) as connection:
+            assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
+    finally:
+        process.terminate()
+        process.wait(SECONDS)
+        standby.remove()

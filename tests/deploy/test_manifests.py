@@ -1,0 +1,295 @@
+"""The manifests of a cluster: what Kubernetes and KubeRay ask of them, what the service asks."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import jsonschema
+import kubernetes_validate
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from gcws_search.commands.app import app
+from gcws_search.service.cluster.manifests import ManifestOptions, kuberay, plain
+from gcws_search.service.settings import Settings
+from tests.support.documents.dockerfile import instructions
+from tests.support.paths import REPOSITORY
+
+DEPLOY: Final = REPOSITORY / "deploy"
+VERSIONS: Final = ("1.30", "1.34")
+"""Of Kubernetes."""
+SECRETS: Final = {
+    "gcws-cluster": {"database_url", "cluster_key"},
+    "gcws-search-keys": {"api_key"},
+    "gcws-ray": {"ray_token"},
+}
+"""As the heads of the files make them."""
+USUAL: Final = ManifestOptions(
+    shards=2,
+    replicas=2,
+    routers=2,
+    nodes=3,
+    image="gcws-search-cluster",
+    memory="4Gi",
+    storage="20Gi",
+    cell="main",
+)
+OTHERS: Final = ManifestOptions(
+    shards=3, replicas=4, routers=5, nodes=6, image="mine:1", memory="1Gi", storage="2Gi", cell="b"
+)
+
+# What KubeRay's RayCluster asks for around its pods; those are checked as Kubernetes' own.
+_GROUP: Final = {
+    "type": "object",
+    "properties": {
+        "rayStartParams": {"type": "object", "additionalProperties": {"type": "string"}},
+        "template": {"type": "object"},
+    },
+    "required": ["rayStartParams", "template"],
+    "additionalProperties": False,
+}
+_NUMBERS: Final = {
+    name: {"type": "integer", "minimum": 0} for name in ("replicas", "minReplicas", "maxReplicas")
+}
+RAY_CLUSTER: Final = {
+    "type": "object",
+    "properties": {
+        "apiVersion": {"const": "ray.io/v1"},
+        "kind": {"const": "RayCluster"},
+        "metadata": {"type": "object", "required": ["name"]},
+        "spec": {
+            "type": "object",
+            "properties": {
+                "headGroupSpec": _GROUP,
+                "workerGroupSpecs": {
+                    "type": "array",
+                    "items": _GROUP
+                    | {
+                        "properties": {
+                            **_GROUP["properties"],  # type: ignore[dict-item]
+                            **_NUMBERS,
+                            "groupName": {"type": "string"},
+                        },
+                        "required": ["groupName", "minReplicas", "maxReplicas", "template"],
+                    },
+                },
+            },
+            "required": ["headGroupSpec"],
+            "additionalProperties": False,
+        },
+    },
+    "required": ["apiVersion", "kind", "metadata", "spec"],
+    "additionalProperties": False,
+}
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(text))
+
+
+def of_kind(text: str, kind: str) -> list[dict[str, Any]]:
+    return [each for each in documents(text) if each["kind"] == kind]
+
+
+TEXTS: Final = {
+    "plain": plain(USUAL),
+    "kuberay": kuberay(USUAL),
+    "plain, others": plain(OTHERS),
+    "kuberay, others": kuberay(OTHERS),
+    "one node": (DEPLOY / "kubernetes.yml").read_text(),
+}
+both = pytest.mark.parametrize("text", [*TEXTS.values()], ids=[*TEXTS])
+ours = pytest.mark.parametrize("text", [*TEXTS.values()][:4], ids=[*TEXTS][:4])
+
+
+def pods(text: str) -> Iterator[dict[str, Any]]:
+    """Yield the templates of all pods."""
+    for each in documents(text):
+        spec = each["spec"]
+        if each["kind"] == "RayCluster":
+            groups = [spec["headGroupSpec"], *spec["workerGroupSpecs"]]
+            yield from (group["template"] for group in groups)
+        elif "template" in spec:
+            yield spec["template"]
+
+
+def plain_documents(text: str) -> Iterator[dict[str, Any]]:
+    """Yield what Kubernetes knows by itself; the pods of a RayCluster as templates of their own."""
+    for each in documents(text):
+        if each["kind"] != "RayCluster":
+            yield each
+    for number, template in enumerate(pods(text)):
+        name = {"name": f"template-{number}"}
+        yield {"apiVersion": "v1", "kind": "PodTemplate", "metadata": name, "template": template}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("kubernetes-cluster.yml", []), ("kuberay.yml", ["--kuberay"])]
+)
+def test_the_file_is_what_the_command_prints(name: str, words: list[str]) -> None:
+    command = ["cluster", "manifest", *words, "--shards", "2"]
+    shown = CliRunner().invoke(app, command)
+    assert shown.exit_code == 0, shown.output
+    text = (DEPLOY / name).read_text()
+    assert shown.output == text
+    assert f"`gcws-search {' '.join(command)}`" in text.splitlines()[0]
+
+
+def test_the_command_takes_other_numbers() -> None:
+    command = ["cluster", "manifest", "--shards=3", "--replicas=4", "--routers=5", "--nodes=6"]
+    command += ["--image=mine:1", "--memory=1Gi", "--storage=2Gi", "--cell=b"]
+    assert CliRunner().invoke(app, command).output == plain(OTHERS)
+    assert CliRunner().invoke(app, [*command, "--kuberay"]).output == kuberay(OTHERS)
+
+
+@both
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kubernetes_schemas_are_met(text: str, version: str) -> None:
+    for each in plain_documents(text):
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_the_schemas_refuse_a_misspelt_key() -> None:
+    [stateful, *_] = of_kind(TEXTS["plain"], "StatefulSet")
+    stateful["spec"]["template"]["spec"]["containers"][0]["comand"] = []
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(stateful, VERSIONS[0], strict=True)
+
+
+@pytest.mark.parametrize("name", ["kuberay", "kuberay, others"])
+def test_a_ray_cluster_is_as_kuberay_and_ray_read_it(name: str) -> None:
+    autoscaling_config = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config")
+    [cluster] = of_kind(TEXTS[name], "RayCluster")
+    jsonschema.validate(cluster, RAY_CLUSTER)
+    cluster["metadata"]["namespace"] = "default"
+    read = autoscaling_config._derive_autoscaling_config_from_ray_cr(cluster)  # its only reader
+    nodes = read["available_node_types"]["nodes"]
+    wanted = (OTHERS if "others" in name else USUAL).nodes
+    assert (nodes["min_workers"], nodes["max_workers"]) == (wanted, wanted)
+
+
+@ours
+def test_pods_are_confined_as_compose_says(text: str) -> None:
+    [user] = {each.text for each in instructions() if each.keyword == "USER"}
+    for pod in pods(text):
+        security = pod["spec"]["securityContext"]
+        assert f"{security['runAsUser']}:{security['runAsGroup']}" == user
+        assert security["runAsNonRoot"] is True
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        grace = pod["spec"]["terminationGracePeriodSeconds"]
+        assert grace > Settings.model_fields["shutdown_seconds"].default
+        [container] = pod["spec"]["containers"]
+        assert container["securityContext"] == {
+            "readOnlyRootFilesystem": True,
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+        }
+
+
+@ours
+def test_what_is_mounted_is_there(text: str) -> None:
+    for each in documents(text):
+        claimed = {
+            claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", [])
+        }
+        for pod in pods(yaml.safe_dump(each)):
+            [container] = pod["spec"]["containers"]
+            mounted = [mount["name"] for mount in container["volumeMounts"]]
+            volumes = [volume["name"] for volume in pod["spec"]["volumes"]]
+            assert sorted(mounted) == sorted([*volumes, *claimed])
+
+
+@ours
+def test_each_pod_is_given_the_secrets_that_it_reads(text: str) -> None:
+    for pod in pods(text):
+        [container] = pod["spec"]["containers"]
+        read = {
+            each["value"].rpartition("/")[2]
+            for each in container["env"]
+            if each["name"].endswith(("_FILE", "_PATH"))
+        }
+        [sources] = [
+            volume["projected"]["sources"]
+            for volume in pod["spec"]["volumes"]
+            if volume["name"] == "secrets"
+        ]
+        names = [source["secret"]["name"] for source in sources]
+        given = set().union(*(SECRETS[name] for name in names))
+        assert read == given
+        for name in names:
+            made = " ".join(f"--from-file={file}" for file in sorted(SECRETS[name]))
+            [line] = [line for line in text.splitlines() if f"generic {name} " in line]
+            assert {*line.split()} >= {*made.replace("=api_key", "=api_key=./admin.key").split()}
+
+
+@ours
+def test_settings_are_settings_of_the_service(text: str) -> None:
+    for pod in pods(text):
+        [container] = pod["spec"]["containers"]
+        named = {each["name"] for each in container["env"]}
+        set_here = {name.removeprefix("GCWS_").lower() for name in named if "GCWS_" in name}
+        assert set_here <= set(Settings.model_fields)
+        assert named - {f"GCWS_{name.upper()}" for name in set_here} <= {
+            "REPLICA",
+            "RAY_AUTH_TOKEN_PATH",
+            "RAY_AUTH_MODE",
+        }
+
+
+@ours
+def test_selectors_select_what_is_there(text: str) -> None:
+    labels = [pod["metadata"]["labels"] for pod in pods(text)]
+
+    def selects(wanted: dict[str, str]) -> bool:
+        return any(wanted.items() <= each.items() for each in labels)
+
+    for each in documents(text):
+        spec = each["spec"]
+        if each["kind"] == "Service":
+            assert selects(spec["selector"])
+        elif "selector" in spec:
+            assert selects(spec["selector"]["matchLabels"])
+        elif each["kind"] == "NetworkPolicy":
+            [rule] = spec["ingress"]
+            found = [spec["podSelector"], *(source["podSelector"] for source in rule["from"])]
+            assert all(selects(one["matchLabels"]) for one in found)
+
+
+def test_there_is_a_set_for_each_shard() -> None:
+    sets = of_kind(TEXTS["plain, others"], "StatefulSet")
+    assert [each["metadata"]["name"] for each in sets] == [f"gcws-shard-{n}" for n in range(3)]
+    for number, each in enumerate(sets):
+        assert each["spec"]["replicas"] == OTHERS.replicas
+        [container] = each["spec"]["template"]["spec"]["containers"]
+        assert container["args"][:3] == ["shard", "--shard", str(number)]
+        values = {one["name"]: one.get("value") for one in container["env"]}
+        assert (values["GCWS_SHARDS"], values["GCWS_CELL"]) == ("3", "b")
+        assert container["image"] == "mine:1"
+    assert {each["metadata"]["name"] for each in of_kind(TEXTS["plain"], "Service")} == {
+        "gcws-shard",
+        "gcws-router",
+    }
+
+
+def test_the_job_s_script_is_one_for_the_shell(tmp_path: Path) -> None:
+    """It tries until the command has success, and no longer."""
+    [job] = of_kind(TEXTS["kuberay"], "Job")
+    [container] = job["spec"]["template"]["spec"]["containers"]
+    shell, option, script = container["command"]
+    stub = tmp_path / "gcws-search"
+    stub.write_text(
+        '#!/bin/sh\necho "$*" >>"$CALLS"\n[ "$2" = node ] || [ "$(grep -c up "$CALLS")" = 3 ]\n'
+    )
+    stub.chmod(0o755)
+    calls = tmp_path / "calls"
+    done = subprocess.run(
+        [shell, option, script.replace("sleep 5", "sleep 0")],
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)},
+        check=False,
+    )
+    assert done.returncode == 0
+    lines = calls.read_text().splitlines()
+    assert lines.count("cluster up") == 3
+    assert [line for line in lines if line.startswith("cluster node --address gcws-head-svc:6379")]

@@ -1,0 +1,154 @@
+"""Reads the compose file, and runs services of its profile "cluster" as processes."""
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from tests.support.documents.dockerfile import instructions
+from tests.support.documents.markdown import blocks
+from tests.support.paths import REPOSITORY
+from tests.support.service.postgres import Postgres
+
+SECRETS: Final = "/run/secrets/"
+PROFILES: Final = {"cluster", "standby"}
+
+
+def read_compose() -> dict[str, Any]:
+    """Return the compose file, its variables not filled in."""
+    document = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    assert isinstance(document, dict)
+    return document
+
+
+def filled_in(text: str, variables: Mapping[str, str]) -> str:
+    """Return text with ``${NAME:-default}`` and ``${NAME:+instead}`` as compose fills them in."""
+    known = [(rf"\$\{{{name}:\+([^}}]*)\}}", r"\1") for name in variables]
+    known += [(rf"\$\{{{name}:-[^}}]*\}}", value) for name, value in variables.items()]
+    for pattern, value in [*known, (r"\$\{\w+:-([^}]*)\}", r"\1"), (r"\$\{\w+:\+[^}]*\}", "")]:
+        text = re.sub(pattern, value, text)
+    return text
+
+
+def cluster_services() -> dict[str, dict[str, Any]]:
+    """Return the services of the profile and of its standby, by name."""
+    found = read_compose()["services"].items()
+    return {name: each for name, each in found if PROFILES & {*each.get("profiles", [])}}
+
+
+class Rehearsal:
+    """Services of the profile as processes of this machine.
+
+    Parameters
+    ----------
+    folder
+        Has the secrets, and what processes write.
+    variables
+        What the caller of compose has set.
+    """
+
+    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+        self.folder = folder
+        self.variables = variables
+        self.services = cluster_services()
+
+    def make_secrets(self) -> list[str]:
+        """Run the commands of the page that come before compose; return all of its commands."""
+        page = (REPOSITORY / "docs" / "cluster.md").read_text()
+        [block] = [text for _, text in blocks(page) if "mkdir" in text]
+        lines = block.splitlines()
+        ours = "\n".join(line for line in lines if not line.startswith("docker "))
+        subprocess.run(["sh", "-ec", ours], cwd=self.folder, check=True)
+        return lines
+
+    def secret(self, name: str) -> Path:
+        """Return where a secret is."""
+        return self.folder / "secrets" / name
+
+    def command(self, name: str) -> list[str]:
+        """Return a service's command; that of the image where it has none."""
+        [usual] = [each.command for each in instructions() if each.keyword == "CMD"]
+        return [
+            filled_in(word, self.variables) for word in self.services[name].get("command", usual)
+        ]
+
+    def environment(self, name: str) -> dict[str, str]:
+        """Return a service's variables; a file of secrets is there if the service is given it."""
+        service, found = self.services[name], {}
+        for key, value in service["environment"].items():
+            text = filled_in(str(value), self.variables)
+            secret = text.removeprefix(SECRETS)
+            if secret != text:
+                assert secret in service["secrets"]
+                text = str(self.secret(secret))
+            found[key] = text
+        return found
+
+    def start(
+        self,
+        words: Sequence[str],
+        name: str,
+        *,
+        exchanged: Mapping[str, Sequence[str]],
+        more: Mapping[str, str],
+    ) -> "subprocess.Popen[bytes]":
+        """Start a program of a service's image, with the variables of both alone.
+
+        Parameters
+        ----------
+        words
+            Of the program, such as the service's command.
+        name
+            Of the service.
+        exchanged
+            Words, and what stands for them on this machine.
+        more
+            Variables that differ on this machine.
+        """
+        [entry] = [each.command for each in instructions() if each.keyword == "ENTRYPOINT"]
+        assert entry == ["gcws-search"]
+        image = {
+            key: value
+            for each in instructions()
+            if each.keyword == "ENV"
+            for key, value in each.settings.items()
+            if key.startswith("GCWS_")
+        }
+        passed = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+        command = [each for word in words for each in exchanged.get(word, [word])]
+        with (self.folder / f"{name}.log").open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-m", "gcws_search", *command],
+                env={**passed, **image, **self.environment(name), **more},
+                cwd=self.folder,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def create_database(self, server: Postgres, monkeypatch: Any) -> None:  # noqa: ANN401
+        """Make the database as PostgreSQL's image does: it asks all for the password."""
+        environment = self.environment("database")
+        password = Path(environment["POSTGRES_PASSWORD_FILE"]).read_text().strip()
+        monkeypatch.setenv("PGPASSWORD", password)
+        monkeypatch.setenv("PGOPTIONS", environment["PGOPTIONS"])
+        server.create()
+        server.start()
+        server.execute(f"ALTER USER gcws PASSWORD '{password}'")
+        server.execute(f"CREATE DATABASE {environment['POSTGRES_DB']}")
+        (server.data / "pg_hba.conf").write_text("host all all all scram-sha-256\n")
+        variables = environment | {"PGDATA": str(server.data), "PATH": os.environ["PATH"]}
+        with (REPOSITORY / "deploy/postgres/replication.sh").open() as script:
+            subprocess.run(["sh", "-s"], stdin=script, env=variables, user=server.user, check=True)
+        server.execute("SELECT pg_reload_conf()")
+
+    def database_settings(self) -> dict[str, str]:
+        """Return what the service "database" is started with."""
+        program, *options = self.command("database")
+        assert (program, {*options[::2]}) == ("postgres", {"-c"})
+        return dict(option.split("=", 1) for option in options[1::2])
