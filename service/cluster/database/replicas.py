@@ -12,14 +12,22 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import START, Position, Replica, Row
 from gcws_search.service.cluster.database.connections import Connection
 from gcws_search.service.cluster.database.names import NameTables
-from gcws_search.service.cluster.database.rows import SNAPSHOT, ordered
+from gcws_search.service.cluster.database.rows import SNAPSHOT, chunk, ordered
 from gcws_search.service.cluster.errors import HistoryLost
 
 _HEAD: Final = """
-SELECT head, trimmed, coalesce(key, 0), coalesce(stamp, '')
+SELECT head, trimmed, coalesce(c.key, 0), coalesce(c.stamp, ''), k.stamp,
+    ARRAY(
+        SELECT id FROM gone AS g
+        WHERE g.collection = h.collection AND g.key > %b AND bucket = ANY(%b) ORDER BY g.key
+    )
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
+    LEFT JOIN commits AS k ON k.collection = h.collection AND k.key = %b
 WHERE h.collection = %b
 """
+"""The last commit, the stamp of an earlier one, and the ids deleted after a key."""
+_BEYOND: Final = 2**62
+"""No change has this key: who has nothing need not be told what was deleted."""
 _OLD: Final = """
 SELECT h.collection, trimmed, max(key)
 FROM heads AS h JOIN commits AS c ON c.collection = h.collection
@@ -88,21 +96,16 @@ class ReplicaTables(NameTables):
         """
         after = position or START
         with self.connections.transaction(SNAPSHOT, str(number)) as connection:
-            head = _checked_head(connection, number, after)
-            deleted = []
-            is_new = head.key > after.key
-            if is_new and after.key:
-                deleted = connection.column(
-                    "SELECT id FROM gone"
-                    " WHERE collection = %b AND key > %b AND bucket = ANY(%b) ORDER BY key",
-                    *(number, after.key, list(buckets)),
-                )
+            own = list(buckets)
+            head, deleted = _checked_head(connection, number, after, own)
+            count = head.key - after.key
 
             def rows() -> Iterator[list[Row]]:
                 where = "bucket = ANY(%b) AND key > %b"
-                if is_new:
-                    own = list(buckets)
+                if count > chunk_rows:
                     yield from ordered(connection, number, chunk_rows, where, own, after.key)
+                elif count > 0 and (found := chunk(connection, number, where, own, after.key)):
+                    yield found
 
             yield Changes(head, [item_id.decode() for item_id in deleted], rows)
 
@@ -196,16 +199,22 @@ class ReplicaTables(NameTables):
                 connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
 
 
-def _checked_head(connection: Connection, number: int, position: Position) -> Position:
-    """Return where the collection is; HistoryLost where it does not come from that position."""
-    row = connection.run(_HEAD, number).fetchone()
+def _checked_head(
+    connection: Connection, number: int, position: Position, buckets: Sequence[int]
+) -> tuple[Position, list[bytes]]:
+    """Return where the collection is, and the ids deleted since a position.
+
+    Raises
+    ------
+    HistoryLost
+        It does not come from that position.
+    """
+    asked = position.key or _BEYOND, buckets, position.commit, number
+    row = connection.run(_HEAD, *asked).fetchone()
     if row is None:
         raise ix.CollectionNotFound(str(number))
-    head, trimmed, commit, stamp = row
-    if position.key or position.commit:
-        known = connection.column(
-            "SELECT stamp FROM commits WHERE collection = %b AND key = %b", number, position.commit
-        )
-        if known != [position.stamp] or position.key < trimmed:
-            raise HistoryLost(position.commit)
-    return Position(head, commit, stamp)
+    head, trimmed, commit, stamp, known, deleted = row
+    is_new = not (position.key or position.commit)
+    if not is_new and (known != position.stamp or position.key < trimmed):
+        raise HistoryLost(position.commit)
+    return Position(head, commit, stamp), deleted

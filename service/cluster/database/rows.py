@@ -72,11 +72,19 @@ def ordered(
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
     """Yield the items that pass, by key, in chunks, inside of a transaction."""
-    statement = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
     with connection.cursor(f"items_{number}", binary=True) as cursor:
-        cursor.execute(statement.encode(), parameters)
+        cursor.execute(_ordered(number, where).encode(), parameters)
         while found := cursor.fetchmany(chunk_rows):
             yield checked_rows(number, found)
+
+
+def chunk(connection: Connection, number: int, where: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
+    """Return the items that pass, by key: few enough to be read at once."""
+    return checked_rows(number, connection.run(_ordered(number, where), *parameters).fetchall())
+
+
+def _ordered(number: int, where: str) -> str:
+    return f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
 
 
 def checked_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
