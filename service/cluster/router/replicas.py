@@ -64,11 +64,14 @@ class ShardSet(Collector):
         Messages that a replica did not answer as it should, by shard and what was wrong.
     follow_seconds : float
         How long a write waits for replicas that are there.
+    rest_seconds : float
+        How long a replica that failed is asked last.
     """
 
     def __init__(self, replicas: ReplicaList, seconds: float) -> None:
         self.seconds = seconds
         self.follow_seconds = _FOLLOW_SECONDS
+        self.rest_seconds = _REST_SECONDS
         self.calls: dict[int, int] = {}
         self.unanswered: dict[int, int] = {}
         self.failures: dict[tuple[int, str], int] = {}
@@ -283,7 +286,7 @@ class ShardSet(Collector):
             now = time.monotonic()
             replicas.sort(key=lambda each: self._failed.get(each.address, 0.0) > now)
             if (address := replicas[0].address) in self._failed:
-                self._failed[address] = now + _REST_SECONDS
+                self._failed[address] = now + self.rest_seconds
         return replicas
 
     async def _ask(self, shard: int, replica: ReplicaClient, data: bytes, end: float) -> Message:
@@ -304,7 +307,7 @@ class ShardSet(Collector):
         self.failures[shard, kind] = self.failures.get((shard, kind), 0) + 1
         if replica.address not in self._failed:
             _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
-        self._failed[replica.address] = time.monotonic() + _REST_SECONDS
+        self._failed[replica.address] = time.monotonic() + self.rest_seconds
 
     def describe(self) -> list[Metric]:
         """Name nothing in advance."""
@@ -339,19 +342,22 @@ class ShardSet(Collector):
     # Following
 
     async def follow(self, number: int, key: int) -> None:
-        """Return when every replica that is there has reached a key, or after a second."""
-        now = time.monotonic()
+        """Return when every replica that is there has reached a key, or after a second.
+
+        One that failed is not waited for until it has answered a query.
+        """
         waiting = [
             self._followed(shard, replica, number, key)
             for shard, replicas in enumerate(self._listed())
             for replica in replicas
-            if self._failed.get(replica.address, 0.0) <= now
+            if replica.address not in self._failed
         ]
-        await asyncio.gather(*waiting)
+        if waiting:
+            await asyncio.wait(waiting, timeout=self.follow_seconds)
 
     def _followed(
         self, shard: int, replica: ReplicaClient, number: int, key: int
-    ) -> Awaitable[None]:
+    ) -> asyncio.Future[None]:
         place = shard, replica.address, number
         following = self._following.get(place)
         if following is None:
@@ -416,7 +422,7 @@ class _Following:
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
 
-    def reach(self, key: int) -> Awaitable[None]:
+    def reach(self, key: int) -> asyncio.Future[None]:
         """Return what ends when the replica has reached a key, or is not waited for any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if key <= self._reached:

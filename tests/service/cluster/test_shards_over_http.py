@@ -119,6 +119,30 @@ def test_a_silent_replica_delays_one_query_a_second(client: Client, shards: Shar
     assert shards[0][1].app.asked - before <= 8
 
 
+def test_writes_wait_for_a_silent_replica_once(client: Client, shards: Shards) -> None:
+    shards[0][1].app.fault = Fault.SILENT
+    put(client, ["a"])
+    before = shards[0][1].app.asked
+    for name in "bcdefg":
+        put(client, [name])
+    assert shards[0][1].app.asked == before
+    shards[0][1].app.fault = None
+    wait_until_asked(client, shards[0][1])
+    before = shards[0][1].app.asked
+    put(client, ["h"])
+    assert shards[0][1].app.asked == before + 1
+
+
+def test_an_explanation_says_which_shards_answered(client: Client) -> None:
+    answer = client.post(f"{URL}/query", json={**QUERY, "explain": True}).json()
+    assert answer["shards"] == {"total": 2, "answered": 2, "missing": []}
+    assert answer["explain"]["scored"] >= len(IDS)
+    queries = {"queries": [{**QUERY, "explain": True}, QUERY]}
+    one, other = client.post(f"{URL}/query/batch", json=queries).json()["results"]
+    assert one["shards"]["answered"] == 2
+    assert "shards" not in other
+
+
 def test_a_sister_answers_for_one_that_is_gone(client: Client, shards: Shards) -> None:
     shards[0][0].stop()
     shards[1][1].stop()

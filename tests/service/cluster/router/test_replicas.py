@@ -216,3 +216,20 @@ def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
         assert len(asyncio.all_tasks()) == 1
 
     run(stopped())
+
+
+def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
+    """However long ago it failed."""
+    one = Told("one", ConnectionRefusedError())
+    shards = ShardSet(Listed([one]), SECONDS)
+    shards.rest_seconds = 0.0
+
+    async def writes() -> int:
+        for key in range(1, 6):
+            await shards.follow(7, key)
+        return len(one.asked)
+
+    assert run(writes()) == 1
+    one.answer = said(key=5)
+    run(shards.ask(0, 1, packed(Message({}))))
+    assert run(writes()) > 2
