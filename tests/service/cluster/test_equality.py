@@ -59,12 +59,13 @@ def copies(rng: np.random.Generator) -> list[Json]:
     return [row.tolist() for row in rows[rng.integers(7, size=ROWS)]]
 
 
-KINDS: dict[str, tuple[int | None, Callable[[np.random.Generator], list[Json]]]] = {
-    "dense": (12, dense_signed),
-    "counts": (60, counts),
-    "tf-idf": (None, tf_idf),
-    "copies": (12, copies),
+KINDS: dict[str, tuple[Json, Callable[[np.random.Generator], list[Json]]]] = {
+    "dense": ({"dim": 12, "transform": {"center": [0.25] * 12}}, dense_signed),
+    "counts": ({"dim": 60, "transform": {"power": 0.5, "normalize": "l2"}}, counts),
+    "tf-idf": ({"dim": None}, tf_idf),
+    "copies": ({"dim": 12}, copies),
 }
+"""Collections and their vectors."""
 
 
 class Twins:
@@ -83,7 +84,7 @@ class Twins:
     def __init__(
         self, kind: str, database_url: str, folder: Path, policies: Policies | None = None
     ) -> None:
-        self.dim, make = KINDS[kind]
+        self.config, make = KINDS[kind]
         self.vectors = make(np.random.default_rng(11))
         self.url, self.folder = database_url, folder / "cluster"
         self.node = started(folder / "node", policies=policies or Policies())
@@ -125,7 +126,7 @@ class Twins:
 
     def fill(self, client: Client, name: str, backend: Json) -> None:
         """Put items, replace some, delete some by id and some by a filter, and put some again."""
-        self.tell(client, "PUT", f"/{name}", json={"dim": self.dim, "backend": backend})
+        self.tell(client, "PUT", f"/{name}", json={**self.config, "backend": backend})
         for first in range(0, ROWS, 90):
             self.put(client, name, range(first, min(first + 90, ROWS)))
         self.put(client, name, range(40, 80), moved=1)
