@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from pydantic_core import from_json
@@ -67,9 +67,9 @@ def answer_to_search(collection: ix.StoredCollection, asked: Message) -> Message
             vector=query.vectors,
         )
         results = [around]
-    found = [*results]
+    hits = _Hits.of(results)
     seconds = time.perf_counter() - start
-    message = _packed(collection, query, found, head.get("max_bytes"))
+    message = _packed(collection, query, hits, head.get("max_bytes"))
     costs = _costs(collection, query, results)
     return Message(message.head | {"seconds": seconds}, [*message.blobs, *costs])
 
@@ -91,21 +91,65 @@ def _query(asked: Message) -> QueryRequest:
     )
 
 
+class _Hits(NamedTuple):
+    """The hits of several queries, one after the other.
+
+    Attributes
+    ----------
+    view : View
+        What was searched.
+    sizes : (m,) int64
+        How many each query has.
+    scores : (h,) float64
+    rows : list of int
+        In the view.
+    ids : list of str
+    """
+
+    view: Any
+    sizes: ix.Int64s
+    scores: ix.AnyArray
+    rows: list[int]
+    ids: list[str]
+
+    @classmethod
+    def of(cls, results: Sequence[ix.QueryResult]) -> _Hits:
+        """Return the hits of results; without ties, which are sorted by id, all at once."""
+        if isinstance(results, ix.QueryResults) and not _are_tied(results):
+            found, view = results.found, results.view
+            is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
+            rows = found.rows[is_hit].tolist()
+            names = view.ids
+            return cls(view, found.sizes, found.scores[is_hit], rows, [names[row] for row in rows])
+        every = [*results]
+        return cls(
+            every[0].view if every else None,
+            np.array([len(result.ids) for result in every], np.int64),
+            np.array([score for result in every for score in result.scores], np.float64),
+            [row for result in every for row in result.rows],
+            [item_id for result in every for item_id in result.ids],
+        )
+
+
+def _are_tied(results: ix.QueryResults) -> bool:
+    """Return whether some query has hits with the same score."""
+    found = results.found
+    is_same = found.scores[:, 1:] == found.scores[:, :-1]
+    is_hit = np.arange(1, found.scores.shape[1]) < found.sizes[:, None]
+    return bool(found.wider) or bool((is_same & is_hit).any())
+
+
 def _packed(
-    collection: ix.StoredCollection,
-    query: QueryRequest,
-    found: Sequence[ix.QueryResult],
-    max_bytes: int | None,
+    collection: ix.StoredCollection, query: QueryRequest, hits: _Hits, max_bytes: int | None
 ) -> Message:
     """Return the hits, and what is asked for with them."""
-    ids = [item_id for result in found for item_id in result.ids]
-    sizes = np.array([len(result.ids) for result in found], np.int64)
-    scores = np.array([score for result in found for score in result.scores], np.float64)
-    blobs: list[bytes] = [sizes.tobytes(), scores.tobytes()]
+    ids = hits.ids
+    blobs = [hits.sizes.astype(np.int64).tobytes(), hits.scores.astype(np.float64).tobytes()]
     blobs += packed_names(ids)
     payloads = None
     if query.with_payload:
-        payloads = [payload for result in found for payload in result.payloads]
+        held = [] if hits.view is None else hits.view.payloads
+        payloads = [held[row] for row in hits.rows]
     if max_bytes is not None:  # of memory here; routers limit what is shown of all shards' hits
         payload_bytes = sum(len(payload or b"") for payload in payloads or ())
         vectors = len(ids) if query.with_vector else 0
@@ -114,7 +158,7 @@ def _packed(
         blobs += packed_texts(payloads)
     shape = None
     if query.with_vector:
-        shape, more = _vectors_of_hits(collection, found)
+        shape, more = _vectors_of_hits(collection, hits)
         blobs += more
     return Message({"payloads": payloads is not None, "vectors": shape}, blobs)
 
@@ -147,15 +191,14 @@ def _work(explained: ix.Explanation) -> list[int]:
 
 
 def _vectors_of_hits(
-    collection: ix.StoredCollection, found: Sequence[ix.QueryResult]
+    collection: ix.StoredCollection, hits: _Hits
 ) -> tuple[dict[str, Any], list[bytes]]:
     """Return the vectors of all hits as sent; those of items deleted since are all zeros."""
-    ids = [item_id for result in found for item_id in result.ids]
-    rows = np.array([row for result in found for row in result.rows], np.int64)
-    raw = found[0].view.raw(collection.space, rows) if found else None
+    rows = np.array(hits.rows, np.int64)
+    raw = None if hits.view is None else hits.view.raw(collection.space, rows)
     missing: list[int] = []
     if raw is None:
-        raw, missing = stored_vectors(collection, ids)
+        raw, missing = stored_vectors(collection, hits.ids)
     shape, blobs = packed_vectors(raw)
     return shape | {"missing": missing}, blobs
 
