@@ -8,10 +8,10 @@ import time
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow, Row
+from gcws_search.service.cluster.contract import CollectionRow, Row, bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
@@ -39,6 +39,9 @@ from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.service.translate.requests import QueryRequest, json_text
 
 T = TypeVar("T")
+
+_SMALL_WRITE: Final = 16
+"""Writes of more concern all shards."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,6 +318,13 @@ class ClusterCollection:
     def _stored(self, write: PreparedPut) -> None:
         self.names.stored((coordinate, "") for coordinate in write.names)
 
+    def _concerned(self, ids: Sequence[str]) -> set[int] | None:
+        """Return the shards that have items of a few ids; None for all, where there are many."""
+        if len(ids) > _SMALL_WRITE:
+            return None
+        buckets, shards = self.context.database.buckets, len(self.context.shards)
+        return {bucket_of(item_id, buckets) % shards for item_id in ids}
+
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
         shards = self.context.shards
@@ -356,7 +366,8 @@ class ClusterCollection:
 
         async def follow(result: ix.WriteResult) -> None:
             try:
-                await self.context.shards.follow(self.number, self.committer.last_key)
+                key, ids = self.committer.last_key, prepared[-1].ids
+                await self.context.shards.follow(self.number, key, self._concerned(ids))
             finally:
                 ended(result)
 

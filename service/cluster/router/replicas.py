@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent import futures
 from typing import Any, Final, Protocol, TypeVar
 
@@ -341,17 +341,26 @@ class ShardSet(Collector):
 
     # Following
 
-    async def follow(self, number: int, key: int) -> None:
+    async def follow(self, number: int, key: int, concerned: Collection[int] | None = None) -> None:
         """Return when every replica that is there has reached a key, or after a second.
 
         One that failed is not waited for until it has answered a query.
+
+        Parameters
+        ----------
+        number : int
+            Of the collection.
+        key : int
+        concerned : collection of int or None
+            Shards that are waited for, None for all; the others are told of the key.
         """
-        waiting = [
-            self._followed(shard, replica, number, key)
+        following = [
+            (shard, self._followed(shard, replica, number, key))
             for shard, replicas in enumerate(self._listed())
             for replica in replicas
             if replica.address not in self._failed
         ]
+        waiting = [each for shard, each in following if concerned is None or shard in concerned]
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 

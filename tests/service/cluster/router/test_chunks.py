@@ -1,15 +1,17 @@
-"""Chunks of a load: one is stored while shards take in the one before."""
+"""What a write waits for: a chunk of a load for the one before, a small one for its shards."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.messages import unpacked
 from gcws_search.service.cluster.router.collection import ClusterCollection
-from tests.support.service.cluster import ClusterClient, ThreadReplica
+from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
 from tests.support.service.postgres import postgres
 
 SECONDS = 10.0
@@ -75,3 +77,34 @@ def test_a_load_is_answered_when_all_of_it_is_found(
             follower = replica.host.follower(collection.number, 0.0)
             assert follower is not None
             assert follower.reached == 100 * ROWS
+
+
+@pytest.mark.parametrize("item_id", ["a", "b", "c", "d"])
+def test_a_small_write_waits_for_the_shards_of_its_items_alone(
+    client: ClusterClient,
+    collection: ClusterCollection,
+    monkeypatch: pytest.MonkeyPatch,
+    item_id: str,
+) -> None:
+    asked, seen = ThreadReplica.ask, dict[int, list[bool]]()
+    shard = bucket_of(item_id, BUCKETS) % len(client.shards.replicas)
+    is_answered = threading.Event()
+
+    async def ask(self: ThreadReplica, message: bytes, seconds: float) -> bytes:
+        """Let another shard have the item once the write is answered."""
+        if unpacked(message).head["method"] == "follow":
+            own, end = self.host.place.shard, time.monotonic() + SECONDS / 4
+            while own != shard and not is_answered.is_set() and time.monotonic() < end:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            seen.setdefault(own, []).append(is_answered.is_set())
+        return await asked(self, message, seconds)
+
+    monkeypatch.setattr(ThreadReplica, "ask", ask)
+    collection.context.shards.follow_seconds = SECONDS
+    items = {"items": [{"id": item_id, "vector": [1, 2]}]}
+    assert client.put("/v1/collections/c/items", json=items).status_code == 200
+    is_answered.set()
+    found = client.post("/v1/collections/c/query", json={"vector": [1, 2], "limit": 1}).json()
+    assert [hit["id"] for hit in found["hits"]] == [item_id]
+    assert seen[shard][0] is False
+    assert False not in seen.get(1 - shard, [])
