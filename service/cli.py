@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from gcws_search.index import GcwsError, check_directory, vacuum_directory
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.fronts.processes import Processes
-from gcws_search.service.guards.keys import require_guard
+from gcws_search.service.guards.keys import database_url, require_guard
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import server_options, tune_process
 from gcws_search.service.settings import Settings
@@ -106,10 +106,21 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
     try:
         require_guard(settings)
         require_address(settings)
+        if database_url(settings) is not None:
+            # What a cluster needs is installed and imported for it alone.
+            from gcws_search.service.cluster.router.opening import (  # noqa: PLC0415
+                require_cluster,
+            )
+
+            require_cluster(settings)
         if settings.workers > 1:
             raise typer.Exit(Processes(settings).run())
         catalog = open_catalog(settings)
-    except (GcwsError, ServiceError, OSError) as error:
+    except ModuleNotFoundError as error:
+        told = f"{error}; pip install 'gcws-search[cluster]' adds it"
+        typer.echo(f"gcws-search: {told}", err=True)
+        raise typer.Exit(1) from None
+    except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
     tune_process()

@@ -7,6 +7,7 @@ very rows, settings and transactions by one thread, in turn with the service, fo
 varies from minute to minute.
 """
 
+import multiprocessing
 import random
 import statistics
 import tempfile
@@ -14,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from multiprocessing.synchronize import Event as EventClass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -294,8 +296,10 @@ def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
     ]
     with served(vectors[:BEFORE], workers=workers) as server:
         idle = query_times(server.port, asked)
-        stopping = threading.Event()
-        loads = threading.Thread(target=load_on, args=(server.port, vectors, stopping))
+        # A client of its own: threads of one process would wait for each other.
+        spawned = multiprocessing.get_context("spawn")
+        stopping = spawned.Event()
+        loads = spawned.Process(target=load_on, args=(server.port, vectors[:LOADED], stopping))
         loads.start()
         busy = query_times(server.port, asked)
         stopping.set()
@@ -319,9 +323,9 @@ def query_times(port: int, requests: Sequence[bytes]) -> list[float]:
     return times
 
 
-def load_on(port: int, vectors: Vectors, stopping: threading.Event) -> None:
+def load_on(port: int, vectors: Vectors, stopping: EventClass) -> None:
     """Load the same items over and over."""
-    connection, request = Connection(port), load_request(vectors[:LOADED], 0)
+    connection, request = Connection(port), load_request(vectors, 0)
     while not stopping.is_set():
         connection.send(request)
         connection.receive()

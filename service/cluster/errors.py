@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class ClusterMismatch(Exception):  # ends a start
+class ClusterMismatch(ValueError):  # ends a start
     """What is there is of another cluster, or of another version."""
 
     def __init__(self, what: str, expected: str, got: str) -> None:

@@ -13,7 +13,7 @@ from gcws_search.service.cluster.contract import BackendRow, CollectionRow
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
-from gcws_search.service.http.errors import ShardFull, StoreUnavailable
+from gcws_search.service.http.errors import ShardFull, ShardUnavailable, StoreUnavailable
 
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
@@ -136,6 +136,8 @@ class ClusterCatalog:
         for _, each in sorted(self._by_name.items()):
             try:
                 found.append(each.summary())
+            except (ShardUnavailable, StoreUnavailable) as error:
+                _log.warning("collection %r could not be summed up (%s)", each.name, error)
             except Exception:  # whatever is wrong with one, the others are to be seen
                 _log.exception("collection %r could not be summed up", each.name)
         return found

@@ -38,19 +38,33 @@ def open_router(
     OSError
         The file of the key, or of the URL, cannot be read.
     """
+    database = _database(settings)
+    if replicas is None:
+        replicas = HttpReplicas(database, settings.cell, settings.shards, _key(settings))
+    shards = ShardSet(replicas, settings.shard_seconds)
+    metrics.register(shards)
+    context = RouterContext(database, shards, metrics, settings.max_answer_bytes, settings.threads)
+    return ClusterCatalog(local, context)
+
+
+def require_cluster(settings: Settings) -> None:
+    """Raise what `open_router` would raise, before anything is started."""
+    _key(settings)
+    _database(settings).close()
+
+
+def _key(settings: Settings) -> str:
+    key = cluster_key(settings)
+    if key is None:
+        raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
+    return key
+
+
+def _database(settings: Settings) -> Database:
     url = database_url(settings)
     if url is None:
         raise ValueError("a router needs the URL of a database; set GCWS_DATABASE_URL")
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
         raise ClusterMismatch("shards", expected, str(settings.shards))
-    key = cluster_key(settings)
-    if replicas is None and key is None:
-        raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
-    database = Database.open(url, buckets=settings.buckets)
-    if replicas is None:
-        replicas = HttpReplicas(database, settings.cell, settings.shards, str(key))
-    shards = ShardSet(replicas, settings.shard_seconds)
-    metrics.register(shards)
-    context = RouterContext(database, shards, metrics, settings.max_answer_bytes, settings.threads)
-    return ClusterCatalog(local, context)
+    return Database.open(url, buckets=settings.buckets)

@@ -1,0 +1,45 @@
+"""What ends the start of a router: it is said in a line, and nothing is served."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from gcws_search.service.cli import cli
+from gcws_search.service.cluster.database.database import Database
+from tests.support.service.ports import free_port
+
+KEY = {"GCWS_CLUSTER_KEY": "between us"}
+
+
+def start(tmp_path: Path, variables: dict[str, str]) -> str:
+    """Start a router that is refused; return what it says."""
+    words = ["serve", "--data-dir", str(tmp_path), "--port", str(free_port())]
+    shown = CliRunner(env=variables).invoke(cli, words)
+    assert shown.exit_code == 1, shown.output
+    [line] = shown.output.splitlines()
+    assert line.startswith("gcws-search: ")
+    assert not [*tmp_path.iterdir()]
+    return line
+
+
+@pytest.mark.parametrize(
+    ("variables", "words"),
+    [
+        ({}, ["GCWS_CLUSTER_KEY"]),
+        (KEY | {"GCWS_SHARDS": "9", "GCWS_BUCKETS": "8"}, ["shards", "at most 8", "got 9"]),
+        (KEY | {"GCWS_BUCKETS": "4"}, ["buckets", "expected 4", "got 8"]),
+    ],
+)
+def test_a_router_says_what_it_expected(
+    tmp_path: Path, database_url: str, variables: dict[str, str], words: list[str]
+) -> None:
+    Database.open(database_url, buckets=8).close()
+    line = start(tmp_path, {"GCWS_DATABASE_URL": database_url} | variables)
+    for word in words:
+        assert word in line
+
+
+def test_a_router_without_its_database_does_not_start(tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/none?connect_timeout=2"
+    assert "database" in start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})
