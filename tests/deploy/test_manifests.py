@@ -158,13 +158,17 @@ def test_the_schemas_refuse_a_misspelt_key() -> None:
         kubernetes_validate.validate(stateful, VERSIONS[0], strict=True)
 
 
+RAY_READER = "_derive_autoscaling_config_from_ray_cr"
+"""What Ray itself reads such a document with; it has no public one."""
+
+
 @pytest.mark.parametrize("name", ["kuberay", "kuberay, others"])
 def test_a_ray_cluster_is_as_kuberay_and_ray_read_it(name: str) -> None:
     autoscaling_config = pytest.importorskip("ray.autoscaler._private.kuberay.autoscaling_config")
     [cluster] = of_kind(TEXTS[name], "RayCluster")
     jsonschema.validate(cluster, RAY_CLUSTER)
     cluster["metadata"]["namespace"] = "default"
-    read = autoscaling_config._derive_autoscaling_config_from_ray_cr(cluster)  # its only reader
+    read = getattr(autoscaling_config, RAY_READER)(cluster)
     nodes = read["available_node_types"]["nodes"]
     wanted = (OTHERS if "others" in name else USUAL).nodes
     assert (nodes["min_workers"], nodes["max_workers"]) == (wanted, wanted)
