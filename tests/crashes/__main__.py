@@ -3,6 +3,8 @@
 Of every three kills two come at random instants, a sixth of them while the server starts, and one
 at a named point, each point in turn. After each the next server must hold exactly what the writers
 were told that it holds, and find it.
+
+With ``--cluster`` parts of a cluster on this machine are killed: `tests.crashes.cluster`.
 """
 
 import argparse
@@ -10,6 +12,7 @@ import random
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.crashes.points import POINTS
@@ -22,12 +25,33 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
+def of_a_cluster(kills: int, seed: int, kinds: Sequence[str] | None) -> None:
+    """Kill parts of a cluster, each kind in turn."""
+    from tests.crashes.cluster import KINDS, ClusterTrial  # noqa: PLC0415  # needs Ray
+
+    began, kinds = time.monotonic(), kinds or KINDS
+    trial = ClusterTrial(seed)
+    try:
+        for number in range(kills):
+            trial.kill(kinds[number % len(kinds)])
+            if (number + 1) % len(kinds) == 0:
+                tell(f"{dict(trial.kills)}, {trial.clients.told}, {clock(began)}")
+    finally:
+        trial.stop()
+    tell(f"{kills} kills {dict(trial.kills)}: {trial.clients.told}; nothing lost ({clock(began)})")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Kill servers, and look for what was lost.")
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
+    parser.add_argument("--cluster", action="store_true")
+    parser.add_argument("--only", help="what of a cluster is killed; all in turn unless given")
     options = parser.parse_args()
     tell(f"seed {options.seed}")
+    if options.cluster:
+        of_a_cluster(options.kills, options.seed, [options.only] if options.only else None)
+        return
     began, draw = time.monotonic(), random.Random(options.seed)
     names = list(POINTS)
     # The nursery notes how servers end in the folder: it is to be gone before.

@@ -113,11 +113,16 @@ def follow(hosts: Sequence[ShardHost], written: Written) -> None:
 def held(host: ShardHost, written: Written) -> list[Row]:
     """Return the items that a shard has, by key."""
     answer = ask(host, "rows", written.number, at=written.head, with_vector=True)
+    return rows_of(answer, written.node.space)
+
+
+def rows_of(answer: Message, space: ix.VectorSpace) -> list[Row]:
+    """Return the items of an answer, by key."""
     keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
     ids = [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
     payloads = unpacked_texts(*answer.blobs[3:5])
     raw = unpacked_vectors(answer.head["vectors"], answer.blobs[5:])
-    blobs = written.node.space.to_blobs(raw)
+    blobs = space.to_blobs(raw)
     return [Row(*each) for each in zip(keys, ids, blobs, payloads, strict=True)]
 
 

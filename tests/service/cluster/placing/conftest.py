@@ -3,8 +3,6 @@
 import importlib.util
 import itertools
 import os
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,10 +14,9 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.support.service.client import START_SECONDS
-from tests.support.service.ports import HOST, free_port
+from tests.support.service.ports import HOST
 from tests.support.service.postgres import Postgres
-from tests.support.service.ray_cluster import RayCluster
+from tests.support.service.ray_cluster import RayCluster, RouterProcess
 
 DIM = 8
 ITEMS = 300
@@ -63,7 +60,7 @@ def cluster(server: Postgres) -> Iterator[RayCluster]:
 
 
 class Router:
-    """A router of the cluster as a process, and a collection of some items.
+    """A router of the cluster, and a collection of some items.
 
     Parameters
     ----------
@@ -71,27 +68,11 @@ class Router:
     """
 
     def __init__(self, cluster: RayCluster) -> None:
-        self.port = free_port()
-        command = [sys.executable, "-m", "gcws_search", "serve", f"--port={self.port}"]
-        command += [f"--data-dir={cluster.folder / 'router'}"]
-        self._log = (cluster.folder / "router.log").open("ab")
-        self.process = subprocess.Popen(
-            command, env=cluster.variables, stdout=self._log, stderr=self._log
-        )
-        self.http = httpx.Client(base_url=f"http://{HOST}:{self.port}", timeout=30)
+        self.process = RouterProcess(cluster)
+        self.process.wait_until_ready()
+        self.http = httpx.Client(base_url=f"http://{HOST}:{self.process.port}", timeout=30)
         self._numbers = itertools.count()
         self.ids: set[str] = set()
-
-    def wait_until_ready(self) -> None:
-        end = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                if self.http.get("/readyz").status_code == 200:
-                    return
-            except httpx.TransportError:
-                assert self.process.poll() is None
-            assert time.monotonic() < end
-            time.sleep(0.05)
 
     def put(self, count: int, rng: np.random.Generator) -> int:
         """Put some new items, and return the status of the answer."""
@@ -112,10 +93,8 @@ class Router:
         return {hit["id"] for hit in answer.json()["hits"]}
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.process.stop()
         self.http.close()
-        self._log.close()
 
 
 @pytest.fixture(scope="package")
@@ -124,7 +103,6 @@ def router(cluster: RayCluster) -> Iterator[Router]:
     cluster.up()
     router = Router(cluster)
     try:
-        router.wait_until_ready()
         assert router.http.put(URL, json={"dim": DIM}).status_code == 201
         assert router.put(ITEMS, np.random.default_rng(7)) == 200
         yield router

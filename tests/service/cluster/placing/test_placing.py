@@ -16,20 +16,6 @@ from tests.service.cluster.placing.conftest import URL, Load, Router
 from tests.support.service.ray_cluster import SECONDS, RayCluster, kill_all, process_of
 
 
-def wait_until_whole(cluster: RayCluster, but: Collection[str] = ()) -> list[Replica]:
-    """Return the replicas once each shard has two, filled, and none at some addresses."""
-    end = time.monotonic() + SECONDS
-    while True:
-        found = [each for each in cluster.listed() if each.is_filled]
-        expected = sorted([*range(cluster.database.shards("main") or 0)] * 2)
-        if sorted(each.shard for each in found) == expected and not (
-            {each.address for each in found} & {*but}
-        ):
-            return found
-        assert time.monotonic() < end, cluster.logs()
-        time.sleep(0.05)
-
-
 def nodes_of(cluster: RayCluster, replicas: Collection[Replica]) -> set[int]:
     """Return the nodes of some replicas."""
     return {cluster.node_of(process_of(each)).pid for each in replicas}
@@ -45,7 +31,7 @@ def inodes(cluster: RayCluster) -> set[int]:
 def test_up_places_each_replica_of_a_shard_on_a_node_of_its_own(
     cluster: RayCluster, router: Router
 ) -> None:
-    found = wait_until_whole(cluster)
+    found = cluster.wait_until_whole()
     for shard in range(2):
         assert len(nodes_of(cluster, [each for each in found if each.shard == shard])) == 2
     shown = cluster.run("status").stdout
@@ -56,23 +42,23 @@ def test_up_places_each_replica_of_a_shard_on_a_node_of_its_own(
 
 
 def test_up_may_be_called_again(cluster: RayCluster, router: Router) -> None:
-    before = [(each[:4], process_of(each)) for each in wait_until_whole(cluster)]
+    before = [(each[:4], process_of(each)) for each in cluster.wait_until_whole()]
     said = cluster.up()
     assert "4 of 4 replicas are filled" in said
     assert "started" not in said
-    assert [(each[:4], process_of(each)) for each in wait_until_whole(cluster)] == before
+    assert [(each[:4], process_of(each)) for each in cluster.wait_until_whole()] == before
     assert router.found() == router.ids
 
 
 def test_a_killed_replica_answers_again_from_its_file(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
-    victim = wait_until_whole(cluster)[0]
+    victim = cluster.wait_until_whole()[0]
     node, files = nodes_of(cluster, [victim]), inodes(cluster)
     with load.running():
         start = time.monotonic()
         os.kill(process_of(victim), signal.SIGKILL)
-        found = wait_until_whole(cluster, but=[victim.address])
+        found = cluster.wait_until_whole(but=[victim.address])
         print(f"a killed replica was listed again after {time.monotonic() - start:.1f} s")  # noqa: T201
     [same] = [each for each in found if each[1:3] == victim[1:3]]
     assert nodes_of(cluster, [same]) == node
@@ -81,12 +67,12 @@ def test_a_killed_replica_answers_again_from_its_file(
 
 
 def test_a_move_fails_no_request(cluster: RayCluster, router: Router, load: Load) -> None:
-    before = [each for each in wait_until_whole(cluster) if each.shard == 1]
+    before = [each for each in cluster.wait_until_whole() if each.shard == 1]
     former, sister = before
     node = nodes_of(cluster, [former])
     with load.running():
         cluster.run("move", f"1/{former.replica}", f"--seconds={SECONDS}")
-        found = wait_until_whole(cluster, but=[former.address])
+        found = cluster.wait_until_whole(but=[former.address])
     found = [each for each in found if each.shard == 1]
     assert sister.address in {each.address for each in found}
     assert len(nodes_of(cluster, found)) == 2
@@ -97,13 +83,13 @@ def test_a_move_fails_no_request(cluster: RayCluster, router: Router, load: Load
 def test_the_replicas_of_a_lost_node_come_up_elsewhere(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
-    before = wait_until_whole(cluster)
+    before = cluster.wait_until_whole()
     victim = cluster.node_of(process_of(before[0]))
     lost = [each.address for each in before if nodes_of(cluster, [each]) == {victim.pid}]
     with load.running():
         start = time.monotonic()
         kill_all(victim)
-        found = wait_until_whole(cluster, but=lost)
+        found = cluster.wait_until_whole(but=lost)
         print(f"the replicas of a lost node were there after {time.monotonic() - start:.1f} s")  # noqa: T201
     for shard in range(2):
         assert len(nodes_of(cluster, [each for each in found if each.shard == shard])) == 2
@@ -113,7 +99,7 @@ def test_the_replicas_of_a_lost_node_come_up_elsewhere(
 def test_reads_and_writes_go_on_without_the_head_and_it_knows_all_when_it_is_back(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
-    before = [(each[:4], process_of(each)) for each in wait_until_whole(cluster)]
+    before = [(each[:4], process_of(each)) for each in cluster.wait_until_whole()]
     assert cluster.head is not None
     with load.running():
         kill_all(cluster.head)
@@ -123,17 +109,17 @@ def test_reads_and_writes_go_on_without_the_head_and_it_knows_all_when_it_is_bac
         load.wait()
         cluster.start_head()
         assert "started" not in cluster.up()
-    assert [(each[:4], process_of(each)) for each in wait_until_whole(cluster)] == before
+    assert [(each[:4], process_of(each)) for each in cluster.wait_until_whole()] == before
     assert router.found() == router.ids
 
 
 def test_another_number_of_shards_fails_no_request(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
-    wait_until_whole(cluster)
+    cluster.wait_until_whole()
     with load.running():
         assert "routers ask 3 shards from now on" in cluster.up(3)
-        assert len(wait_until_whole(cluster)) == 6
+        assert len(cluster.wait_until_whole()) == 6
     found = cluster.database.replicas("main")
     assert {each.shards for each in found if each.seen < 5} == {3}
     running = [number for number, node in enumerate(cluster.nodes) if node.poll() is None]
@@ -155,7 +141,7 @@ def test_another_number_of_shards_fails_no_request(
 def test_what_cannot_be_is_refused(
     cluster: RayCluster, router: Router, prelude: str, variables: dict[str, str], said: str
 ) -> None:
-    wait_until_whole(cluster)
+    cluster.wait_until_whole()
     done = cluster.run("up", code=1, prelude=prelude, variables=variables)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -164,7 +150,7 @@ def test_what_cannot_be_is_refused(
 def test_down_ends_all_replicas_and_leaves_the_items(
     cluster: RayCluster, router: Router, rng: np.random.Generator
 ) -> None:
-    wait_until_whole(cluster)
+    cluster.wait_until_whole()
     cluster.run("down")
     assert not [each for each in cluster.database.replicas("main") if each.seen < 5]
     assert "filled" not in cluster.run("status", code=1).stdout
