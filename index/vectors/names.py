@@ -91,6 +91,15 @@ class CoordinateNames:
             self._coordinates, self._names, self._unstored = coordinates, names, {}
             self._free = max(self._free, max(names, default=-1) + 1)
 
+    def add(self, stored: Iterable[NamedCoordinate]) -> None:
+        """Take names that others have stored, beside those that are known."""
+        with self._lock:
+            for coordinate, name in stored:
+                self._unstored.pop(coordinate, None)
+                self._names[coordinate] = name
+                self._coordinates[name] = coordinate
+                self._free = max(self._free, coordinate + 1)
+
     # Reading vectors
 
     def reserve(self, names: Sequence[str]) -> list[int]:

@@ -189,6 +189,8 @@ class Connections:
             connection.close()
         else:
             self._idle.append(connection)
+            if self._is_closed:  # since the look above
+                self.close()
 
     def close(self) -> None:
         """Close the connections that lie idle, and others when they are given back."""

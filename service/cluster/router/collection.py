@@ -105,7 +105,11 @@ class ClusterCollection:
     def load_names(self) -> None:
         """Read the names that items brought by other routers have."""
         stored = self.context.database.names(self.number)
-        self.names.load([ix.NamedCoordinate(*each) for each in stored])
+        named = [ix.NamedCoordinate(*each) for each in stored]
+        if self.names.is_open:
+            self.names.add(named)  # those of items under way stay
+        else:
+            self.names.load(named)
 
     # Asking shards
 

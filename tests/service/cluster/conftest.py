@@ -12,7 +12,7 @@ from tests.support.service.postgres import postgres
 
 ALL_CASES = "TEST_ALL_CASES"
 """Set to 1: each test of routes runs over a cluster with all of its cases."""
-CASES = 3
+CASES = 2
 """Of a test otherwise: what routers read is read by the code that one process has."""
 
 

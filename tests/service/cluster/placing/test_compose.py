@@ -112,6 +112,7 @@ def asked(url: str, body: Mapping[str, object], *, puts: bool = False) -> httpx.
     return (httpx.put if puts else httpx.post)(url, json=body, timeout=SECONDS)
 
 
+@pytest.mark.long
 def test_what_one_router_stores_the_other_finds(profile: Profile) -> None:
     count = profile.rehearsal.services["router"]["deploy"]["replicas"]
     routers = [f"http://{HOST}:{profile.start('router')}" for _ in range(count)]

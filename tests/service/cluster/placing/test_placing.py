@@ -66,6 +66,7 @@ def test_a_killed_replica_answers_again_from_its_file(
     assert router.found() == router.ids
 
 
+@pytest.mark.long
 def test_a_move_fails_no_request(cluster: RayCluster, router: Router, load: Load) -> None:
     before = [each for each in cluster.wait_until_whole() if each.shard == 1]
     former, sister = before
@@ -80,6 +81,7 @@ def test_a_move_fails_no_request(cluster: RayCluster, router: Router, load: Load
     assert router.found() == router.ids
 
 
+@pytest.mark.long
 def test_the_replicas_of_a_lost_node_come_up_elsewhere(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
@@ -96,6 +98,7 @@ def test_the_replicas_of_a_lost_node_come_up_elsewhere(
     assert router.found() == router.ids
 
 
+@pytest.mark.long
 def test_reads_and_writes_go_on_without_the_head_and_it_knows_all_when_it_is_back(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
@@ -113,6 +116,7 @@ def test_reads_and_writes_go_on_without_the_head_and_it_knows_all_when_it_is_bac
     assert router.found() == router.ids
 
 
+@pytest.mark.long
 def test_another_number_of_shards_fails_no_request(
     cluster: RayCluster, router: Router, load: Load
 ) -> None:
