@@ -312,6 +312,23 @@ class ClusterTrial:
             router.wait_until_ready()
         return [each.address for each in there]
 
+    @contextmanager
+    def changed(self, statement: str) -> Iterator[None]:
+        """Change the items of the database behind everybody's back, until the block ends."""
+        [collection] = self._cluster.database.collections()
+        table = f"items_{collection.number}"
+        before = f"CREATE TABLE before AS TABLE {table}"
+        undo = f"DELETE FROM {table}; INSERT INTO {table} TABLE before; DROP TABLE before"
+        change = statement.format(collection.number)
+        with self._cluster.database.connections.use() as connection:
+            for each in (before, change):
+                connection.execute(each.encode())
+            try:
+                yield
+            finally:
+                for each in undo.split("; "):
+                    connection.execute(each.encode())
+
     def check(self) -> None:
         """Compare what was acknowledged, what the database has, and what each replica has.
 
