@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 from gcws_search import index as ix
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
@@ -38,13 +40,19 @@ def open_router(
     OSError
         The file of the key, or of the URL, cannot be read.
     """
-    database = _database(settings)
-    if replicas is None:
-        replicas = HttpReplicas(database, settings.cell, settings.shards, _key(settings))
-    shards = ShardSet(replicas, settings.shard_seconds)
-    metrics.register(shards)
-    context = RouterContext(database, shards, metrics, settings.max_answer_bytes, settings.threads)
-    return ClusterCatalog(local, context)
+    with ExitStack() as closing:
+        database = _database(settings)
+        closing.callback(database.close)
+        if replicas is None:
+            replicas = HttpReplicas(database, settings.cell, settings.shards, _key(settings))
+        shards = ShardSet(replicas, settings.shard_seconds)
+        metrics.register(shards)
+        context = RouterContext(
+            database, shards, metrics, settings.max_answer_bytes, settings.threads
+        )
+        catalog = ClusterCatalog(local, context)
+        closing.pop_all()  # what was opened is the catalog's from now on
+    return catalog
 
 
 def require_cluster(settings: Settings) -> None:
