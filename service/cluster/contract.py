@@ -95,6 +95,33 @@ START = Position(0, 0, b"")
 """Of a replica that has nothing."""
 
 
+class Change(NamedTuple):
+    """What one commit changed, for replicas that have all that was before it.
+
+    Attributes
+    ----------
+    before, after : Position
+    deleted : list of str
+        Ids of items that were there before and are not after.
+    rows : list of Row
+        Items put, by key.
+    """
+
+    before: Position
+    after: Position
+    deleted: list[str]
+    rows: list[Row]
+
+    def divided(self, shards: int, buckets: int) -> list[Change]:
+        """Return what concerns each shard."""
+        parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]
+        for item_id in self.deleted:
+            parts[bucket_of(item_id, buckets) % shards].deleted.append(item_id)
+        for row in self.rows:
+            parts[bucket_of(row.id, buckets) % shards].rows.append(row)
+        return parts
+
+
 class Replica(NamedTuple):
     """A replica of a shard as the database lists it.
 

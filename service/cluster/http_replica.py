@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Sequence
@@ -18,6 +19,8 @@ LIST_SECONDS: Final = 1.0
 DEAD_SECONDS: Final = 10.0
 """A replica without a sign of life for this time is not asked."""
 _BAD_STATUS: Final = 400
+_LARGE_BYTES: Final = 1 << 20
+"""Messages of more are written in pieces."""
 
 
 class HttpReplica:
@@ -47,9 +50,10 @@ class HttpReplica:
         OSError, TimeoutError
         """
         timeout = aiohttp.ClientTimeout(total=seconds)
+        body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
             async with self._replicas.session.post(
-                self._url, data=message, headers=self._headers, timeout=timeout
+                self._url, data=body, headers=self._headers, timeout=timeout
             ) as answer:
                 if answer.status >= _BAD_STATUS:
                     raise OSError(f"status {answer.status}: {(await answer.text())[:200]}")

@@ -11,6 +11,7 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Change, Position, Row
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.http.errors import AnswerTooLarge
 
@@ -20,6 +21,8 @@ VERSION: Final = 1
 _HEAD: Final = struct.Struct("<HHI")
 """Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each."""
 _LENGTH: Final = struct.Struct("<Q")
+CHANGE_BLOBS: Final = 7
+"""Of a change: keys, then lengths and bytes of ids, vectors and payloads."""
 
 
 class Message(NamedTuple):
@@ -107,6 +110,50 @@ def unpacked_names(lengths: bytes | memoryview, data: bytes | memoryview) -> lis
     return [text[first:last] for first, last in pairwise([0, *ends])]
 
 
+class PackedNames(NamedTuple):
+    """Strings as one, of which a few are asked for.
+
+    Attributes
+    ----------
+    text : str
+        All of them, one after the other.
+    ends : (n,) int64
+        Where each ends.
+    """
+
+    text: str
+    ends: ix.Int64s
+
+    @classmethod
+    def of(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
+        """Read what `packed_names` wrote.
+
+        Raises
+        ------
+        UnicodeDecodeError
+        """
+        text = bytes(data).decode()
+        if text.isascii():
+            sizes = np.frombuffer(lengths, np.int32)
+        else:
+            sizes = np.array([*map(len, unpacked_names(lengths, data))], np.int32)
+        return cls(text, sizes.cumsum(dtype=np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[PackedNames]) -> PackedNames:
+        """Return the strings of all parts."""
+        starts = np.cumsum([0, *(len(part.text) for part in parts[:-1])])
+        ends = [part.ends + start for part, start in zip(parts, starts, strict=True)]
+        return cls("".join(part.text for part in parts), np.concatenate(ends))
+
+    def at(self, places: ix.Int64s) -> list[str]:
+        """Return the strings at some places."""
+        text = self.text
+        starts = np.where(places > 0, self.ends[places - 1], 0)
+        pairs = zip(starts.tolist(), self.ends[places].tolist(), strict=True)
+        return [text[start:end] for start, end in pairs]
+
+
 def unpacked_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
     """Inverse of `packed_texts`."""
     sizes = np.frombuffer(lengths, np.int32)
@@ -167,6 +214,64 @@ def blobs_of(head: dict[str, Any]) -> int:
 def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:
     # Kernels are compiled for arrays that may be written to.
     return np.frombuffer(bytearray(blob), kind)
+
+
+# Changes
+
+
+def packed_change(change: Change) -> Message:
+    """Return a change as a part of messages: its rows are `CHANGE_BLOBS` blobs."""
+    before, after, deleted, rows = change
+    return Message(
+        {"before": _position(before), "after": _position(after), "deleted": deleted},
+        [
+            np.fromiter((row.key for row in rows), np.int64, len(rows)).tobytes(),
+            *packed_names([row.id for row in rows]),
+            *packed_texts([row.vector for row in rows]),
+            *packed_texts([row.payload for row in rows]),
+        ],
+    )
+
+
+def unpacked_changes(
+    said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
+) -> list[Change]:
+    """Return the changes of a message, which has them in the order of commits.
+
+    Raises
+    ------
+    Malformed
+    """
+    try:
+        return [
+            _unpacked_change(each, blobs[CHANGE_BLOBS * at : CHANGE_BLOBS * (at + 1)])
+            for at, each in enumerate(said)
+        ]
+    except (KeyError, ValueError, TypeError) as error:
+        raise Malformed(f"a change: {error!r}") from None
+
+
+def _unpacked_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> Change:
+    keys, id_lengths, ids, lengths, vectors, payload_lengths, payloads = blobs
+    columns = (
+        np.frombuffer(keys, np.int64).tolist(),
+        unpacked_names(id_lengths, ids),
+        unpacked_texts(lengths, vectors),
+        unpacked_texts(payload_lengths, payloads),
+    )
+    rows = [
+        Row(key, item_id, vector or b"", payload)
+        for key, item_id, vector, payload in zip(*columns, strict=True)
+    ]
+    before, after = (
+        Position(key, commit, bytes.fromhex(stamp))
+        for key, commit, stamp in (said["before"], said["after"])
+    )
+    return Change(before, after, said["deleted"], rows)
+
+
+def _position(position: Position) -> tuple[int, int, str]:
+    return position.key, position.commit, position.stamp.hex()
 
 
 # Errors

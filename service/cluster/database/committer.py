@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Change
 from gcws_search.service.cluster.database.collections import CollectionTables
 from gcws_search.service.cluster.database.transactions import GroupTransactions
 from gcws_search.service.cluster.database.writes import (
@@ -20,6 +21,10 @@ _Result: TypeAlias = ix.WriteResult | int
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
 
 
+def _keep(_: Change) -> None:
+    """Tell nobody."""
+
+
 class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     """Takes writes of one collection from any thread, one transaction at a time.
 
@@ -29,6 +34,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     number : int
     name : str
         Of the collection, for errors.
+    publish : callable
+        Called with each change that is stored, in the order of commits, before its writes end.
 
     Attributes
     ----------
@@ -41,10 +48,17 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         How many took up to each of `COMMIT_BOUNDS`, and longer than all.
     """
 
-    def __init__(self, database: CollectionTables, number: int, name: str) -> None:
+    def __init__(
+        self,
+        database: CollectionTables,
+        number: int,
+        name: str,
+        publish: Callable[[Change], None] = _keep,
+    ) -> None:
         self._policy = ix.POLICIES.group_commit
         super().__init__(self._policy.max_groups)
         self.name = name
+        self._publish = publish
         self._transactions = GroupTransactions(database, number, name)
         self.last_key = 0
         self.commits = 0
@@ -133,6 +147,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self.commit_seconds += seconds
         self.commit_counts[bisect_left(ix.COMMIT_BOUNDS, seconds)] += 1
         self.last_key = max(self.last_key, committed.key)
+        if committed.change is not None:
+            self._publish(committed.change)
         for waiting, outcome in zip(group, committed.outcomes, strict=True):
             waiting.end(outcome)
 

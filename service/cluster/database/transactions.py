@@ -16,13 +16,12 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import bucket_of
+from gcws_search.service.cluster.contract import START, Change, Position, Row, bucket_of
 from gcws_search.service.cluster.database.collections import CollectionTables, write_load
 from gcws_search.service.cluster.database.connections import Connection, said
 from gcws_search.service.cluster.database.names import raise_free, store_names
 from gcws_search.service.cluster.database.writes import (
     GroupPlan,
-    NewRow,
     PreparedDelete,
     PreparedPut,
     PreparedWrite,
@@ -38,7 +37,12 @@ _COPY_BYTES: Final = 1 << 20
 _RETRY_SECONDS: Final = 0.005, 0.5
 """Between two tries to ask whether a commit was stored; doubled from the first to the last."""
 
-_LOCK: Final = "SELECT head FROM heads WHERE collection = %b FOR NO KEY UPDATE"
+_LOCK: Final = """
+SELECT h.head, c.stamp
+FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
+WHERE h.collection = %b FOR NO KEY UPDATE OF h
+"""
+"""The last key and the stamp of its commit; NULL where that one was made while this one waited."""
 _HEAD: Final = "UPDATE heads SET head = %b, items = items + %b WHERE collection = %b"
 _COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
@@ -59,10 +63,13 @@ class Committed(NamedTuple):
         Of each write.
     key : int
         Of the last change of the collection.
+    change : Change or None
+        None where nothing was stored, or where it is not known what was before.
     """
 
     outcomes: list[Outcome]
     key: int
+    change: Change | None = None
 
 
 class GroupTransactions:
@@ -94,7 +101,7 @@ class GroupTransactions:
         stamp = os.urandom(16)
         with self._tables.connections.use(self._name) as connection:
             try:
-                plan, outcomes = self._planned(connection, writes)
+                before, plan, outcomes = self._planned(connection, writes)
                 if not plan.is_empty:
                     self._store_rows(connection, plan)
             except BaseException:
@@ -106,16 +113,21 @@ class GroupTransactions:
             doubt = self._store_and_commit(connection, plan, stamp)
         if doubt is not None:
             self._require_stored(plan.key, stamp, doubt)
-        return Committed(outcomes, plan.key)
+        change = None
+        if before is not None:
+            after = Position(plan.key, plan.key, stamp)
+            change = Change(before, after, [*plan.deleted], sorted(plan.rows.values()))
+        return Committed(outcomes, plan.key, change)
 
     # Locking and planning
 
     def _planned(
         self, connection: Connection, writes: Sequence[PreparedWrite]
-    ) -> tuple[GroupPlan, list[Outcome]]:
+    ) -> tuple[Position | None, GroupPlan, list[Outcome]]:
+        """Return where the collection is, if it is known, what the writes come to, and the rest."""
         if any(isinstance(each, PreparedDelete) and each.choose for each in writes):
             connection.run("BEGIN")
-            head = self._head(connection.run(_LOCK, self._number))
+            head, before = self._head(connection.run(_LOCK, self._number))
             writes = [_chosen(each, head) for each in writes]
             found = self._look_up(connection, writes)
         else:
@@ -123,7 +135,7 @@ class GroupTransactions:
                 connection.run("BEGIN")
                 lock = connection.run(_LOCK, self._number)
                 found = self._look_up(connection, writes)
-            head = self._head(lock)
+            head, before = self._head(lock)
         existing = {item_id.decode(): payload for item_id, payload in found.fetchall()}
         plan = GroupPlan(head, existing)
         outcomes: list[Outcome] = []
@@ -132,13 +144,16 @@ class GroupTransactions:
                 outcomes.append(plan.add(write))
             except Exception as error:
                 outcomes.append(error)
-        return plan, outcomes
+        return before, plan, outcomes
 
-    def _head(self, lock: _Cursor) -> int:
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None]:
         row = lock.fetchone()
         if row is None:
             raise ix.CollectionNotFound(self._name)
-        return int(row[0])
+        head, stamp = row
+        if stamp is not None:
+            return head, Position(head, head, stamp)
+        return head, None if head else START
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
         """Find the writes' ids that are in the database, with payloads where they are needed."""
@@ -214,7 +229,7 @@ class GroupTransactions:
                 *self._buckets_and_names(replaced),
             )
 
-    def _insert(self, connection: Connection, rows: Sequence[NewRow]) -> None:
+    def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:
         if not rows:
             return
         columns = zip(*map(self._columns, rows), strict=True)
@@ -224,13 +239,13 @@ class GroupTransactions:
             *map(list, columns),
         )
 
-    def _columns(self, row: NewRow) -> tuple[int, int, bytes, bytes, bytes | None, int]:
+    def _columns(self, row: Row) -> tuple[int, int, bytes, bytes, bytes | None, int]:
         name = row.id.encode()
         checksum = ix.content_checksum(name, row.vector, row.payload)
         bucket = bucket_of(row.id, self._tables.buckets)
         return bucket, row.key, name, row.vector, row.payload, checksum
 
-    def _copied(self, rows: Iterable[NewRow]) -> Iterator[bytes]:
+    def _copied(self, rows: Iterable[Row]) -> Iterator[bytes]:
         """Yield rows in the format of a binary COPY."""
         data = bytearray(_COPY_HEADER)
         for row in rows:

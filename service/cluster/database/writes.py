@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,15 +68,6 @@ class PreparedDelete:
 PreparedWrite: TypeAlias = PreparedPut | PreparedDelete
 
 
-class NewRow(NamedTuple):
-    """An item as it is to be stored."""
-
-    key: int
-    id: str
-    vector: bytes
-    payload: bytes | None
-
-
 @dataclass(slots=True)
 class GroupPlan:
     """What writes come to, one after the other.
@@ -86,7 +78,7 @@ class GroupPlan:
         The last that was given.
     existing : dict of str to (bytes or None)
         Items that there are in the database before, with their payloads where they were read.
-    rows : dict of str to NewRow
+    rows : dict of str to Row
         Items to be stored.
     deleted : dict of str to int
         Ids and keys of items that are in the database before and not after.
@@ -94,7 +86,7 @@ class GroupPlan:
 
     key: int
     existing: dict[str, bytes | None]
-    rows: dict[str, NewRow] = field(default_factory=dict)
+    rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
     coordinates: int = 0
@@ -141,7 +133,7 @@ class GroupPlan:
                 payload = self._payload(item_id)
             self.key += 1
             self.deleted.pop(item_id, None)
-            self.rows[item_id] = NewRow(self.key, item_id, put.vectors[row], payload)
+            self.rows[item_id] = Row(self.key, item_id, put.vectors[row], payload)
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result

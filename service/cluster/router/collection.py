@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow, Row, bucket_of
+from gcws_search.service.cluster.contract import Change, CollectionRow, Row, bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
@@ -88,7 +88,7 @@ class ClusterCollection:
         self.names = self.empty.names
         if self.names.is_open:
             self.names.allocate = self._allocate
-        self.committer = Committer(context.database, row.number, row.name)
+        self.committer = Committer(context.database, row.number, row.name, self._publish)
         self.names_read = 0
         """Key of the last change whose names are known here."""
         self._gathering = QueryGathering()
@@ -127,6 +127,9 @@ class ClusterCollection:
         """Return each shard's answer; called in a thread."""
         shards = self.context.shards
         return shards.wait(shards.ask_all(Message(self.head(method, **more)), timeout))
+
+    def _publish(self, change: Change) -> None:
+        self.context.shards.publish(self.number, change, self.context.database.buckets)
 
     # Searching
 
@@ -243,8 +246,9 @@ class ClusterCollection:
         shown, payload_bytes, vectors = [], 0, 0
         for asked, found, hits in lines:
             ids, scores = hits.ids[asked.offset :], hits.scores[asked.offset :]
-            places = hits.places[asked.offset :]
-            payloads = None
+            payloads, places = None, list[tuple[int, int]]()
+            if asked.with_payload or asked.with_vector:
+                places = hits.places(asked.offset)
             if asked.with_payload:
                 payloads = [_payload(found.shards[shard], place) for shard, place in places]
                 payload_bytes += sum(len(payload or b"") for payload in payloads)

@@ -13,8 +13,8 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import (
     Message,
+    PackedNames,
     blobs_of,
-    unpacked_names,
     unpacked_texts,
     unpacked_vectors,
 )
@@ -33,7 +33,8 @@ class ShardHits:
     starts : (m + 1,) int64
         Borders of the queries' hits.
     scores : (h,) float64
-    ids : list of str
+    names : PackedNames
+        Ids of the hits.
     payloads : list of bytes or None, or None
         None where they were not asked for.
     vectors : RawBatch or None
@@ -46,7 +47,7 @@ class ShardHits:
 
     starts: ix.Int64s
     scores: Any
-    ids: list[str]
+    names: PackedNames
     payloads: list[bytes | None] | None
     vectors: ix.RawBatch | None
     deleted: set[int]
@@ -67,7 +68,7 @@ class ShardHits:
             sizes = np.frombuffer(blobs[0], np.int64)
             starts = np.concatenate(([0], np.cumsum(sizes)))
             scores = np.frombuffer(blobs[1], np.float64)
-            ids = unpacked_names(blobs[2], blobs[3])
+            names = PackedNames.of(blobs[2], blobs[3])
             del blobs[:4]
             payloads = vectors = None
             deleted = set[int]()
@@ -83,9 +84,9 @@ class ShardHits:
         except (KeyError, IndexError, ValueError, TypeError) as error:
             raise Malformed(f"an answer to a search: {error!r}") from None
         hits, m = int(starts[-1]), len(sizes)
-        if not (len(scores) == len(ids) == hits and len(work) == len(expected) == m):
-            raise Malformed(f"an answer to {m} searches with {len(ids)} of {hits} hits")
-        return cls(starts, scores, ids, payloads, vectors, deleted, work, expected, measured)
+        if not (len(scores) == len(names.ends) == hits and len(work) == len(expected) == m):
+            raise Malformed(f"an answer to {m} searches with {len(names.ends)} of {hits} hits")
+        return cls(starts, scores, names, payloads, vectors, deleted, work, expected, measured)
 
 
 class MergedHits(NamedTuple):
@@ -95,16 +96,22 @@ class MergedHits(NamedTuple):
     ----------
     ids : list of str
     scores : list of float
-    places : list of (int, int)
-        Shard and place of each hit in its answer.
+    origins, origin_places : (h,) int64
+        Shard of each hit, and its place in that one's answer.
     number : int
         Of the query.
     """
 
     ids: list[str]
     scores: list[float]
-    places: list[tuple[int, int]]
+    origins: ix.Int64s
+    origin_places: ix.Int64s
     number: int
+
+    def places(self, offset: int) -> list[tuple[int, int]]:
+        """Return the shards of the hits from a rank on, and their places there."""
+        origins, places = self.origins[offset:].tolist(), self.origin_places[offset:].tolist()
+        return [*zip(origins, places, strict=True)]
 
 
 def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
@@ -115,21 +122,26 @@ def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     m = len(shards[0].starts) - 1
     queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])
     scores = np.concatenate([hits.scores for hits in shards])
-    counts = [len(hits.ids) for hits in shards]
+    counts = [len(hits.scores) for hits in shards]
     origins = np.repeat(np.arange(len(shards)), counts)
     places = np.concatenate([np.arange(count) for count in counts])
-    ids = [item_id for hits in shards for item_id in hits.ids]
+    names = PackedNames.joined([hits.names for hits in shards])
     order = _by_score(scores, queries, [np.diff(hits.starts) for hits in shards])
     queries = queries[order]
-    _sort_ties(order, queries, scores[order], ids)
+    _sort_ties(order, queries, scores[order], names)
     starts = np.searchsorted(queries, np.arange(m + 1))
     best = order[np.arange(len(order)) - starts[queries] < limit]
     ends = np.minimum(np.diff(starts), limit).cumsum().tolist()
-    best_ids = [ids[hit] for hit in best.tolist()]
-    best_scores = scores[best].tolist()
-    best_places = [*zip(origins[best].tolist(), places[best].tolist(), strict=True)]
+    ids, best_scores = names.at(best), scores[best].tolist()
+    origins, places = origins[best], places[best]
     return [
-        MergedHits(best_ids[first:last], best_scores[first:last], best_places[first:last], number)
+        MergedHits(
+            ids[first:last],
+            best_scores[first:last],
+            origins[first:last],
+            places[first:last],
+            number,
+        )
         for number, (first, last) in enumerate(pairwise([0, *ends]))
     ]
 
@@ -148,14 +160,15 @@ def _by_score(scores: ix.AnyArray, queries: ix.Int64s, sizes: Sequence[ix.Int64s
 
 
 def _sort_ties(
-    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, ids: Sequence[str]
+    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, names: PackedNames
 ) -> None:
     """Put hits of one query with the same score in the order of their ids."""
     is_tied = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
     borders = np.flatnonzero(np.diff(np.concatenate(([0], is_tied, [0])))).tolist()
     for first, last in zip(borders[::2], borders[1::2], strict=True):
         tied = order[first : last + 1]
-        tied[:] = sorted(tied.tolist(), key=ids.__getitem__)
+        ids = names.at(tied)
+        tied[:] = tied[sorted(range(len(ids)), key=ids.__getitem__)]
 
 
 def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation:
@@ -164,7 +177,7 @@ def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation
     The recall to be expected is the mean of the shards', weighted by how many hits each has.
     """
     work = np.array([shard.work[hits.number] for shard in shards])
-    weights = np.bincount([shard for shard, _ in hits.places], minlength=len(shards))
+    weights = np.bincount(hits.origins, minlength=len(shards))
     expected = np.array([shard.expected_recall[hits.number] for shard in shards])
     sums = work.sum(axis=0).tolist()
     return ix.Explanation(
@@ -180,7 +193,7 @@ def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation
 
 def measured_recall(shards: Sequence[ShardHits], hits: MergedHits) -> float | None:
     """Return what audited queries of this kind found, None where no shard has any."""
-    weights = np.bincount([shard for shard, _ in hits.places], minlength=len(shards))
+    weights = np.bincount(hits.origins, minlength=len(shards))
     measured = np.array([shard.measured_recall[hits.number] for shard in shards])
     known = ~np.isnan(measured)
     return weighted(measured[known], weights[known]) if known.any() else None

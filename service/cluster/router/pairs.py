@@ -125,5 +125,5 @@ def _searched(
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[_Pair]:
     first, last = int(hits.starts[place]), int(hits.starts[place + 1])
     scores = hits.scores[first:last].tolist()
-    for other, score in zip(hits.ids[first:last], scores, strict=True):
+    for other, score in zip(hits.names.at(np.arange(first, last)), scores, strict=True):
         yield (*sorted((row.id, other)), score)

@@ -8,15 +8,22 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent import futures
-from typing import Any, Final, Protocol, TypeVar
+from contextlib import suppress
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.contract import Change, ReplicaClient
 from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
+from gcws_search.service.cluster.messages import (
+    Message,
+    packed,
+    packed_change,
+    raise_error,
+    unpacked,
+)
 from gcws_search.service.http.errors import ShardFull, ShardUnavailable
 
 T = TypeVar("T")
@@ -29,6 +36,10 @@ _FOLLOW_SECONDS: Final = 1.0
 """How long a write waits for replicas that are there."""
 _LOOK_SECONDS: Final = 0.1
 """How often work of minutes looks whether it is still waited for."""
+_SENT_BYTES: Final = 1 << 24
+"""Of changes that wait to be sent to a replica."""
+_SENT_DELETED: Final = 10_000
+"""Ids that were deleted, of a change that is sent; replicas read those of larger ones."""
 _FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
 
 _log = logging.getLogger(__name__)
@@ -341,6 +352,33 @@ class ShardSet(Collector):
 
     # Following
 
+    def publish(self, number: int, change: Change, buckets: int) -> None:
+        """Send a change to all replicas that are there, with what they are asked next.
+
+        Called in any thread, in the order of commits, before `follow` with its key.
+        """
+        if self._loop is None or len(change.deleted) > _SENT_DELETED:
+            return
+        parts = [packed_change(each) for each in change.divided(len(self), buckets)]
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._send, number, parts)
+
+    def _send(self, number: int, parts: Sequence[Message]) -> None:
+        for shard, replica in self._followers(len(parts)):
+            self._following_of(shard, replica, number).send(parts[shard])
+
+    def _followers(self, shards: int) -> list[tuple[int, ReplicaClient]]:
+        """Return the replicas that are told of changes, with their shards; none of another list."""
+        listed = self._listed()
+        if len(listed) != shards:
+            return []
+        return [
+            (shard, replica)
+            for shard, replicas in enumerate(listed)
+            for replica in replicas
+            if replica.address not in self._failed
+        ]
+
     async def follow(self, number: int, key: int, concerned: Collection[int] | None = None) -> None:
         """Return when every replica that is there has reached a key, or after a second.
 
@@ -355,37 +393,37 @@ class ShardSet(Collector):
             Shards that are waited for, None for all; the others are told of the key.
         """
         following = [
-            (shard, self._followed(shard, replica, number, key))
-            for shard, replicas in enumerate(self._listed())
-            for replica in replicas
-            if replica.address not in self._failed
+            (shard, self._following_of(shard, replica, number).reach(key))
+            for shard, replica in self._followers(len(self))
         ]
         waiting = [each for shard, each in following if concerned is None or shard in concerned]
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
-    def _followed(
-        self, shard: int, replica: ReplicaClient, number: int, key: int
-    ) -> asyncio.Future[None]:
+    def _following_of(self, shard: int, replica: ReplicaClient, number: int) -> _Following:
         place = shard, replica.address, number
         following = self._following.get(place)
         if following is None:
+            there = {each.address for replicas in self._listed() for each in replicas}
+            self._following = {
+                place: each for place, each in self._following.items() if place[1] in there
+            }
             ask = self._asking_to_follow(shard, replica, number)
             following = self._following[place] = _Following(ask)
-        return following.reach(key)
+        return following
 
-    def _asking_to_follow(
-        self, shard: int, replica: ReplicaClient, number: int
-    ) -> Callable[[int], Awaitable[int]]:
-        async def ask(key: int) -> int:
+    def _asking_to_follow(self, shard: int, replica: ReplicaClient, number: int) -> _Ask:
+        async def ask(key: int, changes: Sequence[Message]) -> int:
             head = {
                 "method": "follow",
                 "collection": number,
                 "key": key,
                 "seconds": self.follow_seconds,
+                "changes": [change.head for change in changes],
             }
+            blobs = [blob for change in changes for blob in change.blobs]
             end = time.monotonic() + 2 * self.follow_seconds
-            answer = await self._ask(shard, replica, packed(Message(head)), end)
+            answer = await self._ask(shard, replica, packed(Message(head, blobs)), end)
             return int(answer.head["key"])
 
         return ask
@@ -416,20 +454,32 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
     return None
 
 
+_Ask: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[int]]
+"""Asks a replica to reach a key, with changes on the way to it; returns the one that it has."""
+
+
 class _Following:
     """Writes that wait for one replica of one collection: it is asked for the last of them.
 
     Parameters
     ----------
     ask : callable
-        Asks the replica to reach a key, and returns the one that it has.
     """
 
-    def __init__(self, ask: Callable[[int], Awaitable[int]]) -> None:
+    def __init__(self, ask: _Ask) -> None:
         self._ask = ask
+        self._changes: list[Message] = []
+        self._bytes = 0
         self._reached = self._wanted = 0
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
+
+    def send(self, change: Message) -> None:
+        """Send a change with the next question; where too many wait, the replica reads them."""
+        self._bytes += sum(map(len, change.blobs))
+        self._changes.append(change)
+        if self._bytes > _SENT_BYTES:
+            self._changes, self._bytes = [], 0
 
     def reach(self, key: int) -> asyncio.Future[None]:
         """Return what ends when the replica has reached a key, or is not waited for any more."""
@@ -447,7 +497,8 @@ class _Following:
         try:
             while self._waiting:
                 wanted = self._wanted
-                self._reached = await self._ask(wanted)
+                changes, self._changes, self._bytes = self._changes, [], 0
+                self._reached = await self._ask(wanted, changes)
                 reached = max(wanted, self._reached)
                 waiting, self._waiting = self._waiting, []
                 for key, future in waiting:
@@ -456,7 +507,8 @@ class _Following:
                     elif not future.done():
                         future.set_result(None)
         except (*_FAULTS, Exception):  # it is not waited for: the next query sees what it has
-            pass
+            # Without the changes of that message the next ones are of no use.
+            self._changes, self._bytes = [], 0
         finally:
             for _, future in self._waiting:
                 if not future.done():

@@ -12,7 +12,12 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.cluster.messages import Message, packed_texts, packed_vectors
+from gcws_search.service.cluster.messages import (
+    Message,
+    packed_texts,
+    packed_vectors,
+    unpacked_changes,
+)
 from gcws_search.service.cluster.shard.searches import (
     answer_to_comparison,
     answer_to_search,
@@ -58,7 +63,7 @@ def answer_to(host: ShardHost, asked: Message, stop: threading.Event | None = No
             return _status(host)
         number = int(head["collection"])
         if method == "follow":
-            return _followed(host, number, int(head["key"]), seconds)
+            return _followed(host, number, asked, seconds)
         if method == "refresh":
             return _refreshed(host, number, seconds)
         answer = partial(_pairs, stop=stop) if method == "pairs" else _ANSWERS[method]
@@ -91,8 +96,13 @@ def _status(host: ShardHost) -> Message:
     )
 
 
-def _followed(host: ShardHost, number: int, key: int, seconds: float) -> Message:
-    """Wait for a key; return the one that was reached."""
+def _followed(host: ShardHost, number: int, asked: Message, seconds: float) -> Message:
+    """Wait for a key, whose changes may come with the message; return the one that was reached."""
+    key = int(asked.head["key"])
+    if changes := unpacked_changes(asked.head.get("changes", ()), asked.blobs):
+        known = host.follower(number, 0.0)
+        if known is not None:
+            known.take(changes)
     try:
         host.collection(number, key, seconds)
     except Behind as error:

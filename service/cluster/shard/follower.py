@@ -3,6 +3,9 @@
 Ids that were deleted go first, then rows come chunk by chunk. Each chunk's commit stores how far it
 has come. A row older than a delete of its id is not among those read, so both may be applied again
 after a kill.
+
+A router that has made a commit sends what it changed. Where the collection has just what was before
+it, that is applied, and the database is not asked. Whatever is missed so is read from there.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
     START,
+    Change,
     CollectionRow,
     Position,
     Row,
@@ -32,6 +36,9 @@ from gcws_search.service.http.errors import StoreUnavailable
 
 _EMPTY: Final = -1
 """What a collection has reached that has not been filled yet."""
+
+_LAST: Final = 1 << 63
+"""Above all keys."""
 
 _NOTHING: Final = Followed(START, _EMPTY)
 
@@ -50,11 +57,14 @@ class FollowPolicy:
         Rows of one commit.
     check_seconds : float
         How long a collection whose head has not changed is not asked for.
+    sent_bytes : int
+        Vectors that wait to be applied as routers sent them; with more, all are read instead.
     """
 
     chunk_bytes: int = 1 << 25
     chunk_rows: int = 4096
     check_seconds: float = 10.0
+    sent_bytes: int = 1 << 26
 
 
 FOLLOW: Final = FollowPolicy()
@@ -120,6 +130,7 @@ class Follower:
         self._changed = threading.Condition()
         self._wanted = _EMPTY
         self._is_forced = False
+        self._sent: list[Change] = []
         self._is_running = False
         self._is_stopping = False
         self._is_damaged = False
@@ -159,6 +170,15 @@ class Follower:
                 self._is_running = False
                 self._changed.notify_all()
 
+    def take(self, changes: Sequence[Change]) -> None:
+        """Take what commits changed, in their order; it is applied when it is waited for."""
+        with self._changed:
+            self._sent += changes
+            if sum(len(row.vector) for each in self._sent for row in each.rows) > (
+                self._policy.sent_bytes
+            ):
+                self._sent = []
+
     def wait(self, key: int, seconds: float) -> bool:
         """Follow until a key has been reached; return whether it has."""
         key = max(key, 0)
@@ -190,9 +210,9 @@ class Follower:
     # Following: one thread at a time
 
     def _run(self) -> None:
-        while self._begins():
+        while (wanted := self._next()) is not None:
             try:
-                self._follow()
+                self._follow(wanted)
             except (_Stopped, ix.CollectionNotFound, ix.CollectionLoading):
                 continue  # the list of collections will say what has become of it
             except Exception as error:
@@ -200,14 +220,17 @@ class Follower:
             else:
                 self._last_error = self.refusal = ""
 
-    def _begins(self) -> bool:
-        """Return whether there is something to do; who asks after a False is not too late."""
+    def _next(self) -> int | None:
+        """Return the key to follow to, `_LAST` for the database's last; None if there is no work.
+
+        Who asks after that is not too late.
+        """
         with self._changed:
-            is_wanted = self._is_forced or self._wanted > self.reached
+            wanted = _LAST if self._is_forced else self._wanted
             self._is_forced, self._wanted = False, _EMPTY
-            self._is_running = is_wanted and not self._is_stopping
+            self._is_running = wanted > self.reached and not self._is_stopping
             self._changed.notify_all()
-            return self._is_running
+            return wanted if self._is_running else None
 
     def _note(self, error: Exception) -> None:
         """Log why the collection is not followed, the first time of several."""
@@ -224,10 +247,13 @@ class Follower:
         self._last_error = text
         self.refusal = str(error) if isinstance(error, ix.DiskFull) else ""
 
-    def _follow(self) -> None:
-        """Apply all that the database has."""
+    def _follow(self, wanted: int) -> None:
+        """Apply what was sent, and all that the database has where that is not enough."""
         collection = self._opened()
         try:
+            self._apply_sent(collection)
+            if wanted <= self.reached:
+                return
             self._apply_changes(collection)
         except HistoryLost as error:
             self._fill(str(error))
@@ -297,6 +323,26 @@ class Follower:
         with self._changed:
             self.reached = key
             self._changed.notify_all()
+
+    def _apply_sent(self, collection: ix.StoredCollection) -> None:
+        """Apply changes that routers sent, as long as each begins where the last one ended."""
+        with self._changed:
+            sent, self._sent = self._sent, []
+        after, deleted, rows = self._position, dict[str, None](), dict[str, Row]()
+        for change in sent:
+            if change.before != after:
+                continue
+            after = change.after
+            for item_id in change.deleted:
+                rows.pop(item_id, None)
+                deleted[item_id] = None
+            for row in change.rows:
+                rows.pop(row.id, None)  # which keeps them in the order of their keys
+                rows[row.id] = row
+        if after != self._position:
+            chunks = [[*rows.values()]] if rows else []
+            self._apply(collection, Changes(after, [*deleted], lambda: iter(chunks)))
+            self._reach(after.key)
 
     def _apply_changes(self, collection: ix.StoredCollection) -> None:
         place, known = self._place, self._position

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.contract import Change, Row
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.messages import (
     Message,
     packed,
+    packed_change,
     raise_error,
     unpacked,
     unpacked_texts,
@@ -51,6 +52,11 @@ class Written:
     database
     config
     name
+
+    Attributes
+    ----------
+    changes : list of Change
+        What has been written, as routers send it.
     """
 
     def __init__(
@@ -60,7 +66,8 @@ class Written:
         self.config = config
         row, _ = database.create(name, config.to_dict(), 1)
         self.number = row.number
-        self.committer = Committer(database, row.number, name)
+        self.changes: list[Change] = []
+        self.committer = Committer(database, row.number, name, self.changes.append)
         self.node = ix.StoredCollection.in_memory(name, config, threads=1)
 
     @property
@@ -94,7 +101,7 @@ def ask(
     host: ShardHost,
     method: str,
     number: int,
-    blobs: Sequence[bytes] = (),
+    blobs: Sequence[bytes | memoryview] = (),
     **more: Any,  # noqa: ANN401
 ) -> Message:
     """Return the answer to a message, or raise what it says."""
@@ -108,6 +115,16 @@ def follow(hosts: Sequence[ShardHost], written: Written) -> None:
     """Return when all hosts have what was written."""
     for host in hosts:
         assert ask(host, "follow", written.number, key=written.head).head["key"] >= written.head
+
+
+def send(hosts: Sequence[ShardHost], written: Written, changes: Sequence[Change]) -> None:
+    """Return when all hosts have what was written, some of which is sent to them."""
+    buckets = written.database.buckets
+    for shard, host in enumerate(hosts):
+        sent = [packed_change(each.divided(len(hosts), buckets)[shard]) for each in changes]
+        blobs = [blob for each in sent for blob in each.blobs]
+        said: dict[str, Any] = {"key": written.head, "changes": [each.head for each in sent]}
+        assert ask(host, "follow", written.number, blobs, **said).head["key"] >= written.head
 
 
 def held(host: ShardHost, written: Written) -> list[Row]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ReplicaClient
+from gcws_search.service.cluster.contract import Change, Position, ReplicaClient, Row
 from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.messages import (
     VERSION,
@@ -17,6 +17,7 @@ from gcws_search.service.cluster.messages import (
     packed,
     packed_error,
     unpacked,
+    unpacked_changes,
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.http.errors import AnswerTooLarge, ShardUnavailable
@@ -233,3 +234,71 @@ def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
     one.answer = said(key=5)
     run(shards.ask(0, 1, packed(Message({}))))
     assert run(writes()) > 2
+
+
+def a_change(key: int) -> Change:
+    before, after = (Position(each, each, b"stamp %d" % each) for each in (key - 1, key))
+    return Change(before, after, [], [Row(key, f"i{key}", bytes(8), None)])
+
+
+def sent_keys(replica: Told) -> list[list[int]]:
+    """Return the keys of the changes of each message, and that the message asks for them all."""
+    found = []
+    for message in replica.asked:
+        changes = unpacked_changes(message.head["changes"], message.blobs)
+        found.append([change.after.key for change in changes])
+        assert found[-1][-1:] in ([], [message.head["key"]])
+    return found
+
+
+def test_changes_go_with_the_next_question_in_their_order() -> None:
+    one, gone = Told("one", followed), Told("gone", ConnectionRefusedError())
+    shards = ShardSet(Listed([one, gone]), SECONDS)
+
+    async def writes() -> None:
+        shards.start(asyncio.get_running_loop())
+        for key in (1, 2, 3):
+            shards.publish(7, a_change(key), 4)
+        await asyncio.sleep(0)
+        await shards.follow(7, 3)
+        shards.publish(7, a_change(4), 4)
+        await asyncio.sleep(0)
+        await shards.follow(7, 4)
+
+    run(writes())
+    assert sent_keys(one) == [[1, 2, 3], [4]]
+    assert len(gone.asked) == 1
+
+
+def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
+    one = Told("one", ConnectionRefusedError())
+    shards = ShardSet(Listed([one]), SECONDS)
+
+    async def writes() -> None:
+        shards.start(asyncio.get_running_loop())
+        for key in (1, 2):
+            shards.publish(7, a_change(key), 4)
+            await asyncio.sleep(0)
+            await shards.follow(7, key)
+            one.answer = followed
+            await shards.ask(0, 1, packed(Message({"key": 0, "changes": []})))
+
+    run(writes())
+    assert sent_keys(one) == [[1], [], [2], []]
+
+
+def test_more_changes_than_may_wait_are_left_to_the_database() -> None:
+    one = Told("one", followed)
+    shards = ShardSet(Listed([one]), SECONDS)
+
+    async def writes() -> None:
+        shards.start(asyncio.get_running_loop())
+        shards.publish(7, a_change(1)._replace(deleted=["i"] * 20_000), 4)
+        large = a_change(1)._replace(rows=[Row(1, "i1", bytes(1 << 24), None)])
+        shards.publish(7, large, 4)
+        shards.publish(7, a_change(2), 4)
+        await asyncio.sleep(0)
+        await shards.follow(7, 2)
+
+    run(writes())
+    assert sent_keys(one) == [[2]]

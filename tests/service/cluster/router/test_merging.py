@@ -1,0 +1,55 @@
+"""Hits of shards, merged: by falling score, ties by id, as sorting all of them gives."""
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from gcws_search.service.cluster.messages import Message, PackedNames, packed_names
+from gcws_search.service.cluster.router.merging import ShardHits, merged
+
+_IDS = st.text("abäß€𝄞", min_size=1, max_size=3)
+_HIT = st.tuples(st.sampled_from([0.25, 0.5, 1.0]), _IDS)
+_LINE = st.lists(_HIT, max_size=5, unique_by=lambda hit: hit[1])
+
+
+def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
+    """Return what a shard answers that found some hits for each query."""
+    hits = [hit for line in lines for hit in line]
+    blobs = [
+        np.array([*map(len, lines)], np.int64).tobytes(),
+        np.array([score for score, _ in hits], np.float64).tobytes(),
+        *packed_names([item_id for _, item_id in hits]),
+        np.zeros((len(lines), 6), np.int64).tobytes(),
+        *(np.zeros(len(lines)).tobytes() for _ in range(2)),
+    ]
+    return ShardHits.of(Message({"payloads": False, "vectors": None}, blobs))
+
+
+@given(
+    st.integers(1, 3).flatmap(
+        lambda m: st.lists(st.lists(_LINE, min_size=m, max_size=m), min_size=1, max_size=3)
+    ),
+    st.integers(1, 6),
+)
+def test_merged_hits_are_the_best_of_all(
+    shards: list[list[list[tuple[float, str]]]], limit: int
+) -> None:
+    found = merged([hits_of(lines) for lines in shards], limit)
+    assert len(found) == len(shards[0])
+    for query, hits in enumerate(found):
+        every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
+        assert [(-s, i) for s, i in zip(hits.scores, hits.ids, strict=True)] == every[:limit]
+        for item_id, (shard, place) in zip(hits.ids, hits.places(0), strict=True):
+            [first] = hits_of(shards[shard]).names.at(np.array([place]))
+            assert first == item_id
+        assert hits.places(1) == hits.places(0)[1:]
+
+
+@pytest.mark.parametrize("names", [[], ["a", "bc", "d"], ["ä", "b", "", "€𝄞"]])
+def test_names_are_found_by_their_places(names: list[str]) -> None:
+    packed = PackedNames.of(*packed_names(names))
+    every = np.arange(len(names))
+    assert packed.at(every) == names
+    assert packed.at(every[::-1]) == names[::-1]
+    both = PackedNames.joined([packed, PackedNames.of(*packed_names(["x", "ÿ"])), packed])
+    assert both.at(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]
