@@ -45,6 +45,7 @@ class Postgres:
         self.folder = Path(tempfile.mkdtemp(prefix="gcws-postgres-"))
         self.port = free_port()
         self.settings = SETTINGS | settings
+        self.host = self.settings["listen_addresses"]
         self.user = _other_user() if os.geteuid() == 0 else None
         if self.user is not None:
             shutil.chown(self.folder, self.user)
@@ -94,7 +95,7 @@ class Postgres:
 
     def url(self, name: str) -> str:
         """Return the URL of one of its databases."""
-        return f"postgresql://gcws@{HOST}:{self.port}/{name}"
+        return f"postgresql://gcws@{self.host}:{self.port}/{name}"
 
     def execute(self, statement: str, name: str = "postgres") -> list[Any]:
         """Run a statement by itself, and return its rows."""

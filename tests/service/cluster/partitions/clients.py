@@ -1,0 +1,225 @@
+"""Clients of two routers: writers of the same items, and readers; all that they were answered."""
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from typing import Any, Final
+
+import httpx
+import orjson
+
+from gcws_search.service.cluster.contract import Row
+from tests.service.cluster.partitions.history import NONE, History, Noted, Read, Write
+from tests.support.service.machines import SECONDS, MachineCluster, Program, until
+
+URL: Final = "/v1/collections/things"
+IDS: Final = [f"shared{each}" for each in range(24)]
+"""That the writers of all routers put and delete."""
+BASE: Final = {f"base{each}" for each in range(60)}
+"""That nobody changes."""
+DIM: Final = 6
+_PAUSE: Final = 0.01
+_SOME: Final = 5
+_REFUSALS: Final = (503, 507)
+_VERSIONS: Final = count(1)
+_NOTE: Final = """
+CREATE TABLE gcws.noted (key bigint, id bytea, payload bytea);
+CREATE FUNCTION gcws.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO gcws.noted VALUES (NEW.key, NEW.id, NEW.payload);
+    RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON gcws.items_{number}
+    FOR EACH ROW EXECUTE FUNCTION gcws.note();
+"""
+_NOTED: Final = """
+SELECT id, key, payload FROM gcws.noted
+UNION ALL SELECT id, key, NULL FROM gcws.gone WHERE collection = {number}
+"""
+
+
+def item(item_id: str, version: int, kind: str) -> dict[str, Any]:
+    vector = [1.0 + (version * prime) % 7 for prime in (3, 5, 7, 11, 13, 17)]
+    return {"id": item_id, "vector": vector, "payload": {"kind": kind, "version": version}}
+
+
+def query(kind: str, **more: object) -> dict[str, Any]:
+    """Return a query that finds all items of a kind."""
+    only = {"must": {"key": "kind", "match": {"value": kind}}}
+    return {"vector": [1] * DIM, "limit": 100, "recall": 1, "filter": only, **more}
+
+
+class Things:
+    """The collection of a cluster, whose database notes what is put; filled at the start."""
+
+    def __init__(self, cluster: MachineCluster) -> None:
+        self.cluster = cluster
+        with cluster.client.entered():
+            url = f"{cluster.routers[0].url}{URL}"
+            assert httpx.put(url, json={"dim": DIM}, timeout=SECONDS).status_code == 201
+            [row] = cluster.database.collections()
+            self.number = row.number
+            self._execute(_NOTE)
+            items = [item(each, NONE, "base") for each in sorted(BASE)]
+            answer = httpx.put(f"{url}/items", json={"items": items}, timeout=SECONDS)
+            assert answer.status_code == 200
+            for router in cluster.routers:  # each lists collections every second
+                until(lambda router=router: asked(router, query("base")).status_code == 200)
+
+    def _execute(self, statement: str) -> list[Any]:
+        text = statement.replace("{number}", str(self.number)).encode()
+        with self.cluster.database.connections.use() as connection:
+            cursor = connection.execute(text)
+            return cursor.fetchall() if cursor.description else []
+
+    def noted(self) -> list[Noted]:
+        """Return what the database has noted of the shared items."""
+        found = [
+            Noted(bytes(item_id).decode(), key, orjson.loads(payload)["version"] if payload else 0)
+            for item_id, key, payload in self._execute(_NOTED)
+        ]
+        return [each for each in found if each.id in IDS]
+
+    def rows(self) -> list[Row]:
+        """Return all items as the database has them."""
+        return self.cluster.database.page(self.number, after=0, limit=1 << 20)
+
+    def check(self, history: History) -> None:
+        """Compare what clients were answered, what was noted, what is stored, and all replicas."""
+        self.cluster.wait_until_whole()
+        noted = self.noted()
+        history.check(noted)
+        last = {each.id: each for each in sorted(noted, key=lambda each: each.key)}
+        rows = self.rows()
+        stored = {row.id: row.key for row in rows if row.id in IDS}
+        assert stored == {each.id: each.key for each in last.values() if each.version != NONE}
+        assert {row.id for row in rows} - {*IDS} == BASE
+        head = self.cluster.database.head(self.number)
+        self.cluster.check_replicas(rows, self.number, head)
+
+
+def asked(router: Program, body: dict[str, Any]) -> httpx.Response:
+    return httpx.post(f"{router.url}{URL}/query", json=body, timeout=SECONDS)
+
+
+class Load:
+    """A writer and a reader a router, who go on until the block ends.
+
+    Attributes
+    ----------
+    history : History
+    cut_off
+        Routers that clients cannot reach now: their requests may fail without an answer.
+    """
+
+    def __init__(self, things: Things, seed: int = 7) -> None:
+        self.history = History()
+        self.cut_off: set[int] = set()
+        self._things = things
+        self._seed = seed
+        self._stopping = threading.Event()
+        self._errors: list[BaseException] = []
+
+    @contextmanager
+    def running(self) -> Iterator[History]:
+        """Write and read until the block ends, and compare all then."""
+        routers = self._things.cluster.routers
+        kinds = (self._write, self._read)
+        threads = [
+            threading.Thread(target=self._repeat, args=[work, router])
+            for router in range(len(routers))
+            for work in kinds
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            self.go_on()
+            yield self.history
+            self.go_on()
+        finally:
+            self._stopping.set()
+            for thread in threads:
+                thread.join()
+        for error in self._errors:
+            raise error
+        self._things.check(self.history)
+
+    def _repeat(self, work: Callable[[int, httpx.Client], None], router: int) -> None:
+        address = self._things.cluster.routers[router].url
+        try:
+            with (
+                self._things.cluster.client.entered(),
+                httpx.Client(base_url=address, timeout=SECONDS) as http,
+            ):
+                while not self._stopping.wait(_PAUSE):
+                    work(router, http)
+        except BaseException as error:
+            self._errors.append(error)
+            self._stopping.set()
+
+    def go_on(self, *kinds: str, routers: tuple[int, ...] = (0, 1), times: int = _SOME) -> None:
+        """Return once some more requests of these kinds have succeeded at these routers."""
+        wanted = {
+            (router, kind): self.history.succeeded(router, kind) + times
+            for router in routers
+            for kind in kinds or ("put", "strict", "session", "base")
+        }
+        until(
+            lambda: self._errors
+            or all(self.history.succeeded(*each) >= least for each, least in wanted.items()),
+            lambda: f"{wanted} {self.history.answers}\n{self._things.cluster.said()}",
+        )
+
+    def fail(self, kind: str, router: int) -> None:
+        """Return once a request of this kind is refused by a router."""
+        what = f"{kind} 503"
+        before = self.history.answers[router, what]
+        until(lambda: self._errors or self.history.answers[router, what] > before)
+
+    def _ask(
+        self, http: httpx.Client, router: int, kind: str, method: str, path: str, body: object
+    ) -> httpx.Response | None:
+        """Return an answer; None where a router that is cut off gives none."""
+        try:
+            answer = http.request(method, f"{URL}{path}", json=body)
+        except httpx.TransportError as error:
+            self.history.count(router, f"{kind} {type(error).__name__}")
+            if router not in self.cut_off:
+                raise
+            return None
+        self.history.count(router, f"{kind} {answer.status_code}")
+        assert answer.status_code == 200 or answer.status_code in _REFUSALS, answer.text
+        return answer
+
+    def _write(self, router: int, http: httpx.Client) -> None:
+        draw = random.Random(f"{self._seed} {router} {next(_VERSIONS)}")
+        ids = draw.sample(IDS, draw.randint(1, 4))
+        if draw.random() < 0.2:
+            self._ask(http, router, "delete", "POST", "/items/delete", {"ids": ids})
+            return
+        write = Write(router, ids, next(_VERSIONS))
+        self.history.writes.append(write)
+        items = [item(each, write.version, "shared") for each in ids]
+        answer = self._ask(http, router, "put", "PUT", "/items", {"items": items})
+        if answer is None or "may be stored" in answer.text:
+            return
+        write.is_refused = answer.status_code != 200
+        write.ended = time.monotonic()
+
+    def _read(self, router: int, http: httpx.Client) -> None:
+        for kind in ("strict", "session"):
+            begun = time.monotonic()
+            body = query("shared", consistency=kind)
+            answer = self._ask(http, router, kind, "POST", "/query", body)
+            if answer is not None and answer.status_code == 200:
+                hits = answer.json()["hits"]
+                versions = {hit["id"]: hit["payload"]["version"] for hit in hits}
+                self.history.reads.append(
+                    Read(router, versions, begun, time.monotonic(), kind == "strict")
+                )
+        answer = self._ask(http, router, "base", "POST", "/query", query("base"))
+        if answer is not None and answer.status_code == 200:
+            found = {hit["id"] for hit in answer.json()["hits"]}
+            assert found == BASE, f"a silent partial answer: {len(found)} hits"
