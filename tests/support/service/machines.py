@@ -14,11 +14,18 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx
+import numpy as np
 import psutil
 
 from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
+from gcws_search.service.cluster.messages import (
+    Message,
+    packed,
+    raise_error,
+    unpacked,
+    unpacked_texts,
+)
 from tests.support.service.client import START_SECONDS
 from tests.support.service.network import Machine, Network
 from tests.support.service.postgres import Postgres
@@ -128,6 +135,8 @@ class MachineCluster:
             "GCWS_BUCKETS": str(BUCKETS),
             "GCWS_SHARDS": str(shards),
             "GCWS_THREADS": "1",
+            "GCWS_SHARD_SECONDS": "6",
+            "GCWS_ALLOW_NO_KEY": "true",
         }
         with self.client.entered():
             self.database = Database.open(url, buckets=BUCKETS)
@@ -166,7 +175,6 @@ class MachineCluster:
     def check_replicas(self, rows: Sequence[Row], number: int, head: int) -> None:
         """Compare all replicas with what the database has."""
         asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
-        data = packed(Message(asked))
         for shard, replicas in enumerate(self.replicas):
             mine = [
                 (row.key, row.id)
@@ -175,15 +183,7 @@ class MachineCluster:
             ]
             assert mine
             for each in replicas:
-                answer = httpx.post(
-                    f"{each.url}{MESSAGES}",
-                    content=data,
-                    headers={"Authorization": f"Bearer {_KEY}"},
-                    timeout=2 * SECONDS,
-                )
-                message = unpacked(answer.content)
-                raise_error(message)
-                assert keys_and_ids(message) == mine, each.machine.name
+                assert keys_and_ids(told(each, asked)) == mine, each.machine.name
 
     def said(self) -> str:
         """Return the end of what all have said."""
@@ -200,12 +200,27 @@ class MachineCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
+def told(replica: Program, head: dict[str, Any]) -> Message:
+    """Return a replica's answer to a message."""
+    answer = httpx.post(
+        f"{replica.url}{MESSAGES}",
+        content=packed(Message(head)),
+        headers={"Authorization": f"Bearer {_KEY}"},
+        timeout=2 * SECONDS,
+    )
+    message = unpacked(answer.content)
+    raise_error(message)
+    return message
+
+
+def reached(replica: Program, collection: int = 1) -> int:
+    """Return the key of a collection that a replica has reached."""
+    head = {"method": "follow", "collection": collection, "key": 0, "seconds": 0}
+    return int(told(replica, head).head["key"])
+
+
 def keys_and_ids(answer: Message) -> list[tuple[int, str]]:
     """Return the keys and ids of an answer with rows."""
-    import numpy as np
-
-    from gcws_search.service.cluster.messages import unpacked_texts
-
     keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
     ids = [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
     return [*zip(keys, ids, strict=True)]

@@ -81,6 +81,12 @@ class Postgres:
             assert time.monotonic() < end
             time.sleep(0.01)
 
+    @property
+    def pid(self) -> int:
+        """Its process, which has started all others of it."""
+        assert self._process is not None
+        return self._process.pid
+
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it: fast (SIGINT), or as if the power failed (SIGQUIT)."""
         if self._process is not None:

@@ -84,7 +84,7 @@ class Things:
 
     def rows(self) -> list[Row]:
         """Return all items as the database has them."""
-        return self.cluster.database.page(self.number, after=0, limit=1 << 20)
+        return self.cluster.database.page(self.number, after=0, limit=1 << 20, with_vector=False)
 
     def check(self, history: History) -> None:
         """Compare what clients were answered, what was noted, what is stored, and all replicas."""
@@ -167,8 +167,10 @@ class Load:
             for kind in kinds or ("put", "strict", "session", "base")
         }
         until(
-            lambda: self._errors
-            or all(self.history.succeeded(*each) >= least for each, least in wanted.items()),
+            lambda: (
+                self._errors
+                or all(self.history.succeeded(*each) >= least for each, least in wanted.items())
+            ),
             lambda: f"{wanted} {self.history.answers}\n{self._things.cluster.said()}",
         )
 
@@ -182,15 +184,18 @@ class Load:
         self, http: httpx.Client, router: int, kind: str, method: str, path: str, body: object
     ) -> httpx.Response | None:
         """Return an answer; None where a router that is cut off gives none."""
+        start = time.monotonic()
         try:
             answer = http.request(method, f"{URL}{path}", json=body)
         except httpx.TransportError as error:
-            self.history.count(router, f"{kind} {type(error).__name__}")
+            self.history.count(router, f"{kind} {type(error).__name__}", time.monotonic() - start)
             if router not in self.cut_off:
                 raise
             return None
-        self.history.count(router, f"{kind} {answer.status_code}")
-        assert answer.status_code == 200 or answer.status_code in _REFUSALS, answer.text
+        self.history.count(router, f"{kind} {answer.status_code}", time.monotonic() - start)
+        if answer.status_code != 200:
+            assert answer.status_code in _REFUSALS, answer.text
+            self.history.refusals.append(f"{time.monotonic():.1f} {kind} {answer.text}")
         return answer
 
     def _write(self, router: int, http: httpx.Client) -> None:

@@ -85,18 +85,24 @@ class History:
     writes, reads
     answers
         How often each router answered in which way.
+    refusals
+        What was said by answers that refused a request.
     """
 
     def __init__(self) -> None:
         self.writes: list[Write] = []
         self.reads: list[Read] = []
         self.answers: Counter[tuple[int, str]] = Counter()
+        self.refusals: list[str] = []
+        self._longest: dict[tuple[int, str], float] = {}
         self._changing = threading.Lock()
 
-    def count(self, router: int, what: str) -> None:
-        """Count an answer."""
+    def count(self, router: int, what: str, seconds: float) -> None:
+        """Count an answer, which took some time."""
         with self._changing:
             self.answers[router, what] += 1
+            longest = self._longest.get((router, what), 0.0)
+            self._longest[router, what] = max(longest, seconds)
 
     @property
     def failures(self) -> dict[tuple[int, str], int]:
@@ -108,6 +114,11 @@ class History:
         """Return how often a router has answered a kind of request by success."""
         with self._changing:
             return self.answers[router, f"{what} 200"]
+
+    def longest(self, router: int, what: str) -> float:
+        """Return how many seconds the longest successful request of a kind has taken."""
+        with self._changing:
+            return self._longest.get((router, f"{what} 200"), 0.0)
 
     def check(self, noted: Iterable[Noted]) -> None:
         """Compare all requests with what the database noted.

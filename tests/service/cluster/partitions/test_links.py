@@ -1,16 +1,81 @@
-"""Links of replicas that are cut, both ways and one way, or slow."""
+"""Links between routers and replicas that are cut, both ways and one way, or slow."""
 
 import pytest
 
-from tests.service.cluster.partitions.clients import Load
-from tests.support.service.machines import MachineCluster
+from tests.service.cluster.partitions.clients import BASE, Load, asked, query
+from tests.support.service.machines import MachineCluster, counted, until
+
+SLOW: int = 6000
+"""Bytes a second: an answer with all shared items takes longer than a sister waits."""
 
 
-def test_a_replica_cut_from_a_router_fails_no_request(cluster: MachineCluster, load: Load) -> None:
-    network, router = cluster.network, cluster.routers[0]
-    replica = cluster.replicas[0][0]
+def late(cluster: MachineCluster, shard: int) -> float:
+    """Return how often the first router asked a sister because a replica was late."""
+    line = f'gcws_router_failures_total{{kind="Late",shard="{shard}"}}'
+    return counted(cluster.routers[0], line)
+
+
+def test_a_replica_cut_from_a_router_fails_no_request_and_is_asked_again(
+    cluster: MachineCluster, load: Load
+) -> None:
+    network, router = cluster.network, cluster.routers[0].machine
+    replica, sister = (each.machine for each in cluster.replicas[0])
+    before = late(cluster, 0)
     with load.running() as history:
-        with network.without(router.machine, replica.machine):
+        with network.without(router, replica):
             load.go_on(times=20)
-        load.go_on()
-        assert history.failures == {}
+        assert late(cluster, 0) > before
+        with network.without(router, sister):
+            load.go_on(times=20)
+        assert history.failures == {}, history.refusals
+
+
+@pytest.mark.parametrize("lost", ["questions", "answers"])
+def test_a_replica_cut_from_a_router_one_way_fails_no_request(
+    cluster: MachineCluster, load: Load, lost: str
+) -> None:
+    network, router = cluster.network, cluster.routers[0].machine
+    replica = cluster.replicas[1][1].machine
+    before = late(cluster, 1)
+    with load.running() as history:
+        if lost == "questions":
+            network.cut_one_way(router, replica)
+        else:
+            network.cut_one_way(replica, router)
+        load.go_on(times=10)
+        network.mend(router, replica)
+        assert late(cluster, 1) > before
+        assert history.failures == {}, history.refusals
+
+
+def test_a_replica_whose_link_is_slow_fails_no_request(cluster: MachineCluster, load: Load) -> None:
+    before = late(cluster, 0)
+    with load.running() as history:
+        with cluster.network.slow(cluster.replicas[0][1].machine, SLOW):
+            load.go_on(times=20)
+            until(lambda: late(cluster, 0) > before)
+        assert history.failures == {}, history.refusals
+
+
+def test_a_shard_cut_from_a_router_is_named_and_left_out_where_that_is_asked_for(
+    cluster: MachineCluster, load: Load
+) -> None:
+    network, router = cluster.network, cluster.routers[0]
+    with load.running() as history:
+        with network.without(router.machine, *(each.machine for each in cluster.replicas[1])):
+            load.go_on(routers=(1,))
+            load.fail("base", 0)
+            refused = asked(router, query("base"))
+            partial = asked(router, query("base", allow_partial=True))
+            load.go_on("put", routers=(0,), times=2)
+        load.go_on(routers=(0,))
+        failed = {router for router, _ in history.failures}
+    assert failed == {0}
+    assert refused.status_code == 503
+    assert refused.json()["code"] == "shard_unavailable"
+    assert "shard 1 (of 2)" in refused.json()["detail"]
+    assert float(refused.headers["retry-after"]) > 0
+    assert partial.json()["shards"] == {"total": 2, "answered": 1, "missing": [1]}
+    found = {hit["id"] for hit in partial.json()["hits"]}
+    assert found < BASE
+    assert found
