@@ -10,9 +10,11 @@ import os
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
+from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from gcws_search import index as ix
@@ -46,6 +48,12 @@ WHERE h.collection = %b FOR NO KEY UPDATE OF h
 _HEAD: Final = "UPDATE heads SET head = %b, items = items + %b WHERE collection = %b"
 _COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
+_END_SILENT: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE relation = 'heads'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
+    AND wait_event = 'ClientRead' AND state_change < now() - make_interval(secs => %b)
+"""
+"""A router that is frozen, or whose link is cut, may have the lock of a collection."""
 _DELETED: Final = """
 INSERT INTO gone (collection, key, bucket, id)
 SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
@@ -104,8 +112,10 @@ class GroupTransactions:
                 before, plan, outcomes = self._planned(connection, writes)
                 if not plan.is_empty:
                     self._store_rows(connection, plan)
-            except BaseException:
+            except BaseException as error:
                 connection.roll_back()
+                if isinstance(error, errors.LockNotAvailable):
+                    self._end_silent(connection)
                 raise
             if plan.is_empty:
                 connection.roll_back()
@@ -145,6 +155,14 @@ class GroupTransactions:
             except Exception as error:
                 outcomes.append(error)
         return before, plan, outcomes
+
+    def _end_silent(self, connection: Connection) -> None:
+        """End transactions that have a lock, and whose router has been silent for too long.
+
+        No timeout of the database does that between the statements of one round trip.
+        """
+        with suppress(psycopg.Error):  # they are of another user
+            connection.run(_END_SILENT, float(connection.seconds))
 
     def _head(self, lock: _Cursor) -> tuple[int, Position | None]:
         row = lock.fetchone()

@@ -1,9 +1,11 @@
 """What writes do, one by one and in groups."""
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -13,7 +15,9 @@ from gcws_search.service.cluster.contract import Row
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
+from gcws_search.service.http.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
+from tests.support.service.shards import wait_until
 
 
 def put(*ids: str, payload: bytes | None = None, **more: Any) -> PreparedPut:  # noqa: ANN401
@@ -291,3 +295,34 @@ def test_writes_to_a_dropped_collection_find_none(
         committer.commit(put("a"))
     with pytest.raises(ix.CollectionNotFound, match="plants"):
         committer.commit(PreparedDelete(choose=lambda _: ["a"]))
+
+
+def has_lock(database: Database) -> bool:
+    """Return whether somebody has the lock of a collection."""
+    with database.connections.use() as connection:
+        mode = "SELECT 1 FROM pg_locks WHERE relation = 'heads'::regclass AND mode = %b"
+        return bool(connection.column(mode, "RowExclusiveLock"))
+
+
+def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
+    url: str, database: Database, number: int
+) -> None:
+    with closing(Database.open(url, buckets=4, seconds=1)) as other:
+        committer = Committer(other, number, "plants")
+        with (
+            pytest.raises(StoreUnavailable),
+            database.connections.use() as silent,
+            silent.pipeline(),  # between two statements of one round trip
+        ):
+            silent.run("BEGIN")
+            silent.run("UPDATE heads SET items = items WHERE collection = %b", number)
+            wait_until(lambda: has_lock(other))
+            with pytest.raises(StoreUnavailable, match="lock timeout"):
+                committer.commit(put("a"))
+            end = time.monotonic() + 30
+            while not contents(database, number):
+                with suppress(StoreUnavailable):
+                    committer.commit(put("b"))
+                assert time.monotonic() < end
+        committer.commit(put("c"))
+    assert {*contents(database, number)} == {"b", "c"}
