@@ -21,6 +21,8 @@ T = TypeVar("T")
 
 _INTERVAL: Final = 0.1
 """Seconds after which a wait looks whether it has taken too long."""
+_KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
+"""Either side notices a lost one that owes it nothing; one that owes it an answer by a timeout."""
 _PLANS: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -208,9 +210,8 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         "synchronous_commit": "on",
         "lock_timeout": str(milliseconds // 2),
         "idle_in_transaction_session_timeout": str(6 * milliseconds),
-        "tcp_keepalives_idle": "5",
-        "tcp_keepalives_interval": "2",
-        "tcp_keepalives_count": "3",
+        **{f"tcp_{name}": str(value) for name, value in _KEEPALIVES.items()},
+        "tcp_user_timeout": str(milliseconds),
         **_PLANS,
     }
     options = [str(given.pop("options", ""))]
@@ -220,6 +221,8 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         "target_session_attrs": "read-write",
         "application_name": f"gcws-search {application}",
         "client_encoding": "utf8",
+        "tcp_user_timeout": milliseconds,
+        **_KEEPALIVES,
     }
     return {**ours, **given, "options": " ".join(options).strip()}
 
