@@ -21,6 +21,8 @@ IDS: Final = [f"shared{each}" for each in range(24)]
 BASE: Final = {f"base{each}" for each in range(60)}
 """That nobody changes."""
 DIM: Final = 6
+_TEXT: Final = 1500
+"""Bytes of an item that nobody changes: an answer with all of them is long."""
 _PAUSE: Final = 0.01
 _SOME: Final = 5
 _REFUSALS: Final = (503, 507)
@@ -42,7 +44,9 @@ UNION ALL SELECT id, key, NULL FROM gcws.gone WHERE collection = {number}
 
 def item(item_id: str, version: int, kind: str) -> dict[str, Any]:
     vector = [1.0 + (version * prime) % 7 for prime in (3, 5, 7, 11, 13, 17)]
-    return {"id": item_id, "vector": vector, "payload": {"kind": kind, "version": version}}
+    text = "x" * _TEXT if kind == "base" else ""
+    payload = {"kind": kind, "version": version, "text": text}
+    return {"id": item_id, "vector": vector, "payload": payload}
 
 
 def query(kind: str, **more: object) -> dict[str, Any]:
@@ -105,7 +109,7 @@ def asked(router: Program, body: dict[str, Any]) -> httpx.Response:
 
 
 class Load:
-    """A writer and a reader a router, who go on until the block ends.
+    """A writer and two readers a router, who go on until the block ends.
 
     Attributes
     ----------
@@ -126,7 +130,7 @@ class Load:
     def running(self) -> Iterator[History]:
         """Write and read until the block ends, and compare all then."""
         routers = self._things.cluster.routers
-        kinds = (self._write, self._read)
+        kinds = (self._write, self._read_strictly, self._read)
         threads = [
             threading.Thread(target=self._repeat, args=[work, router])
             for router in range(len(routers))
@@ -213,18 +217,21 @@ class Load:
         write.is_refused = answer.status_code != 200
         write.ended = time.monotonic()
 
+    def _read_strictly(self, router: int, http: httpx.Client) -> None:
+        self._read_shared(router, http, "strict")
+
     def _read(self, router: int, http: httpx.Client) -> None:
-        for kind in ("strict", "session"):
-            begun = time.monotonic()
-            body = query("shared", consistency=kind)
-            answer = self._ask(http, router, kind, "POST", "/query", body)
-            if answer is not None and answer.status_code == 200:
-                hits = answer.json()["hits"]
-                versions = {hit["id"]: hit["payload"]["version"] for hit in hits}
-                self.history.reads.append(
-                    Read(router, versions, begun, time.monotonic(), kind == "strict")
-                )
+        self._read_shared(router, http, "session")
         answer = self._ask(http, router, "base", "POST", "/query", query("base"))
         if answer is not None and answer.status_code == 200:
             found = {hit["id"] for hit in answer.json()["hits"]}
             assert found == BASE, f"a silent partial answer: {len(found)} hits"
+
+    def _read_shared(self, router: int, http: httpx.Client, consistency: str) -> None:
+        begun, body = time.monotonic(), query("shared", consistency=consistency)
+        answer = self._ask(http, router, consistency, "POST", "/query", body)
+        if answer is not None and answer.status_code == 200:
+            hits = answer.json()["hits"]
+            versions = {hit["id"]: hit["payload"]["version"] for hit in hits}
+            is_strict = consistency == "strict"
+            self.history.reads.append(Read(router, versions, begun, time.monotonic(), is_strict))
