@@ -115,6 +115,7 @@ class MachineCluster:
         self.store = self.network.add("database")
         self.replicas: list[list[Program]] = []
         self.routers: list[Program] = []
+        self.standby: Postgres | None = None
         self.server = Postgres(listen_addresses=self.store.address, **settings)
 
     def start_database(self) -> None:
@@ -126,6 +127,24 @@ class MachineCluster:
             self.server.start()
             self.server.execute("CREATE DATABASE things")
         self.database_url = self.server.url("things")
+
+    def start_standby(self) -> Postgres:
+        """Start a copy of the database on a machine of its own, which commits wait for."""
+        self.second = self.network.add("standby")
+        standby = self.standby = Postgres(**self.server.settings)
+        standby.host = standby.settings["listen_addresses"] = self.second.address
+        standby.port = self.server.port
+        source = f"{self.server.url('postgres')}?application_name=standby&connect_timeout=2"
+        with self.second.entered():
+            words = ["-D", str(standby.data), "-d", source, "-X", "stream", "-R", "-c", "fast"]
+            standby.run("pg_basebackup", words)
+            standby.start()
+        with self.store.entered():
+            self.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
+            self.server.execute("SELECT pg_reload_conf()")
+            state = "SELECT sync_state FROM pg_stat_replication"
+            until(lambda: self.server.execute(state) == [("sync",)])
+        return standby
 
     def start(self, url: str, *, shards: int = 2, replicas: int = 2, routers: int = 2) -> None:
         """Start all replicas and routers; return once they can be asked."""
@@ -196,6 +215,8 @@ class MachineCluster:
         if hasattr(self, "database"):
             self.database.close()
         self.server.remove()
+        if self.standby is not None:
+            self.standby.remove()
         self.network.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 

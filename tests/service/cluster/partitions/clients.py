@@ -3,7 +3,7 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, Final
@@ -13,7 +13,7 @@ import orjson
 
 from gcws_search.service.cluster.contract import Row
 from tests.service.cluster.partitions.history import NONE, History, Noted, Read, Write
-from tests.support.service.machines import SECONDS, MachineCluster, Program, until
+from tests.support.service.machines import SECONDS, MachineCluster, Program, reached, until
 
 URL: Final = "/v1/collections/things"
 IDS: Final = [f"shared{each}" for each in range(24)]
@@ -36,7 +36,7 @@ END $$;
 CREATE TRIGGER note AFTER INSERT ON gcws.items_{number}
     FOR EACH ROW EXECUTE FUNCTION gcws.note();
 """
-_NOTED: Final = """
+NOTED: Final = """
 SELECT id, key, payload FROM gcws.noted
 UNION ALL SELECT id, key, NULL FROM gcws.gone WHERE collection = {number}
 """
@@ -53,6 +53,15 @@ def query(kind: str, **more: object) -> dict[str, Any]:
     """Return a query that finds all items of a kind."""
     only = {"must": {"key": "kind", "match": {"value": kind}}}
     return {"vector": [1] * DIM, "limit": 100, "recall": 1, "filter": only, **more}
+
+
+def noted_of(rows: Iterable[Sequence[Any]]) -> list[Noted]:
+    """Return what was noted of the shared items, from the rows of `NOTED`."""
+    found = [
+        Noted(bytes(item_id).decode(), key, orjson.loads(payload)["version"] if payload else NONE)
+        for item_id, key, payload in rows
+    ]
+    return [each for each in found if each.id in IDS]
 
 
 class Things:
@@ -80,11 +89,7 @@ class Things:
 
     def noted(self) -> list[Noted]:
         """Return what the database has noted of the shared items."""
-        found = [
-            Noted(bytes(item_id).decode(), key, orjson.loads(payload)["version"] if payload else 0)
-            for item_id, key, payload in self._execute(_NOTED)
-        ]
-        return [each for each in found if each.id in IDS]
+        return noted_of(self._execute(NOTED))
 
     def rows(self) -> list[Row]:
         """Return all items as the database has them."""
@@ -124,6 +129,9 @@ class Load:
         self._things = things
         self._seed = seed
         self._stopping = threading.Event()
+        self._may_write = threading.Event()
+        self._may_write.set()
+        self._writing = [threading.Lock() for _ in things.cluster.routers]
         self._errors: list[BaseException] = []
 
     @contextmanager
@@ -178,6 +186,22 @@ class Load:
             lambda: f"{wanted} {self.history.answers}\n{self._things.cluster.said()}",
         )
 
+    @contextmanager
+    def without_writes(self) -> Iterator[None]:
+        """Have nothing written until the block ends; what was acknowledged is on all replicas."""
+        self._may_write.clear()
+        try:
+            for lock in self._writing:
+                with lock:
+                    pass  # what was under way has ended
+            cluster = self._things.cluster
+            head = cluster.database.head(self._things.number)
+            for each in (replica for shard in cluster.replicas for replica in shard):
+                until(lambda replica=each: reached(replica) >= head)
+            yield
+        finally:
+            self._may_write.set()
+
     def fail(self, kind: str, router: int) -> None:
         """Return once a request of this kind is refused by a router."""
         what = f"{kind} 503"
@@ -203,6 +227,11 @@ class Load:
         return answer
 
     def _write(self, router: int, http: httpx.Client) -> None:
+        if self._may_write.is_set():
+            with self._writing[router]:
+                self._put_or_delete(router, http)
+
+    def _put_or_delete(self, router: int, http: httpx.Client) -> None:
         draw = random.Random(f"{self._seed} {router} {next(_VERSIONS)}")
         ids = draw.sample(IDS, draw.randint(1, 4))
         if draw.random() < 0.2:

@@ -1,11 +1,13 @@
 """Links with the database that are cut, and a database that is frozen."""
 
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import httpx
 import pytest
 
-from tests.service.cluster.partitions.clients import IDS, URL, Load, asked, query
+from tests.service.cluster.partitions.clients import IDS, URL, Load, query
 from tests.support.service.machines import (
     SECONDS,
     MachineCluster,
@@ -14,6 +16,10 @@ from tests.support.service.machines import (
     reached,
     until,
 )
+
+SEARCHES = ("session", "base")
+REFUSED = {(router, f"{kind} 503") for router in (0, 1) for kind in ("put", "delete", "strict")}
+"""What needs the database."""
 
 
 def test_a_replica_cut_from_the_database_gives_no_stale_answer_and_catches_up(
@@ -51,48 +57,61 @@ def test_a_router_cut_from_the_database_searches_and_refuses_the_rest_until_it_i
     network, router = cluster.network, cluster.routers[0]
     with load.running() as history:
         with network.without(router.machine, cluster.store):
-            load.go_on("session", "base", routers=(0,), times=20)
             load.fail("put", 0)
+            load.fail("strict", 0)
             until(lambda: "unreachable" in httpx.get(f"{router.url}/readyz", timeout=SECONDS).text)
-            refused = [
-                httpx.get(f"{router.url}{URL}/items/{IDS[0]}", timeout=SECONDS),
-                httpx.get(f"{router.url}{URL}/items", timeout=SECONDS),
-                asked(router, query("base", consistency="strict")),
-            ]
             load.go_on("session", "base", routers=(0,), times=20)
             load.go_on(routers=(1,))
         load.go_on()
         failed = {*history.failures}
-    assert {(each.status_code, each.json()["code"]) for each in refused} == {
-        (503, "store_unavailable")
-    }
-    assert failed <= {(0, f"{kind} 503") for kind in ("put", "delete", "strict")}
+    # It may have had the lock of the collection when it was cut off.
+    assert failed <= REFUSED - {(1, "strict 503")}
 
 
-def test_a_name_that_nobody_knows_holds_up_no_search_of_a_router_cut_from_the_database(
+def test_what_a_router_cut_from_the_database_cannot_answer_holds_up_no_search(
     cluster: MachineCluster, load: Load
 ) -> None:
     router = cluster.routers[0]
+    asked: list[tuple[str, str, object]] = [
+        ("GET", f"{URL}/items/{IDS[0]}", None),
+        ("GET", f"{URL}/items", None),
+        ("POST", f"{URL}/query", query("base", consistency="strict")),
+        ("POST", "/v1/collections/unknown/query", query("base")),
+    ]
+
+    def answered(request: tuple[str, str, object]) -> httpx.Response:
+        method, path, body = request
+        with cluster.client.entered():
+            return httpx.request(method, f"{router.url}{path}", json=body, timeout=SECONDS)
+
     with load.running() as history, cluster.network.without(router.machine, cluster.store):
         start = time.monotonic()
-        answer = httpx.post(
-            f"{router.url}/v1/collections/others/query", json=query("base"), timeout=SECONDS
-        )
+        with ThreadPoolExecutor() as threads:
+            answers = [*threads.map(answered, asked)]
         taken = time.monotonic() - start
-    assert answer.status_code == 503
-    assert history.longest(0, "base") < max(4, taken / 2)
+    codes = [(each.status_code, each.json()["code"]) for each in answers]
+    assert codes == [(503, "store_unavailable")] * len(asked)
+    assert history.longest(0, "base") < taken / 2
 
 
-@pytest.mark.parametrize("seconds", [3, pytest.param(25, marks=pytest.mark.long)])
-def test_a_frozen_database_loses_nothing_and_searches_go_on(
-    cluster: MachineCluster, load: Load, seconds: float
-) -> None:
+def test_searches_go_on_while_the_database_is_frozen(cluster: MachineCluster, load: Load) -> None:
     with load.running() as history:
-        with frozen(cluster.server.pid):
-            end = time.monotonic() + seconds
-            while time.monotonic() < end:
-                load.go_on("session", "base")
+        with ExitStack() as stack:
+            with load.without_writes():
+                stack.enter_context(frozen(cluster.server.pid))
+            load.go_on("session", "base", times=30)
         load.go_on()
         failed = {*history.failures}
-    kinds = ("put", "delete", "strict")
-    assert failed <= {(router, f"{kind} 503") for router in (0, 1) for kind in kinds}
+    assert failed <= REFUSED
+
+
+@pytest.mark.long
+def test_a_database_frozen_amid_writes_loses_nothing(cluster: MachineCluster, load: Load) -> None:
+    with load.running() as history:
+        with frozen(cluster.server.pid):
+            for router in (0, 1):
+                load.fail("put", router)
+        load.go_on()
+        failed = {*history.failures}
+    # A write that was acknowledged just before may be on no replica yet: searches wait for it.
+    assert failed <= REFUSED | {(each, f"{kind} 503") for each in (0, 1) for kind in SEARCHES}
