@@ -148,6 +148,20 @@ class MachineCluster:
 
     def start(self, url: str, *, shards: int = 2, replicas: int = 2, routers: int = 2) -> None:
         """Start all replicas and routers; return once they can be asked."""
+        self._open(url, shards)
+        for shard in range(shards):
+            self.replicas.append([])
+            for replica in range(replicas):
+                words = ["shard", f"--shard={shard}", f"--replica={replica}"]
+                self.replicas[-1].append(self._started(f"shard{shard}-{replica}", words))
+        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(routers)]
+        with self.client.entered():
+            for each in self.programs:
+                each.wait_until_ready()
+            self.wait_until_whole()
+
+    def _open(self, url: str, shards: int) -> None:
+        """Open the database, and set what all processes have in common."""
         self.variables = {
             "GCWS_DATABASE_URL": url,
             "GCWS_CLUSTER_KEY": _KEY,
@@ -159,16 +173,6 @@ class MachineCluster:
         }
         with self.client.entered():
             self.database = Database.open(url, buckets=BUCKETS)
-        for shard in range(shards):
-            self.replicas.append([])
-            for replica in range(replicas):
-                words = ["shard", f"--shard={shard}", f"--replica={replica}"]
-                self.replicas[-1].append(self._started(f"shard{shard}-{replica}", words))
-        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(routers)]
-        with self.client.entered():
-            for each in self.programs:
-                each.wait_until_ready()
-            self.wait_until_whole()
 
     def _started(self, name: str, words: Sequence[str]) -> Program:
         return Program(self.network.add(name), words, self.folder, self.variables)
@@ -194,15 +198,14 @@ class MachineCluster:
     def check_replicas(self, rows: Sequence[Row], number: int, head: int) -> None:
         """Compare all replicas with what the database has."""
         asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
-        for shard, replicas in enumerate(self.replicas):
+        for each in self.wait_until_whole():
             mine = [
                 (row.key, row.id)
                 for row in rows
-                if bucket_of(row.id, BUCKETS) % len(self.replicas) == shard
+                if bucket_of(row.id, BUCKETS) % each.shards == each.shard
             ]
             assert mine
-            for each in replicas:
-                assert keys_and_ids(told(each, asked)) == mine, each.machine.name
+            assert keys_and_ids(told(each.address, asked)) == mine, each
 
     def said(self) -> str:
         """Return the end of what all have said."""
@@ -221,10 +224,10 @@ class MachineCluster:
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def told(replica: Program, head: dict[str, Any]) -> Message:
+def told(address: str, head: dict[str, Any]) -> Message:
     """Return a replica's answer to a message."""
     answer = httpx.post(
-        f"{replica.url}{MESSAGES}",
+        f"http://{address}{MESSAGES}",
         content=packed(Message(head)),
         headers={"Authorization": f"Bearer {_KEY}"},
         timeout=2 * SECONDS,
@@ -237,7 +240,7 @@ def told(replica: Program, head: dict[str, Any]) -> Message:
 def reached(replica: Program, collection: int = 1) -> int:
     """Return the key of a collection that a replica has reached."""
     head = {"method": "follow", "collection": collection, "key": 0, "seconds": 0}
-    return int(told(replica, head).head["key"])
+    return int(told(replica.address, head).head["key"])
 
 
 def keys_and_ids(answer: Message) -> list[tuple[int, str]]:
