@@ -12,15 +12,14 @@ from tests.support.service.machines import until
 from tests.support.service.network import unavailable
 from tests.support.service.ray_machines import RayMachineCluster
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(unavailable() is not None, reason=str(unavailable())),
-]
+pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
 def things() -> Iterator[Things]:
     """Return the collection of a cluster of two nodes."""
+    if (reason := unavailable()) is not None:
+        pytest.skip(reason)
     cluster = RayMachineCluster()
     try:
         cluster.start_database()
