@@ -25,20 +25,45 @@ def tell(line: str) -> None:
     sys.stdout.flush()
 
 
-def of_a_cluster(kills: int, seed: int, kinds: Sequence[str] | None) -> None:
-    """Kill parts of a cluster, each kind in turn."""
-    from tests.crashes.cluster import KINDS, ClusterTrial  # noqa: PLC0415  # needs Ray
+def of_a_cluster(kinds: Sequence[str], seed: int) -> None:
+    """Kill parts of a cluster, one after the other."""
+    from tests.crashes.cluster import ClusterTrial  # noqa: PLC0415  # needs Ray
 
-    began, kinds = time.monotonic(), kinds or KINDS
+    began = time.monotonic()
     trial = ClusterTrial(seed)
     try:
-        for number in range(kills):
-            trial.kill(kinds[number % len(kinds)])
-            if (number + 1) % len(kinds) == 0:
-                tell(f"{dict(trial.kills)}, {trial.clients.told}, {clock(began)}")
+        for number, kind in enumerate(kinds, 1):
+            trial.kill(kind)
+            if number % 10 == 0:
+                tell(f"{trial.told} ({clock(began)})")
+    except BaseException:
+        tell(f"{kind} was killed after {trial.told} ({clock(began)})")
+        raise
     finally:
         trial.stop()
-    tell(f"{kills} kills {dict(trial.kills)}: {trial.clients.told}; nothing lost ({clock(began)})")
+    tell(f"{trial.told}. Nothing lost ({clock(began)})")
+
+
+def in_some_order(given: str | None, kills: int, seed: int) -> list[str]:
+    """Return what is killed: each kind in turn, or as often as is given, mixed.
+
+    Parameters
+    ----------
+    given
+        Such as ``replica=40,router=30``; a kind alone is killed ``kills`` times.
+    kills
+    seed
+    """
+    from tests.crashes.cluster import KINDS  # noqa: PLC0415  # needs Ray
+
+    if given is None:
+        return [KINDS[number % len(KINDS)] for number in range(kills)]
+    numbers = dict(each.partition("=")[::2] for each in given.split(","))
+    if not {*numbers} <= {*KINDS}:
+        raise SystemExit(f"expected some of {', '.join(KINDS)}, got {given}")
+    kinds = [kind for kind, number in numbers.items() for _ in range(int(number or kills))]
+    random.Random(seed).shuffle(kinds)
+    return kinds
 
 
 def main() -> None:
@@ -46,11 +71,11 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--cluster", action="store_true")
-    parser.add_argument("--only", help="what of a cluster is killed; all in turn unless given")
+    parser.add_argument("--kinds", help="what of a cluster is killed, such as replica=40,router=30")
     options = parser.parse_args()
     tell(f"seed {options.seed}")
     if options.cluster:
-        of_a_cluster(options.kills, options.seed, [options.only] if options.only else None)
+        of_a_cluster(in_some_order(options.kinds, options.kills, options.seed), options.seed)
         return
     began, draw = time.monotonic(), random.Random(options.seed)
     names = list(POINTS)

@@ -1,30 +1,31 @@
 """Rounds of one cluster: clients write and search, something is killed, all is compared.
 
-Four writers have items of their own, and two readers search for items that nobody changes. They ask
-two routers by turns. After each kill the database and all replicas must have what was acknowledged.
+A commit waits for the database's standby. After each kill the database and all replicas must have
+what was acknowledged.
 """
 
 import os
 import random
+import shutil
 import signal
-import threading
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import httpx
-import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import MESSAGES, Row, bucket_of
+from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
 from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
 from tests.crashes.checking import expect
+from tests.crashes.cluster_clients import BASE, DIM, OK, SECONDS, URL, Clients, item_of, vector_of
+from tests.crashes.cluster_points import POINTS, Needs, Trap
 from tests.support.service.ports import HOST
-from tests.support.service.postgres import Postgres
+from tests.support.service.postgres_pair import PostgresPair, kill_server
 from tests.support.service.ray_cluster import (
     BUCKETS,
     RayCluster,
@@ -34,157 +35,18 @@ from tests.support.service.ray_cluster import (
 )
 from tests.support.service.shards import rows_of
 
-KINDS: Final = ("replica", "router", "database", "head", "node", "all")
+KINDS: Final = (
+    "replica", "router", "database", "standby", "promotion", "point", "head", "node", "all",
+)  # fmt: skip
 """What is killed."""
-SISTERS: Final = frozenset({"replica", "head", "node"})
+SISTERS: Final = frozenset({"replica", "replica at a point", "head", "node"})
 """Kills of these fail no request: another replica answers."""
-_WRITERS: Final = 4
-_READERS: Final = 2
-_ITEMS: Final = 60
-"""Of one writer, at most."""
-_BATCH: Final = 12
-_BASE: Final = 200
-"""Items that nobody changes."""
-_DIM: Final = 6
+WITHOUT_WRITES: Final = frozenset({"database", "standby", "promotion"})
+"""Kills of these fail no search."""
+_DATABASE: Final = "crashes"
 _NODES: Final = 3
-_SECONDS: Final = 60.0
-_OK: Final = 200
-_URL: Final = "/v1/collections/things"
-
-State = dict[str, int]
-"""Version of each item of a writer."""
-
-
-def vector_of(item_id: str, version: int) -> list[float]:
-    """Return the vector of an item: another one for each version."""
-    draw = np.random.default_rng([*item_id.encode(), version])
-    return [float(each) for each in draw.integers(1, 9, _DIM)]
-
-
-class Clients:
-    """Clients that go on until they are stopped; what they were answered.
-
-    Parameters
-    ----------
-    routers
-    seed
-
-    Attributes
-    ----------
-    killed
-        What was killed last, to count failures by.
-    """
-
-    def __init__(self, routers: Sequence[RouterProcess], seed: int) -> None:
-        self.killed = "nothing"
-        self.failures: Counter[tuple[str, str]] = Counter()
-        self.errors: list[BaseException] = []
-        self.acknowledged = self.unknown = self.searches = 0
-        self.possible: list[list[State]] = [[{}] for _ in range(_WRITERS)]
-        self._routers = routers
-        self._draws = [random.Random(f"{seed} {number}") for number in range(_WRITERS)]
-        self._changing = threading.Lock()
-        self._stopping = threading.Event()
-
-    @property
-    def told(self) -> str:
-        """What they were answered, in words."""
-        failed = ", ".join(f"{of}: {what} {n}" for (of, what), n in sorted(self.failures.items()))
-        return (
-            f"{self.acknowledged} writes acknowledged, {self.unknown} unknown, {self.searches}"
-            f" searches with all hits, failed by what was killed: {failed or 'none'}"
-        )
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        """Write and search until the block ends.
-
-        Raises
-        ------
-        Lost
-        """
-        self._stopping.clear()
-        work = [partial(self._write, number) for number in range(_WRITERS)]
-        work += [partial(self._search, number) for number in range(_READERS)]
-        threads = [threading.Thread(target=self._guarded, args=[each]) for each in work]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            for thread in threads:
-                thread.join()
-        for error in self.errors:
-            raise error
-
-    def _guarded(self, work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:
-            self.errors.append(error)
-
-    def ask(self, number: int, method: str, path: str, document: Any = None) -> tuple[int, Any]:  # noqa: ANN401
-        """Return an answer's status and document; 0 where there is none."""
-        router = self._routers[number % len(self._routers)]
-        address = f"http://{HOST}:{router.port}{_URL}{path}"
-        try:
-            answer = httpx.request(method, address, json=document, timeout=_SECONDS)
-        except httpx.TransportError as error:
-            self._failed(type(error).__name__)
-            return 0, {}
-        if answer.status_code != _OK:
-            self._failed(answer.json().get("code", str(answer.status_code)))
-        return answer.status_code, answer.json()
-
-    def _failed(self, what: str) -> None:
-        with self._changing:
-            self.failures[self.killed, what] += 1
-
-    def _write(self, number: int) -> None:
-        """Put and delete items, one request after the other; a request is all or nothing."""
-        draw, version = self._draws[number], 0
-        while not self._stopping.wait(0.02):
-            [state] = self.possible[number]
-            version += 1
-            ids = [f"w{number}-{each}" for each in draw.sample(range(_ITEMS), _BATCH)]
-            if draw.random() < 1 / 3:
-                after = {each: known for each, known in state.items() if each not in ids}
-                method, path = "POST", "/items/delete"
-                document: dict[str, Any] = {"ids": ids}
-            else:
-                versions = {each: max(state.get(each, 0), version) + 1 for each in ids}
-                after = {**state, **versions}
-                items = [
-                    {"id": each, "vector": vector_of(each, known), "payload": {"version": known}}
-                    for each, known in versions.items()
-                ]
-                method, path, document = "PUT", "/items", {"items": items}
-            self.possible[number] = [state, after]
-            status, answer = self.ask(draw.randrange(99), method, path, document)
-            if status == _OK:
-                self.possible[number] = [after]
-                self.acknowledged += 1
-            elif status == 0 or "may be stored" in answer.get("detail", ""):
-                self.unknown += 1
-                return  # until it is known
-            else:
-                expect(status == 503, method, status, answer)
-                self.possible[number] = [state]
-
-    def _search(self, number: int) -> None:
-        """Search for what nobody changes: an answer has all of it, or is none."""
-        body = {"vector": [1] * _DIM, "limit": _BASE, "recall": 1}
-        body["filter"] = {"must": {"key": "kind", "match": {"value": "base"}}}
-        while not self._stopping.wait(0.01):
-            number += 1
-            status, answer = self.ask(number, "POST", "/query", body)
-            if status == _OK:
-                self.searches += 1
-                found = {hit["id"] for hit in answer["hits"]}
-                expect(found == {*map(str, range(_BASE))}, "a silent partial answer", len(found))
-            else:
-                expect(status in (0, 503), status, answer)
+_REFUSED: Final = 4
+"""A standby of so many is gone until writes are refused."""
 
 
 class ClusterTrial:
@@ -193,17 +55,22 @@ class ClusterTrial:
     Parameters
     ----------
     seed
+
+    Attributes
+    ----------
+    kills
+        By kind.
+    seconds
+        How long it took until something worked again, by what.
     """
 
     def __init__(self, seed: int) -> None:
         self.kills: Counter[str] = Counter()
+        self.seconds: dict[str, list[float]] = {}
         self._random = random.Random(seed)
-        self._server = Postgres()
-        self._server.create()
-        self._server.start()
-        self._server.execute("CREATE DATABASE crashes")
-        self._cluster = RayCluster(self._server.url("crashes"))
+        self._servers = PostgresPair(autovacuum="on")
         self._routers: list[RouterProcess] = []
+        self._closing: list[Callable[[], None]] = [self._servers.remove]
         try:
             self._start(seed)
         except BaseException:
@@ -211,30 +78,45 @@ class ClusterTrial:
             raise
 
     def _start(self, seed: int) -> None:
-        cluster = self._cluster
+        self._servers.start(_DATABASE)
+        self._servers.add_standby()
+        cluster = self._cluster = RayCluster(self._servers.url(_DATABASE))
+        self._closing.append(cluster.stop)
+        self._trap = Trap(cluster.folder / "points")
+        cluster.variables |= self._trap.variables
         cluster.start_head()
         cluster.start_nodes(_NODES)
         cluster.up()
-        self._routers += [RouterProcess(cluster, f"router-{number}") for number in range(2)]
+        for number in range(2):
+            self._routers.append(RouterProcess(cluster, f"router-{number}"))
+            self._closing.append(self._routers[-1].stop)
+        self.clients = Clients(self._routers, seed)
+        self._closing.append(self.clients.close)
         for router in self._routers:
             router.wait_until_ready()
-        self.clients = Clients(self._routers, seed)
-        address = f"http://{HOST}:{self._routers[0].port}{_URL}"
-        expect(httpx.put(address, json={"dim": _DIM}).status_code == 201)
-        items = [
-            {"id": str(each), "vector": vector_of(str(each), 0), "payload": {"kind": "base"}}
-            for each in range(_BASE)
-        ]
-        expect(httpx.put(f"{address}/items", json={"items": items}).status_code == _OK)
+        address = f"http://{HOST}:{self._routers[0].port}{URL}"
+        expect(httpx.put(address, json={"dim": DIM}).status_code == 201)
+        items = [item_of(str(each), 0, kind="base") for each in range(BASE)]
+        expect(httpx.put(f"{address}/items", json={"items": items}).status_code == OK)
         time.sleep(2)  # the other router lists collections each second
-        self.clients.failures.clear()
 
     def stop(self) -> None:
         """End all processes."""
-        for router in self._routers:
-            router.stop()
-        self._cluster.stop()
-        self._server.remove()
+        while self._closing:
+            self._closing.pop()()
+
+    @property
+    def told(self) -> str:
+        """What was killed, what clients were answered, and how long it took."""
+        kinds = ", ".join(f"{kind} {number}" for kind, number in self.kills.items())
+        times = [
+            f"{what} {statistics.median(found):.1f} s (at most {max(found):.1f})"
+            for what, found in self.seconds.items()
+        ]
+        return (
+            f"{self.kills.total()} kills: {kinds}. {self.clients.told}. Until it works again, the"
+            f" median and the worst: {', '.join(times) or 'nothing'}"
+        )
 
     def kill(self, kind: str) -> None:
         """Kill something while clients ask, have it come back, and compare all.
@@ -245,37 +127,139 @@ class ClusterTrial:
         """
         self._cluster.wait_until_whole()
         clients = self.clients
+        clients.killed = kind
         with clients.running():
-            clients.killed = kind
             time.sleep(self._random.uniform(0.2, 1.5))
             lost = getattr(self, f"_kill_{kind}")()
             self._cluster.wait_until_whole(but=lost)
-            time.sleep(self._random.uniform(0.2, 1.0))
+            # Writes of one collection have one order: none of before is under way after that.
+            clients.wait_for_write(time.monotonic())
+            clients.wait_for_searches(4)
+            time.sleep(self._random.uniform(0.0, 0.5))
         self.kills[kind] += 1
-        if kind in SISTERS:
-            failed = {what: count for (of, what), count in clients.failures.items() if of == kind}
-            expect(not failed, f"requests failed when a {kind} was killed", failed)
+        killed = clients.killed
+        if killed in SISTERS | WITHOUT_WRITES:
+            failed = clients.failed(killed, "search")
+            expect(not failed, f"searches failed when a {killed} was killed", failed)
+        if killed in SISTERS:
+            failed = clients.failed(killed, "write")
+            expect(not failed, f"writes failed when a {killed} was killed", failed)
         self.check()
 
     def _pause(self) -> None:
         time.sleep(self._random.uniform(0.0, 2.0))
 
+    def _note(self, what: str, seconds: float) -> None:
+        self.seconds.setdefault(what, []).append(seconds)
+
+    # Replicas and routers
+
     def _kill_replica(self) -> list[str]:
         victim = self._random.choice(self._cluster.wait_until_whole())
+        began = time.monotonic()
         os.kill(process_of(victim), signal.SIGKILL)
-        return [victim.address]
+        self._cluster.wait_until_whole(but=[victim.address])
+        self._note("a replica is listed after its kill", time.monotonic() - began)
+        return []
 
     def _kill_router(self) -> list[str]:
-        router = self._random.choice(self._routers)
-        router.restart()
-        router.wait_until_ready()
+        self._restart(self._random.choice(self._routers))
         return []
 
-    def _kill_database(self) -> list[str]:
-        self._server.stop(signal.SIGQUIT)
-        self._pause()
-        self._server.start()
+    def _restart(self, router: RouterProcess) -> None:
+        router.restart()
+        router.wait_until_ready()
+
+    def _kill_point(self) -> list[str]:
+        name = [*POINTS][self.kills["point"] % len(POINTS)]
+        point = POINTS[name]
+        self.clients.killed = f"{point.part} at a point"
+        there = self._cluster.wait_until_whole()
+        listed = {process_of(each): each for each in there}
+        self._trap.arm(name, self._random.randint(1, point.max_times))
+        try:
+            lost = self._lead_to_point(point.needs, there)
+            end = time.monotonic() + SECONDS
+            while (victim := self._trap.victim()) is None:
+                expect(time.monotonic() < end, "not reached", name)
+                time.sleep(0.01)
+        finally:
+            self._trap.disarm()
+        if victim in listed:
+            lost.append(listed[victim].address)
+        for router in self._routers:
+            if victim == router.process.pid:
+                self._restart(router)
+        return lost
+
+    def _lead_to_point(self, needs: Needs, there: Sequence[Replica]) -> list[str]:
+        """Do what gets a process to its point; return the addresses that are lost by it."""
+        if needs == "fill":
+            chosen = self._random.choice(there)
+            process = process_of(chosen)
+            folder = self._folder_of(chosen, process)
+            os.kill(process, signal.SIGKILL)
+            shutil.rmtree(folder)
+            return [chosen.address]
+        if needs == "database":
+            servers = self._servers
+            kill_server(servers.standby, signal.SIGQUIT)
+            self.clients.wait_for_searches(10)  # meanwhile commits wait for the standby
+            self._kill_and_start_database()
+            servers.standby.start()
         return []
+
+    def _folder_of(self, replica: Replica, process: int) -> str:
+        node = self._cluster.nodes.index(self._cluster.node_of(process))
+        name = f"{replica.shard}-of-{replica.shards}-replica-{replica.replica}"
+        return str(self._cluster.folder / f"node-{node}" / "cluster" / "main" / name)
+
+    # Databases
+
+    def _how(self) -> signal.Signals:
+        return self._random.choice((signal.SIGQUIT, signal.SIGKILL))
+
+    def _kill_and_start_database(self) -> None:
+        kill_server(self._servers.primary, self._how())
+        self._pause()
+        self._servers.primary.start()
+
+    def _kill_database(self) -> list[str]:
+        kill_server(self._servers.primary, self._how())
+        self._pause()
+        began = time.monotonic()
+        self._servers.primary.start()
+        self._note_writes("the primary's restart", began)
+        return []
+
+    def _note_writes(self, what: str, began: float) -> None:
+        acknowledged = self.clients.wait_for_write(began)
+        self._note(f"a write is acknowledged after {what}", acknowledged - began)
+
+    def _kill_standby(self) -> list[str]:
+        servers, clients = self._servers, self.clients
+        kill_server(servers.standby, self._how())
+        gone = time.monotonic()
+        clients.wait_for_searches(10)
+        if self.kills["standby"] % _REFUSED == 0:
+            clients.wait_for_write(gone, successfully=False)
+        alone = clients.answered_since(gone, successfully=True)
+        expect(not alone, "acknowledged on one machine alone", alone)
+        began = time.monotonic()
+        servers.standby.start()
+        self._note_writes("the standby's return", began)
+        return []
+
+    def _kill_promotion(self) -> list[str]:
+        servers = self._servers
+        began = time.monotonic()
+        kill_server(servers.primary, self._how())
+        servers.promote_standby()
+        self._note_writes("the primary's loss and a promotion", began)
+        servers.add_standby()
+        return []
+
+    # Ray
 
     def _kill_head(self) -> list[str]:
         cluster = self._cluster
@@ -289,28 +273,37 @@ class ClusterTrial:
         cluster, there = self._cluster, self._cluster.wait_until_whole()
         victim = cluster.node_of(process_of(self._random.choice(there)))
         lost = [each.address for each in there if cluster.node_of(process_of(each)) is victim]
+        began = time.monotonic()
         kill_all(victim)
         cluster.wait_until_whole(but=lost)
+        self._note("the replicas of a lost node are listed", time.monotonic() - began)
         cluster.start_nodes(1)
         return lost
 
     def _kill_all(self) -> list[str]:
-        """Kill all but the disks: replicas, routers, head, database and nodes."""
+        """Kill all but the disks: replicas, routers, head, both databases and nodes."""
         cluster, there = self._cluster, self._cluster.wait_until_whole()
-        running = [each for each in cluster.nodes if each.poll() is None]
-        self._server.stop(signal.SIGQUIT)
+        running = [number for number, each in enumerate(cluster.nodes) if each.poll() is None]
+        servers = self._random.sample((self._servers.primary, self._servers.standby), 2)
+        kill_server(servers[0], self._how())
         for router in self._routers:
             router.stop()
-        for node in [*running, *([cluster.head] if cluster.head else [])]:
-            kill_all(node)
-        self._server.start()
+        for node in [*(cluster.nodes[each] for each in running), cluster.head]:
+            if node is not None:
+                kill_all(node)
+        kill_server(servers[1], self._how())
+        self._servers.primary.start()
+        self._servers.standby.start()
         cluster.start_head()
-        cluster.start_nodes(len(running))
+        for number in running:
+            cluster.restart_node(number)
         for router in self._routers:
             router.restart()
         for router in self._routers:
             router.wait_until_ready()
         return [each.address for each in there]
+
+    # Comparing
 
     @contextmanager
     def changed(self, statement: str) -> Iterator[None]:
@@ -341,32 +334,23 @@ class ClusterTrial:
         rows = database.page(collection.number, after=0, limit=1 << 20, with_vector=True)
         config = ix.CollectionConfig.from_dict(collection.config)
         space = ix.StoredCollection.in_memory("things", config, threads=1).space
-        versions = {row.id: orjson.loads(row.payload or b"{}") for row in rows}
-        expect({*map(str, range(_BASE))} <= {*versions}, "items that nobody changed are missing")
-        for number, possible in enumerate(self.clients.possible):
-            found = {
-                each: payload["version"]
-                for each, payload in versions.items()
-                if each.startswith(f"w{number}-")
-            }
-            expect(found in possible, "not as acknowledged", number, found, possible)
-            self.clients.possible[number] = [found]
+        versions = {row.id: orjson.loads(row.payload or b"{}")["version"] for row in rows}
+        self.clients.are_as_acknowledged(versions)
         for row in rows:
-            version = versions[row.id].get("version", 0)
-            expected = space.to_blobs(space.from_items([vector_of(row.id, version)]))
+            expected = space.to_blobs(space.from_items([vector_of(row.id, versions[row.id])]))
             expect([row.vector] == expected, "another vector", row.id)
         self._check_replicas(collection.number, collection.head, rows, space)
 
     def _check_replicas(
         self, number: int, head: int, rows: Sequence[Row], space: ix.VectorSpace
     ) -> None:
-        asked = {"method": "rows", "collection": number, "at": head, "seconds": _SECONDS}
+        asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
         data = packed(Message(asked | {"with_vector": True}))
         headers = {"Authorization": f"Bearer {self._cluster.variables['GCWS_CLUSTER_KEY']}"}
         there = self._cluster.wait_until_whole()
         for each in there:
             address = f"http://{each.address}{MESSAGES}"
-            answer = httpx.post(address, content=data, headers=headers, timeout=2 * _SECONDS)
+            answer = httpx.post(address, content=data, headers=headers, timeout=2 * SECONDS)
             message = unpacked(answer.content)
             raise_error(message)
             mine = [row for row in rows if bucket_of(row.id, BUCKETS) % each.shards == each.shard]

@@ -24,10 +24,9 @@ from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshots
 from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.growing_rows import GrowingRows
+from tests.crashes.wrapping import Reached, after, before
 
 VARIABLE: Final = "GCWS_TEST_POINT"
-
-Reached = Callable[[], None]
 
 
 class Countdown:
@@ -40,35 +39,6 @@ class Countdown:
         self._left -= 1
         if self._left == 0:
             os.kill(os.getpid(), signal.SIGKILL)
-
-
-def _before(owner: Any, name: str) -> Callable[[Reached], None]:  # noqa: ANN401
-    def install(reached: Reached) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            reached()
-            return original(*arguments, **options)
-
-        setattr(owner, name, wrapped)
-
-    return install
-
-
-def _after(owner: Any, name: str) -> Callable[[Reached], None]:  # noqa: ANN401
-    def install(reached: Reached) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            result = original(*arguments, **options)
-            reached()
-            return result
-
-        setattr(owner, name, wrapped)
-
-    return install
 
 
 def _at_sql(begin: str, *, done: bool, inside: bool = False) -> Callable[[Reached], None]:
@@ -144,38 +114,38 @@ def _is_collection(path: Path) -> bool:
 POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "in a transaction": _at_sql("INSERT INTO items", done=True, inside=True),
     "before commit": _at_sql("COMMIT", done=False),
-    "after commit, before memory": _after(Store, "write"),
-    "after the write, before the answer": _after(writer, "apply"),
-    "during a merge": _after(tables, "_merge"),
-    "during a compaction": _after(GrowingRows, "take"),
-    "before an improved index is adopted": _before(MemoryCollection, "adopt"),
-    "after a part of links": _after(Store, "write_links"),
-    "a file made, not published": _after(Store, "create"),
+    "after commit, before memory": after(Store, "write"),
+    "after the write, before the answer": after(writer, "apply"),
+    "during a merge": after(tables, "_merge"),
+    "during a compaction": after(GrowingRows, "take"),
+    "before an improved index is adopted": before(MemoryCollection, "adopt"),
+    "after a part of links": after(Store, "write_links"),
+    "a file made, not published": after(Store, "create"),
     "a file about to be published": _at_rename(_is_collection, done=False),
     "a file named, not synced": _at_rename(_is_collection, done=True),
-    "a file published": _after(DataDirectory, "publish"),
-    "a file about to be dropped": _before(DataDirectory, "remove"),
+    "a file published": after(DataDirectory, "publish"),
+    "a file about to be dropped": before(DataDirectory, "remove"),
     "a file dropped, not removed": _at_rename(_is_dropped, done=True),
-    "a file removed, not answered": _after(DataDirectory, "remove"),
-    "a snapshot copied, not published": _after(StoredCollection, "copy_to"),
+    "a file removed, not answered": after(DataDirectory, "remove"),
+    "a snapshot copied, not published": after(StoredCollection, "copy_to"),
     "a snapshot's checksum named, not its file": _at_rename(_is_checksum, done=True),
     "a snapshot about to be published": _at_rename(_is_snapshot, done=False),
     "a snapshot published": _at_rename(_is_snapshot, done=True),
     "a snapshot removed, not its checksum": _at_rename(_is_removed, done=True),
-    "a snapshot copied back, not checked": _after(Snapshots, "copy"),
-    "a snapshot checked, not in its place": _after(catalog, "wrong_with"),
-    "a collection closed, not replaced": _after(catalog, "move_log"),
-    "a file put back, not loaded": _before(Catalog, "_reloaded"),
-    "some pages given back": _after(reclaim, "_release_some_pages"),
-    "a backend stored, not answered": _after(Store, "add_backend"),
+    "a snapshot copied back, not checked": after(Snapshots, "copy"),
+    "a snapshot checked, not in its place": after(catalog, "wrong_with"),
+    "a collection closed, not replaced": after(catalog, "move_log"),
+    "a file put back, not loaded": before(Catalog, "_reloaded"),
+    "some pages given back": after(reclaim, "_release_some_pages"),
+    "a backend stored, not answered": after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),
     "while codes are replaced": _at_sql("UPDATE meta SET value = ?", done=True),
-    "during a load": _after(recovery, "_decoded"),
+    "during a load": after(recovery, "_decoded"),
     "before the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=False),
     "after the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=True),
-    "a snapshot written, not published": _before(Snapshots, "publish"),
-    "a snapshot published, not answered": _after(Snapshots, "publish"),
-    "while closing": _before(Checkpoints, "finish"),
+    "a snapshot written, not published": before(Snapshots, "publish"),
+    "a snapshot published, not answered": after(Snapshots, "publish"),
+    "while closing": before(Checkpoints, "finish"),
 }
 """What each point does to the program to be reached."""
 

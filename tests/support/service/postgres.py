@@ -50,7 +50,7 @@ class Postgres:
         if self.user is not None:
             shutil.chown(self.folder, self.user)
         self.data = self.folder / "data"
-        self._process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | None = None
 
     def create(self) -> None:
         """Make its data folder."""
@@ -70,14 +70,14 @@ class Postgres:
         options = [f"--{name}={value}" for name, value in self.settings.items()]
         command = [str(programs() / "postgres"), "-D", str(self.data), f"--port={self.port}"]
         with (self.folder / "log").open("ab") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 [*command, *options], user=self.user, cwd=self.folder, stdout=log, stderr=log
             )
         end = time.monotonic() + 60
         while True:
             with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
                 return
-            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert self.process.poll() is None, (self.folder / "log").read_text()
             assert time.monotonic() < end
             time.sleep(0.01)
 
@@ -89,10 +89,10 @@ class Postgres:
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it: fast (SIGINT), or as if the power failed (SIGQUIT)."""
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(60)
-            self._process = None
+        if self.process is not None:
+            self.process.send_signal(how)
+            self.process.wait(60)
+            self.process = None
 
     def remove(self) -> None:
         """End it and delete its folder."""

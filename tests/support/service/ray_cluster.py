@@ -33,9 +33,13 @@ class RayCluster:
     Parameters
     ----------
     database_url
+    variables
+        Of all processes, in addition to those that they need.
     """
 
-    def __init__(self, database_url: str) -> None:
+    def __init__(
+        self, database_url: str, variables: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
         # Short: paths of Unix sockets are.
         self.folder = Path(tempfile.mkdtemp(prefix="gcws-ray-", dir="/tmp"))
         self.address = f"{HOST}:{free_port()}"
@@ -51,6 +55,7 @@ class RayCluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(),
             "RAY_ADDRESS": self.address,
             "RAY_TMPDIR": str(self.folder),
+            **variables,
         }
 
     def start_head(self) -> None:
@@ -62,8 +67,16 @@ class RayCluster:
     def start_nodes(self, count: int) -> None:
         """Start more nodes, one after the other: on one machine they would take the same ports."""
         for number in range(len(self.nodes), len(self.nodes) + count):
-            self.nodes.append(self._node(f"node-{number}", [], ["--num-cpus=1"]))
-            self._wait_until_started(f"node-{number}", self.nodes[-1])
+            self.nodes.append(self._started(number))
+
+    def restart_node(self, number: int) -> None:
+        """Start a node again that has ended, with the files that it had."""
+        self.nodes[number] = self._started(number)
+
+    def _started(self, number: int) -> subprocess.Popen[bytes]:
+        node = self._node(f"node-{number}", [], ["--num-cpus=1"])
+        self._wait_until_started(f"node-{number}", node)
+        return node
 
     def _node(self, name: str, words: list[str], options: list[str]) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "gcws_search", "cluster", "node", *words]
@@ -205,9 +218,8 @@ def kill_all(node: subprocess.Popen[bytes]) -> None:
 def process_of(replica: Replica) -> int:
     """Return the process that listens where a replica is asked."""
     port = int(replica.address.rpartition(":")[2])
-    for each in psutil.process_iter():
-        with suppress(psutil.Error):
-            connections = each.net_connections("tcp")
-            if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
-                return each.pid
+    for each in psutil.net_connections("tcp"):
+        is_here = each.status == psutil.CONN_LISTEN and each.laddr[1:] == (port,)
+        if is_here and each.pid is not None:
+            return int(each.pid)
     raise AssertionError(f"nobody listens at {replica.address}")

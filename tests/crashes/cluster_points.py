@@ -1,0 +1,292 @@
+"""Named points at which a replica or a router of a trial ends itself by SIGKILL.
+
+Nothing of this is in the program. Its functions are wrapped as its modules are imported, in every
+process that has `VARIABLE`: a folder. A file there says at which point a process is to end, and at
+which time that it is there. The first process that gets so far takes the file, and ends.
+
+Every process of Ray imports this module, so it imports nothing that takes long.
+"""
+
+import os
+import signal
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec
+from itertools import count
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, Literal, TypeAlias
+
+from tests.crashes.wrapping import Reached, Watched, after, after_awaited, always, before
+
+VARIABLE: Final = "GCWS_TEST_POINTS"
+COPIED_ROWS: Final = 12
+"""Writes of as many rows are copied; of fewer, inserted."""
+CHUNK_ROWS: Final = 8
+"""Rows that a replica commits at once."""
+
+_ARMED: Final = "armed"
+_FOLLOWER: Final = "gcws_search.service.cluster.shard.follower"
+_TRANSACTIONS: Final = "gcws_search.service.cluster.database.transactions"
+_REPLICAS: Final = "gcws_search.service.cluster.router.replicas"
+
+Part: TypeAlias = Literal["replica", "router"]
+Needs: TypeAlias = Literal["clients", "fill", "database"]
+Wrap: TypeAlias = Callable[[Any, str, Watched], Callable[[Reached], None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a process may end.
+
+    Attributes
+    ----------
+    part
+        Whose process it is.
+    function
+        The module and the name of what is wrapped.
+    wrap
+        Before or after it.
+    watched
+        Which calls are meant.
+    needs
+        What gets a process there: clients alone, a replica that is filled, a database that is lost.
+    max_times
+        How often a process is there at least.
+    """
+
+    part: Part
+    function: tuple[str, str]
+    wrap: Wrap
+    watched: Watched = always
+    needs: Needs = "clients"
+    max_times: int = 3
+
+
+def _is_copied(_transactions: Any, _connection: Any, plan: Any) -> bool:  # noqa: ANN401
+    return len(plan.rows) >= COPIED_ROWS
+
+
+def _is_followed_by_more(_follower: Any, _collection: Any, _rows: Any, at: Any, whole: int) -> bool:  # noqa: ANN401
+    return bool(at.key > whole >= 0)
+
+
+def _is_filling(_follower: Any, _collection: Any, _rows: Any, _at: Any, whole: int) -> bool:  # noqa: ANN401
+    return whole < 0
+
+
+def _is_without_position(_collection: Any, _ids: Any, load: Any = None) -> bool:  # noqa: ANN401
+    return load is None
+
+
+def _is_filled_and_new(host: Any, _announced: Any) -> bool:  # noqa: ANN401
+    return bool(not host._is_announced and host.positions and host.is_ready)
+
+
+def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # noqa: ANN401
+    is_last = message["type"] == "http.response.body" and not message.get("more_body")
+    return bool(is_last and cycle.scope["method"] == "PUT")
+
+
+POINTS: Final[dict[str, Point]] = {
+    "changes read, none applied": Point("replica", (_FOLLOWER, "Follower._apply"), before),
+    "rows stored, not committed": Point(
+        "router", (_TRANSACTIONS, "GroupTransactions._store_rows"), after, _is_copied
+    ),
+    "deleted ids applied, rows not": Point(
+        "replica",
+        ("gcws_search.index.catalog.collection", "StoredCollection.delete"),
+        after,
+        _is_without_position,
+    ),
+    "committed, not known": Point(
+        "router", (_TRANSACTIONS, "GroupTransactions._store_and_commit"), after
+    ),
+    "rows sketched, not committed": Point(
+        "replica", ("gcws_search.index.catalog.collection", "StoredCollection.commit"), before
+    ),
+    "locked, nothing stored": Point("router", (_TRANSACTIONS, "GroupTransactions._planned"), after),
+    "rows and position in the file, not in memory": Point(
+        "replica", ("gcws_search.index.storage.store", "Store.write"), after
+    ),
+    "committed, the shards not told": Point("router", (_REPLICAS, "ShardSet.follow"), before),
+    "some of the changes applied": Point(
+        "replica", (_FOLLOWER, "Follower._put"), after, _is_followed_by_more
+    ),
+    "the commit about to be sent": Point(
+        "router", (_TRANSACTIONS, "GroupTransactions._store_others"), after
+    ),
+    "in the middle of a fill": Point(
+        "replica", (_FOLLOWER, "Follower._put"), after, _is_filling, needs="fill"
+    ),
+    "the shards told, not answered": Point("router", (_REPLICAS, "ShardSet.follow"), after_awaited),
+    "a file made, nothing in it": Point(
+        "replica",
+        ("gcws_search.index.catalog.catalog", "Catalog.create"),
+        after,
+        needs="fill",
+        max_times=1,
+    ),
+    "in doubt, not asked": Point(
+        "router",
+        (_TRANSACTIONS, "GroupTransactions._require_stored"),
+        before,
+        needs="database",
+        max_times=1,
+    ),
+    "all applied, nobody told": Point("replica", (_FOLLOWER, "Follower._reach"), before),
+    "a write answered": Point(
+        "router",
+        ("uvicorn.protocols.http.httptools_impl", "RequestResponseCycle.send"),
+        after_awaited,
+        _is_answer_to_a_write,
+    ),
+    "found, not answered": Point(
+        "replica", ("gcws_search.service.cluster.shard.host", "ShardHost.answered"), after
+    ),
+    "merged, not answered": Point(
+        "router",
+        ("gcws_search.service.cluster.router.collection", "ClusterCollection._ranked"),
+        after,
+    ),
+    "filled, about to be listed": Point(
+        "replica",
+        ("gcws_search.service.cluster.shard.host", "ShardHost._announce"),
+        before,
+        _is_filled_and_new,
+        needs="fill",
+        max_times=1,
+    ),
+}
+"""In the order in which they are taken, replicas and routers by turns."""
+
+
+# In the processes of a trial
+
+
+def watch_imports() -> None:
+    """Have functions wrapped as their modules are imported, where `VARIABLE` says so."""
+    folder = os.environ.get(VARIABLE)
+    if folder is not None:
+        sys.meta_path.insert(0, _Finder(Path(folder)))
+
+
+class _Finder(MetaPathFinder):
+    """Finds the modules of points as others do, and changes them once they are imported."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._modules = {point.function[0] for point in POINTS.values()} | {*_SMALL}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return how a module is imported; None for one that has no points."""
+        if fullname not in self._modules:
+            return None
+        others = [each for each in sys.meta_path if each is not self]
+        found = (each.find_spec(fullname, path, target) for each in others)
+        spec = next((each for each in found if each is not None), None)
+        if spec is None or spec.loader is None:
+            return spec
+        execute = spec.loader.exec_module
+
+        def execute_and_install(module: ModuleType) -> None:
+            execute(module)
+            self._install(module)
+
+        spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
+        return spec
+
+    def _install(self, module: ModuleType) -> None:
+        if module.__name__ in _SMALL:
+            _SMALL[module.__name__](module)
+        for name, point in POINTS.items():
+            owner, _, function = point.function[1].partition(".")
+            if point.function[0] == module.__name__:
+                install = point.wrap(getattr(module, owner), function, point.watched)
+                install(_Reached(self._folder, name))
+
+
+class _Reached:
+    """Ends the process when it has been at a point as often as the file says."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._changing = threading.Lock()
+        self._times: Counter[str] = Counter()
+
+    def __call__(self) -> None:
+        armed = self._folder / _ARMED
+        with suppress(FileNotFoundError):
+            order = armed.read_text()
+            number, times, name = order.split(" ", 2)
+            if name != self._name:
+                return
+            with self._changing:
+                self._times[number] += 1
+                is_time = self._times[number] >= int(times)
+            if is_time:
+                armed.rename(self._folder / f"{number} {os.getpid()}")
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _make_writes_be_copied(module: Any) -> None:  # noqa: ANN401
+    module._COPY_ROWS = COPIED_ROWS
+
+
+def _make_chunks_small(module: Any) -> None:  # noqa: ANN401
+    module.FOLLOW = module.FollowPolicy(chunk_rows=CHUNK_ROWS)
+
+
+_SMALL: Final = {_TRANSACTIONS: _make_writes_be_copied, _FOLLOWER: _make_chunks_small}
+"""What is made small, so that few items take several steps; done before others import it."""
+
+
+# In the trial
+
+
+class Trap:
+    """Has processes end at points.
+
+    Parameters
+    ----------
+    folder
+        Of the files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._numbers = count(1)
+        self._number = 0
+        folder.mkdir()
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """What processes need that are to end at points."""
+        tests = Path(__file__).parents[1]
+        path = os.pathsep.join(map(str, (tests / "crashes" / "path", tests.parent)))
+        return {VARIABLE: str(self._folder), "PYTHONPATH": path}
+
+    def arm(self, point: str, times: int) -> None:
+        """Have the first process end that is at a point for so many times."""
+        self._number = next(self._numbers)
+        order = self._folder / "order"
+        order.write_text(f"{self._number} {times} {point}")
+        order.rename(self._folder / _ARMED)
+
+    def victim(self) -> int | None:
+        """Return the process that has ended; None while none has."""
+        for taken in self._folder.glob(f"{self._number} *"):
+            return int(taken.name.partition(" ")[2])
+        return None
+
+    def disarm(self) -> None:
+        """Have no process end from now on."""
+        (self._folder / _ARMED).unlink(missing_ok=True)
