@@ -33,12 +33,11 @@ def of_a_cluster(kinds: Sequence[str], seed: int) -> None:
     trial = ClusterTrial(seed)
     try:
         for number, kind in enumerate(kinds, 1):
+            start = time.monotonic()
             trial.kill(kind)
-            if number % 10 == 0:
+            tell(f"{number}. {trial.clients.killed}: {clock(start)}")
+            if number % 20 == 0:
                 tell(f"{trial.told} ({clock(began)})")
-    except BaseException:
-        tell(f"{kind} was killed after {trial.told} ({clock(began)})")
-        raise
     finally:
         trial.stop()
     tell(f"{trial.told}. Nothing lost ({clock(began)})")

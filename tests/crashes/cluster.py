@@ -41,8 +41,10 @@ KINDS: Final = (
 """What is killed."""
 SISTERS: Final = frozenset({"replica", "replica at a point", "head", "node"})
 """Kills of these fail no request: another replica answers."""
-WITHOUT_WRITES: Final = frozenset({"database", "standby", "promotion"})
-"""Kills of these fail no search."""
+LOST_DATABASES: Final = frozenset({"database", "promotion"})
+"""Kills of these fail no search, but for one that is to find what no replica had read before."""
+SEARCHED: Final = SISTERS | LOST_DATABASES | {"standby"}
+"""Kills of these fail no other search."""
 _DATABASE: Final = "crashes"
 _NODES: Final = 3
 _REFUSED: Final = 4
@@ -125,6 +127,16 @@ class ClusterTrial:
         ------
         Lost
         """
+        try:
+            self._kill(kind)
+            self._expect_failures_of(self.clients.killed)
+            self.check()
+        except BaseException as error:
+            error.add_note(self._cluster.logs())
+            raise
+        self.kills[kind] += 1
+
+    def _kill(self, kind: str) -> None:
         self._cluster.wait_until_whole()
         clients = self.clients
         clients.killed = kind
@@ -136,15 +148,17 @@ class ClusterTrial:
             clients.wait_for_write(time.monotonic())
             clients.wait_for_searches(4)
             time.sleep(self._random.uniform(0.0, 0.5))
-        self.kills[kind] += 1
-        killed = clients.killed
-        if killed in SISTERS | WITHOUT_WRITES:
-            failed = clients.failed(killed, "search")
+
+    def _expect_failures_of(self, killed: str) -> None:
+        """Raise Lost where requests failed that should not have when something was killed."""
+        failed = self.clients.failed(killed, "search")
+        if killed in LOST_DATABASES:
+            failed.pop("shard_unavailable", None)
+        if killed in SEARCHED:
             expect(not failed, f"searches failed when a {killed} was killed", failed)
         if killed in SISTERS:
-            failed = clients.failed(killed, "write")
+            failed = self.clients.failed(killed, "write")
             expect(not failed, f"writes failed when a {killed} was killed", failed)
-        self.check()
 
     def _pause(self) -> None:
         time.sleep(self._random.uniform(0.0, 2.0))

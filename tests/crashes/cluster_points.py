@@ -24,7 +24,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from tests.crashes.wrapping import Reached, Watched, after, after_awaited, always, before
 
-VARIABLE: Final = "GCWS_TEST_POINTS"
+VARIABLE: Final = "TRIAL_POINTS"
 COPIED_ROWS: Final = 12
 """Writes of as many rows are copied; of fewer, inserted."""
 CHUNK_ROWS: Final = 8

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.crashes.checking import Lost
-from tests.crashes.cluster import ClusterTrial
+from tests.crashes.cluster import KINDS, ClusterTrial
 
 
 @pytest.fixture(scope="module")
@@ -17,12 +17,25 @@ def trial() -> Iterator[ClusterTrial]:
         trial.stop()
 
 
+SHORT = ("database", "replica", "promotion", "router", "point")
+
+
+def killed(trial: ClusterTrial, kind: str) -> None:
+    before = trial.clients.acknowledged, trial.clients.searches
+    trial.kill(kind)
+    assert trial.clients.acknowledged > before[0]
+    assert trial.clients.searches > before[1]
+
+
 def test_kills_lose_nothing_acknowledged_and_no_answer_is_partial(trial: ClusterTrial) -> None:
-    for kind in ("database", "replica", "router"):
-        before = trial.clients.acknowledged, trial.clients.searches
-        trial.kill(kind)
-        assert trial.clients.acknowledged > before[0]
-        assert trial.clients.searches > before[1]
+    for kind in SHORT:
+        killed(trial, kind)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", [each for each in KINDS if each not in SHORT])
+def test_other_kills_lose_nothing_either(trial: ClusterTrial, kind: str) -> None:
+    killed(trial, kind)
 
 
 @pytest.mark.parametrize(
