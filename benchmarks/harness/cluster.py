@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness.server import Server, serving
-from tests.support.service.postgres import Postgres
+from tests.support.service.postgres_pair import PostgresPair
 
 DATABASE: Final = "bench"
-STANDBY: Final = "standby"
-"""What the synchronous standby calls itself."""
 _DURABLE: Final = {
     "fsync": "on",
     "full_page_writes": "on",
@@ -80,54 +78,12 @@ class Cell:
             yield server
 
 
-class Databases:
-    """A primary that is as durable as it can be, and a standby that may be added."""
-
-    def __init__(self) -> None:
-        self.primary = Postgres(**_DURABLE)
-        self.standby = Postgres(
-            **_DURABLE, cluster_name=STANDBY, wal_retrieve_retry_interval="500ms"
-        )
-
-    @property
-    def url(self) -> str:
-        """Of either, whichever takes writes."""
-        ours = self.primary.url(DATABASE)
-        user_and_host, _, name = ours.rpartition("/")
-        return f"{user_and_host},{self.standby.url(DATABASE).split('@')[1].split('/')[0]}/{name}"
-
-    def start(self) -> None:
-        """Start the primary, with an empty database."""
-        self.primary.create()
-        self.primary.start()
-        self.primary.execute(f"CREATE DATABASE {DATABASE}")
-
-    def add_standby(self) -> None:
-        """Start the standby; commits wait for it from then on."""
-        options = ["-R", "--checkpoint=fast", "-D", str(self.standby.data)]
-        self.primary.run("pg_basebackup", ["-d", self.primary.url("postgres"), *options])
-        if self.standby.user is not None:
-            self.standby.data.chmod(0o700)
-        self.standby.start()
-        self.primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{STANDBY}'")
-        self.primary.execute("SELECT pg_reload_conf()")
-
-    def promote_standby(self) -> None:
-        """Let the standby take the place of a primary that is gone."""
-        self.standby.execute("SELECT pg_promote(false)")
-
-    def remove(self) -> None:
-        """End both and delete their folders."""
-        self.standby.remove()
-        self.primary.remove()
-
-
 @contextmanager
-def databases() -> Iterator[Databases]:
-    """Lend a primary until the block ends."""
-    found = Databases()
+def databases() -> Iterator[PostgresPair]:
+    """Lend a primary that is as durable as it can be until the block ends."""
+    found = PostgresPair(**_DURABLE)
     try:
-        found.start()
+        found.start(DATABASE)
         yield found
     finally:
         found.remove()

@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 
 from benchmarks.harness import client
 from benchmarks.harness.client import Connection, request_bytes
-from benchmarks.harness.cluster import DATABASE, Cell, Databases, databases, kill
+from benchmarks.harness.cluster import DATABASE, Cell, databases, kill
 from benchmarks.harness.datasets import Vectors, made
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import Server, resident_bytes, serving
@@ -37,6 +37,7 @@ from benchmarks.service.http import (
 )
 from gcws_search.index import content_checksum
 from gcws_search.service.cluster.database.database import Database
+from tests.support.service.postgres_pair import PostgresPair
 
 NAME: Final = "made"
 SHARDS: Final = 2
@@ -74,13 +75,13 @@ def milliseconds(seconds: float) -> str:
 # Loading
 
 
-def apart(databases: Databases) -> int:
+def apart(databases: PostgresPair) -> int:
     """Make tables that no shard follows; return the number of an empty collection there."""
     with closing(Database.open(databases.primary.url(DATABASE), schema_name=APART)) as database:
         return database.create(NAME, {}, 1)[0].number
 
 
-def copied_seconds(databases: Databases, source: int, target: int) -> float:
+def copied_seconds(databases: PostgresPair, source: int, target: int) -> float:
     """Return how long COPY alone takes for the rows that a collection has.
 
     The table that takes them has the same columns, parts and indexes.
@@ -100,7 +101,7 @@ def copied_seconds(databases: Databases, source: int, target: int) -> float:
     return took
 
 
-def loads(table: Table, databases: Databases, router: Server, body: bytes, dim: int) -> None:
+def loads(table: Table, databases: PostgresPair, router: Server, body: bytes, dim: int) -> None:
     """Measure a load through the router beside COPY of the same rows."""
     number = apart(databases)
 
@@ -125,7 +126,7 @@ def loads(table: Table, databases: Databases, router: Server, body: bytes, dim: 
     )
 
 
-def number_of(databases: Databases, name: str) -> int:
+def number_of(databases: PostgresPair, name: str) -> int:
     """Return the number of a collection of the cluster."""
     [[number]] = databases.primary.execute(
         f"SELECT number FROM gcws.collections WHERE name = '{name}'", DATABASE
@@ -191,12 +192,12 @@ class BareInserts:
 
     Parameters
     ----------
-    databases : Databases
+    databases : PostgresPair
     number : int
         Of a collection apart.
     """
 
-    def __init__(self, databases: Databases, number: int) -> None:
+    def __init__(self, databases: PostgresPair, number: int) -> None:
         self._connection = psycopg.connect(databases.primary.url(DATABASE), autocommit=True)
         self._connection.execute(f"SET search_path = {APART}".encode())
         self._connection.execute("SET enable_seqscan = off")
@@ -246,7 +247,7 @@ def insert(connection: Connection, name: str, vector: object) -> None:
     connection.receive()
 
 
-def inserts(table: Table, databases: Databases, router: Server, vectors: Vectors) -> None:
+def inserts(table: Table, databases: PostgresPair, router: Server, vectors: Vectors) -> None:
     """Measure single inserts beside the same transaction alone, a standby being there."""
     bare = BareInserts(databases, apart(databases))
     connection = Connection(router.port)
@@ -295,7 +296,7 @@ def answers(port: int, request: bytes) -> bool:
     return True
 
 
-def lost_databases(table: Table, databases: Databases, router: Server, vectors: Vectors) -> None:
+def lost_databases(table: Table, databases: PostgresPair, router: Server, vectors: Vectors) -> None:
     """Measure how long writes take to go on without a primary."""
     document = {"items": [{"id": "0", "vector": as_json(vectors, 0)}]}
     request = request_bytes("PUT", f"{collection(NAME)}/items", orjson.dumps(document))
@@ -374,7 +375,7 @@ def stages(table: Table, folder: Path, vectors: Vectors) -> Iterator[str]:
     """Measure everything in order, naming each stage before it begins."""
     dim = vectors.shape[1]
     with databases() as found:
-        cell = Cell(found.url, folder, SHARDS)
+        cell = Cell(found.url(DATABASE), folder, SHARDS)
         body = npy(vectors)
         with ExitStack() as stack:
             node = stack.enter_context(serving(folder / "node"))
@@ -387,7 +388,7 @@ def stages(table: Table, folder: Path, vectors: Vectors) -> Iterator[str]:
             yield "searches"
             searches(table, node, router, vectors)
         yield "a lost shard"
-        lost_shard(table, Cell(found.url, folder, 1, "whole"), folder / "node", vectors)
+        lost_shard(table, Cell(found.url(DATABASE), folder, 1, "whole"), folder / "node", vectors)
         yield "inserts"
         with cell.running() as (router, _):
             found.add_standby()
