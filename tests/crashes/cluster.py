@@ -243,11 +243,12 @@ class ClusterTrial:
         self._pause()
         began = time.monotonic()
         self._servers.primary.start()
-        self._note_writes("the primary's restart", began)
+        self._note_writes("the primary's restart", began, gone=began)
         return []
 
-    def _note_writes(self, what: str, began: float) -> None:
-        acknowledged = self.clients.wait_for_write(began)
+    def _note_writes(self, what: str, began: float, *, gone: float) -> None:
+        """Note how long it took until a write was acknowledged that was asked for after a loss."""
+        acknowledged = self.clients.wait_for_write(gone)
         self._note(f"a write is acknowledged after {what}", acknowledged - began)
 
     def _kill_standby(self) -> list[str]:
@@ -261,15 +262,16 @@ class ClusterTrial:
         expect(not alone, "acknowledged on one machine alone", alone)
         began = time.monotonic()
         servers.standby.start()
-        self._note_writes("the standby's return", began)
+        self._note_writes("the standby's return", began, gone=gone)
         return []
 
     def _kill_promotion(self) -> list[str]:
         servers = self._servers
         began = time.monotonic()
         kill_server(servers.primary, self._how())
+        gone = time.monotonic()
         servers.promote_standby()
-        self._note_writes("the primary's loss and a promotion", began)
+        self._note_writes("the primary's loss and a promotion", began, gone=gone)
         servers.add_standby()
         return []
 
