@@ -232,7 +232,8 @@ class Clients:
         status, found = answer.status_code, answer.json()
         if status != OK:
             self._failed(kind, found.get("code", str(status)))
-        if kind == "write":
+        # A delete of nothing is no transaction: no standby is waited for.
+        if kind == "write" and found.get("deleted") != 0:
             with self._changing:
                 self.writes.append(AnsweredWrite(began, time.monotonic(), status))
                 self.acknowledged += status == OK
