@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 import aiohttp
@@ -18,6 +20,8 @@ LIST_SECONDS: Final = 1.0
 """How often the database is asked which replicas there are."""
 DEAD_SECONDS: Final = 10.0
 """A replica without a sign of life for this time is not asked."""
+_RENEW_SECONDS: Final = 0.1
+"""How old the list may be for a query that no replica has answered."""
 _BAD_STATUS: Final = 400
 _LARGE_BYTES: Final = 1 << 20
 """Messages of more are written in pieces."""
@@ -106,6 +110,9 @@ class HttpReplicas:
         self._session: aiohttp.ClientSession | None = None
         self._shards: list[list[ReplicaClient]] = [[] for _ in range(shards)]
         self._known: dict[tuple[int, int, int], _Known] = {}
+        self._refreshing = threading.Lock()
+        self._renewal: asyncio.Future[None] | None = None
+        self._renewed = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="router-replicas", daemon=True)
 
@@ -127,6 +134,18 @@ class HttpReplicas:
         self.refresh()
         self._thread.start()
 
+    async def renew(self) -> None:
+        """Read the list now: once for all who ask meanwhile, and not again at once."""
+        now = time.monotonic()
+        if self._renewal is None or (self._renewal.done() and now - self._renewed > _RENEW_SECONDS):
+            self._renewed = now
+            self._renewal = asyncio.ensure_future(asyncio.to_thread(self._try_refresh))
+        await asyncio.shield(self._renewal)
+
+    def _try_refresh(self) -> None:
+        with suppress(StoreUnavailable):  # those known are asked meanwhile
+            self.refresh()
+
     async def close(self) -> None:
         """Close all connections."""
         self._stopping.set()
@@ -135,10 +154,7 @@ class HttpReplicas:
 
     def _poll(self) -> None:
         while not self._stopping.wait(LIST_SECONDS):
-            try:
-                self.refresh()
-            except StoreUnavailable:
-                continue  # those known are asked meanwhile
+            self._try_refresh()
 
     def refresh(self) -> None:
         """Read the list; replicas are taken off it by their word, or by their last sign of life.
@@ -150,6 +166,10 @@ class HttpReplicas:
         ------
         StoreUnavailable
         """
+        with self._refreshing:
+            self._refresh()
+
+    def _refresh(self) -> None:
         try:
             shards = self._database.shards(self._cell) or self._default
             rows = self._database.replicas(self._cell)

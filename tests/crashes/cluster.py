@@ -64,15 +64,17 @@ class ClusterTrial:
         By kind.
     seconds
         How long it took until something worked again, by what.
+    servers
+        The databases.
     """
 
     def __init__(self, seed: int) -> None:
         self.kills: Counter[str] = Counter()
         self.seconds: dict[str, list[float]] = {}
         self._random = random.Random(seed)
-        self._servers = PostgresPair(autovacuum="on")
+        self.servers = PostgresPair(autovacuum="on")
         self._routers: list[RouterProcess] = []
-        self._closing: list[Callable[[], None]] = [self._servers.remove]
+        self._closing: list[Callable[[], None]] = [self.servers.remove]
         try:
             self._start(seed)
         except BaseException:
@@ -80,9 +82,9 @@ class ClusterTrial:
             raise
 
     def _start(self, seed: int) -> None:
-        self._servers.start(_DATABASE)
-        self._servers.add_standby()
-        cluster = self._cluster = RayCluster(self._servers.url(_DATABASE))
+        self.servers.start(_DATABASE)
+        self.servers.add_standby()
+        cluster = self._cluster = RayCluster(self.servers.url(_DATABASE))
         self._closing.append(cluster.stop)
         self._trap = Trap(cluster.folder / "points")
         cluster.variables |= self._trap.variables
@@ -216,7 +218,7 @@ class ClusterTrial:
             shutil.rmtree(folder)
             return [chosen.address]
         if needs == "database":
-            servers = self._servers
+            servers = self.servers
             kill_server(servers.standby, signal.SIGQUIT)
             self.clients.wait_for_searches(10)  # meanwhile commits wait for the standby
             self._kill_and_start_database()
@@ -234,15 +236,15 @@ class ClusterTrial:
         return self._random.choice((signal.SIGQUIT, signal.SIGKILL))
 
     def _kill_and_start_database(self) -> None:
-        kill_server(self._servers.primary, self._how())
+        kill_server(self.servers.primary, self._how())
         self._pause()
-        self._servers.primary.start()
+        self.servers.primary.start()
 
     def _kill_database(self) -> list[str]:
-        kill_server(self._servers.primary, self._how())
+        kill_server(self.servers.primary, self._how())
         self._pause()
         began = time.monotonic()
-        self._servers.primary.start()
+        self.servers.primary.start()
         self._note_writes("the primary's restart", began, gone=began)
         return []
 
@@ -252,7 +254,7 @@ class ClusterTrial:
         self._note(f"a write is acknowledged after {what}", acknowledged - began)
 
     def _kill_standby(self) -> list[str]:
-        servers, clients = self._servers, self.clients
+        servers, clients = self.servers, self.clients
         kill_server(servers.standby, self._how())
         gone = time.monotonic()
         clients.wait_for_searches(10)
@@ -266,7 +268,7 @@ class ClusterTrial:
         return []
 
     def _kill_promotion(self) -> list[str]:
-        servers = self._servers
+        servers = self.servers
         began = time.monotonic()
         kill_server(servers.primary, self._how())
         gone = time.monotonic()
@@ -300,7 +302,7 @@ class ClusterTrial:
         """Kill all but the disks: replicas, routers, head, both databases and nodes."""
         cluster, there = self._cluster, self._cluster.wait_until_whole()
         running = [number for number, each in enumerate(cluster.nodes) if each.poll() is None]
-        servers = self._random.sample((self._servers.primary, self._servers.standby), 2)
+        servers = self._random.sample((self.servers.primary, self.servers.standby), 2)
         kill_server(servers[0], self._how())
         for router in self._routers:
             router.stop()
@@ -308,8 +310,8 @@ class ClusterTrial:
             if node is not None:
                 kill_all(node)
         kill_server(servers[1], self._how())
-        self._servers.primary.start()
-        self._servers.standby.start()
+        self.servers.primary.start()
+        self.servers.standby.start()
         cluster.start_head()
         for number in running:
             cluster.restart_node(number)

@@ -54,6 +54,9 @@ class ReplicaList(Protocol):
     def listed(self) -> Sequence[Sequence[ReplicaClient]]:
         """Return the replicas of each shard."""
 
+    async def renew(self) -> None:
+        """Find out now which there are; return when that is done, or cannot be."""
+
     async def close(self) -> None:
         """Close what is open to them."""
 
@@ -245,6 +248,7 @@ class ShardSet(Collector):
         waiting: set[asyncio.Task[Message]] = set()
         try:
             sisters = self._in_order(shard, listed[shard])
+            known = {each.address for each in sisters}
             while sisters:
                 replica = sisters.pop(0)
                 task = asyncio.ensure_future(self._ask(shard, replica, data, end))
@@ -255,11 +259,39 @@ class ShardSet(Collector):
                     return answer
                 if sisters and task in waiting:
                     self._note(shard, replica, "Late", f"no answer in {_LATE_SHARE * seconds:g} s")
+                if not sisters:
+                    sisters = await self._listed_since(known, shard, len(listed), end)
         finally:
             for task in waiting:
                 task.cancel()
         self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
         raise ShardUnavailable([shard], len(listed))
+
+    async def _listed_since(
+        self, known: set[str], shard: int, shards: int, end: float
+    ) -> list[ReplicaClient]:
+        """Return replicas that are not known yet, such as one that has just restarted.
+
+        Parameters
+        ----------
+        known : set of str
+            Addresses; those of the answer are added.
+        shard, shards : int
+        end : float
+            When the search ends.
+        """
+        left = end - time.monotonic()
+        if left <= 0:
+            return []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(left):
+                await self._replicas.renew()
+        listed = self._listed()
+        if len(listed) != shards:
+            return []
+        found = [each for each in listed[shard] if each.address not in known]
+        known.update(each.address for each in found)
+        return found
 
     async def tell(self, message: Message) -> list[Message]:
         """Return the answers of all replicas that answer in time.

@@ -1,13 +1,16 @@
 """Which replicas a router asks: those that the database lists, of one number of shards."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing
+from typing import NoReturn
 
 import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.http_replica import HttpReplicas
+from gcws_search.service.http.errors import StoreUnavailable
 from tests.support.service.shards import wait_until
 
 BUCKETS = 8
@@ -129,3 +132,41 @@ def test_a_replica_at_another_address_is_another(database: Database) -> None:
     moved = Replica("main", 0, 0, "elsewhere:1", {}, 10, 0.5, 0.0, 2)
     database.announce(moved)
     assert asked(replicas)[0] == ["elsewhere:1"]
+
+
+def test_all_who_want_the_list_at_once_read_it_once(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replicas, calls = replicas_of(database, shards=1), list[str]()
+    read = Database.replicas
+
+    def counted(database: Database, cell: str) -> list[Replica]:
+        calls.append(cell)
+        return read(database, cell)
+
+    async def renew() -> None:
+        for _ in range(3):  # the second and the third time at once after the first
+            await asyncio.gather(*(replicas.renew() for _ in range(20)))
+
+    announce(database, 0, shards=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "replicas", counted)
+        asyncio.run(renew())
+    assert calls == ["main"]
+    assert [each.address for each in replicas.listed()[0]] == ["0-0-of-1:1"]
+
+
+def test_a_list_that_cannot_be_read_leaves_what_is_known(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announce(database, 0, shards=1)
+    replicas = replicas_of(database, shards=1)
+    assert asked(replicas) == [["0-0-of-1:1"]]
+
+    def unavailable(*_: object) -> NoReturn:
+        raise StoreUnavailable("it is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Database, "replicas", unavailable)
+        asyncio.run(replicas.renew())
+    assert [each.address for each in replicas.listed()[0]] == ["0-0-of-1:1"]

@@ -82,6 +82,8 @@ class Shards:
     def listed(self) -> Sequence[Sequence[ReplicaClient]]:
         return self.replicas
 
+    async def renew(self) -> None: ...
+
     async def close(self) -> None: ...
 
     def stop(self) -> None:

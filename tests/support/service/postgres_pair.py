@@ -3,7 +3,8 @@
 import shutil
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import psutil
@@ -56,19 +57,27 @@ class PostgresPair:
         primary.run("pg_basebackup", ["-d", primary.url("postgres"), *options])
         standby.start()
         self._wait_until_it_is("streaming", "state")
-        name = standby.settings["cluster_name"]
-        primary.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
-        primary.execute("SELECT pg_reload_conf()")
+        _wait_for(primary, standby.settings["cluster_name"])
         self._wait_until_it_is("sync", "sync_state")
 
     def promote_standby(self) -> None:
         """Let the standby take the place of a primary that is gone, and wait for no other."""
         promoted = self.standby
-        promoted.execute("ALTER SYSTEM RESET synchronous_standby_names")
-        promoted.execute("SELECT pg_reload_conf()")
+        _wait_for(promoted, "")
         promoted.execute("SELECT pg_promote(false)")
         wait_until(lambda: not promoted.execute("SELECT pg_is_in_recovery()")[0][0])
         self.primary, self.standby = self.standby, self.primary
+
+    @contextmanager
+    def asynchronous(self) -> Iterator[None]:
+        """Have commits wait for no standby until the block ends, which may have ended it."""
+        _wait_for(self.primary, "")
+        try:
+            yield
+        finally:
+            self.standby.stop()
+            self.standby.start()
+            _wait_for(self.primary, self.standby.settings["cluster_name"])
 
     def _wait_until_it_is(self, expected: str, column: str) -> None:
         statement = f"SELECT {column} FROM pg_stat_replication"
@@ -78,6 +87,12 @@ class PostgresPair:
         """End both and delete their folders."""
         self.standby.remove()
         self.primary.remove()
+
+
+def _wait_for(server: Postgres, standby: str) -> None:
+    """Have commits wait for a standby, by its name; for none, where that is empty."""
+    server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
+    server.execute("SELECT pg_reload_conf()")
 
 
 def kill_server(server: Postgres, how: signal.Signals) -> None:

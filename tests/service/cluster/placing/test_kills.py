@@ -54,3 +54,8 @@ def test_a_replica_that_differs_is_told(trial: ClusterTrial) -> None:
     change = "UPDATE items_{0} SET key = key + 1000000 WHERE id = '5'"
     with trial.changed(change), pytest.raises(Lost, match="a replica differs"):
         trial.check()
+
+
+def test_a_write_that_is_on_one_machine_alone_is_told(trial: ClusterTrial) -> None:
+    with trial.servers.asynchronous(), pytest.raises(Lost, match="on one machine alone"):
+        trial.kill("standby")

@@ -57,6 +57,8 @@ class Listed:
     def listed(self) -> Sequence[Sequence[ReplicaClient]]:
         return self.shards
 
+    async def renew(self) -> None: ...
+
     async def close(self) -> None: ...
 
 
@@ -127,6 +129,45 @@ def test_shards_without_an_answer_are_named() -> None:
     with pytest.raises(ShardUnavailable) as found:
         asked(*shards, seconds=0.3)
     assert found.value.missing == [0, 2, 3]
+
+
+class Renewed(Listed):
+    """Replicas that are others as soon as somebody looks again."""
+
+    def __init__(self, *renewals: Sequence[Sequence[Told]]) -> None:
+        super().__init__(*renewals[0])
+        self.renewals = [*renewals[1:]]
+
+    async def renew(self) -> None:
+        if self.renewals:
+            self.shards = tuple(self.renewals.pop(0))
+
+
+def test_replicas_that_were_listed_since_are_asked_where_none_known_answers() -> None:
+    first, second, third = (Told(name, ConnectionRefusedError()) for name in "abc")
+    last = Told("d", said(by="d"))
+    listed = Renewed([[first, second]], [[second, third]], [[last, third]])
+    found = run(ShardSet(listed, SECONDS).ask(0, 1, packed(Message({}))))
+    assert found.head == {"by": "d"}
+    assert [len(each.asked) for each in (first, second, third, last)] == [1, 1, 1, 1]
+
+
+def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked() -> None:
+    one, other = Told("a", ConnectionRefusedError()), Told("b", said(by="b"))
+    shards = ShardSet(Renewed([[one]], [[other], [other]]), SECONDS)
+    with pytest.raises(ShardUnavailable):
+        run(shards.ask(0, 1, packed(Message({}))))
+    assert not other.asked
+
+
+def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard() -> None:
+    class Silent(Listed):
+        async def renew(self) -> None:
+            await asyncio.sleep(60)
+
+    shards = ShardSet(Silent([Told("a", ConnectionRefusedError())]), 0.2)
+    with pytest.raises(ShardUnavailable):
+        asyncio.run(asyncio.wait_for(shards.ask(0, 1, packed(Message({}))), 10))
 
 
 def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
