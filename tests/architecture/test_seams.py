@@ -7,8 +7,8 @@ from pathlib import Path
 
 from tests.support.paths import REPOSITORY
 
-POINTS = REPOSITORY / "tests" / "crashes" / "points.py"
-"""Names the points of the program at which a server of the test build ends itself."""
+POINTS = {REPOSITORY / "tests" / "crashes" / name for name in ("points.py", "cluster_points.py")}
+"""Name the points of the program at which a process of a trial ends itself."""
 OWN = {"self", "cls"}
 
 
@@ -16,7 +16,7 @@ OWN = {"self", "cls"}
 def trees() -> list[tuple[Path, ast.Module]]:
     """Return every module of tests but the named points, parsed."""
     paths = sorted((REPOSITORY / "tests").rglob("*.py"))
-    return [(path, ast.parse(path.read_text())) for path in paths if path != POINTS]
+    return [(path, ast.parse(path.read_text())) for path in paths if path not in POINTS]
 
 
 def is_private(name: str) -> bool:
