@@ -340,7 +340,8 @@ class Follower:
                 rows.pop(row.id, None)  # which keeps them in the order of their keys
                 rows[row.id] = row
         if after != self._position:
-            chunks = [[*rows.values()]] if rows else []
+            ordered, size = [*rows.values()], self._chunk_rows(collection)
+            chunks = [ordered[at : at + size] for at in range(0, len(ordered), size)]
             self._apply(collection, Changes(after, [*deleted], lambda: iter(chunks)))
             self._reach(after.key)
 
