@@ -84,8 +84,8 @@ class Postgres:
     @property
     def pid(self) -> int:
         """Its process, which has started all others of it."""
-        assert self._process is not None
-        return self._process.pid
+        assert self.process is not None
+        return self.process.pid
 
     def stop(self, how: signal.Signals = signal.SIGINT) -> None:
         """End it: fast (SIGINT), or as if the power failed (SIGQUIT)."""
