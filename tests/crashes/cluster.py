@@ -258,14 +258,18 @@ class ClusterTrial:
         kill_server(servers.standby, self._how())
         gone = time.monotonic()
         clients.wait_for_searches(10)
+        self._expect_none_acknowledged(gone)
         if self.kills["standby"] % _REFUSED == 0:
             clients.wait_for_write(gone, successfully=False)
-        alone = clients.answered_since(gone, successfully=True)
-        expect(not alone, "acknowledged on one machine alone", alone)
+            self._expect_none_acknowledged(gone)
         began = time.monotonic()
         servers.standby.start()
         self._note_writes("the standby's return", began, gone=gone)
         return []
+
+    def _expect_none_acknowledged(self, gone: float) -> None:
+        alone = self.clients.answered_since(gone, successfully=True)
+        expect(not alone, "acknowledged on one machine alone", alone)
 
     def _kill_promotion(self) -> list[str]:
         servers = self.servers

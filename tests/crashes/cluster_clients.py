@@ -106,7 +106,8 @@ class Clients:
     @property
     def told(self) -> str:
         """What they were answered, in words."""
-        failed = [f"{of}: {n} {asked} {what}" for (of, asked, what), n in self.failures.items()]
+        counted = sorted(self.failures.items())
+        failed = [f"{of}: {number} {asked} {what}" for (of, asked, what), number in counted]
         return (
             f"{self.acknowledged} writes acknowledged, {self.unknown} unknown, {self.searches}"
             f" searches with all hits, failed by what was killed: {', '.join(failed) or 'none'}"

@@ -85,7 +85,7 @@ def _is_without_position(_collection: Any, _ids: Any, load: Any = None) -> bool:
 
 
 def _is_filled_and_new(host: Any, _announced: Any) -> bool:  # noqa: ANN401
-    return bool(not host._is_announced and host.positions and host.is_ready)
+    return bool(not host.is_listed and host.positions and host.is_ready)
 
 
 def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # noqa: ANN401

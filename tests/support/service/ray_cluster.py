@@ -61,7 +61,7 @@ class RayCluster:
     def start_head(self) -> None:
         """Start the head, or start it again; return when nodes may join it."""
         words = ["--head", f"--head-port={self.address.rpartition(':')[2]}"]
-        self.head = self._node("head", words, [])
+        self.head = self.start_node("head", words, [])
         self._wait_until_started("head", self.head)
 
     def start_nodes(self, count: int) -> None:
@@ -74,11 +74,14 @@ class RayCluster:
         self.nodes[number] = self._started(number)
 
     def _started(self, number: int) -> subprocess.Popen[bytes]:
-        node = self._node(f"node-{number}", [], ["--num-cpus=1"])
+        node = self.start_node(f"node-{number}", [], ["--num-cpus=1"])
         self._wait_until_started(f"node-{number}", node)
         return node
 
-    def _node(self, name: str, words: list[str], options: list[str]) -> subprocess.Popen[bytes]:
+    def start_node(
+        self, name: str, words: list[str], options: list[str]
+    ) -> subprocess.Popen[bytes]:
+        """Start a process of a node; ``options`` go to Ray."""
         command = [sys.executable, "-m", "gcws_search", "cluster", "node", *words]
         command += [f"--data-dir={self.folder / name}", "--", _RAY_OPTION, *options]
         with (self.folder / f"{name}.log").open("wb") as log:

@@ -29,11 +29,15 @@ class MachineNodes(RayCluster):
         self.address = f"{head.address}:{_PORT}"
         self.variables |= {**cluster.variables, "RAY_ADDRESS": self.address}
 
-    def _node(self, name: str, words: list[str], options: list[str]) -> subprocess.Popen[bytes]:
+    def start_node(
+        self, name: str, words: list[str], options: list[str]
+    ) -> subprocess.Popen[bytes]:
         machines = self._network.machines
         machine = machines.get(name) or self._network.add(name)
         with machine.entered():
-            return super()._node(name, words, [*options, f"--node-ip-address={machine.address}"])
+            return super().start_node(
+                name, words, [*options, f"--node-ip-address={machine.address}"]
+            )
 
     def machine_of(self, replica: Replica) -> Machine:
         """Return the machine of a replica."""
