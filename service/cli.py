@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from gcws_search.index import GcwsError, check_directory, vacuum_directory
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.fronts.processes import Processes
-from gcws_search.service.guards.keys import database_url, require_guard
+from gcws_search.service.guards.keys import cluster_key, database_url, require_guard
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import server_options, tune_process
 from gcws_search.service.settings import Settings
@@ -106,7 +106,10 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
     try:
         require_guard(settings)
         require_address(settings)
-        if database_url(settings) is not None:
+        if database_url(settings) is None:
+            if cluster_key(settings) is not None:
+                _log.warning("GCWS_DATABASE_URL is not set: this process joins no cluster")
+        else:
             # What a cluster needs is installed and imported for it alone.
             from gcws_search.service.cluster.router.opening import (  # noqa: PLC0415
                 require_cluster,

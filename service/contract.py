@@ -216,6 +216,9 @@ class CollectionProtocol(Protocol):
     def delete_where(self, where: ix.Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
 
+    def load_names(self) -> None:
+        """Know all names that have been stored, by whichever process."""
+
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names."""
 

@@ -95,7 +95,7 @@ START = Position(0, 0, b"")
 """Of a replica that has nothing."""
 
 
-class Change(NamedTuple):
+class ChangeSet(NamedTuple):
     """What one commit changed, for replicas that have all that was before it.
 
     Attributes
@@ -112,7 +112,7 @@ class Change(NamedTuple):
     deleted: list[str]
     rows: list[Row]
 
-    def divided(self, shards: int, buckets: int) -> list[Change]:
+    def divided(self, shards: int, buckets: int) -> list[ChangeSet]:
         """Return what concerns each shard."""
         parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]
         for item_id in self.deleted:

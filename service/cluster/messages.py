@@ -11,9 +11,10 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Change, Position, Row
+from gcws_search.service.cluster.contract import ChangeSet, Position, Row
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.http.errors import AnswerTooLarge
+from gcws_search.service.translate.requests import json_text
 
 VERSION: Final = 1
 """Of the messages; a replica of another version refuses."""
@@ -111,7 +112,7 @@ def unpacked_names(lengths: bytes | memoryview, data: bytes | memoryview) -> lis
 
 
 class PackedNames(NamedTuple):
-    """Strings as one, of which a few are asked for.
+    """Strings kept as one text; a few of them are read.
 
     Attributes
     ----------
@@ -191,6 +192,11 @@ def unpacked_vectors(head: dict[str, Any], blobs: Sequence[bytes | memoryview]) 
     )
 
 
+def filter_text(where: ix.Filter) -> str:
+    """Return what a head says of a filter."""
+    return json_text(where.to_dict()).decode()
+
+
 def packed_sparse(vector: ix.SparseVector) -> dict[str, list[Any]]:
     """Return what a head says of one vector that may have names which the space has not."""
     return {
@@ -219,7 +225,7 @@ def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:
 # Changes
 
 
-def packed_change(change: Change) -> Message:
+def packed_change(change: ChangeSet) -> Message:
     """Return a change as a part of messages: its rows are `CHANGE_BLOBS` blobs."""
     before, after, deleted, rows = change
     return Message(
@@ -235,7 +241,7 @@ def packed_change(change: Change) -> Message:
 
 def unpacked_changes(
     said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
-) -> list[Change]:
+) -> list[ChangeSet]:
     """Return the changes of a message, which has them in the order of commits.
 
     Raises
@@ -251,7 +257,7 @@ def unpacked_changes(
         raise Malformed(f"a change: {error!r}") from None
 
 
-def _unpacked_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> Change:
+def _unpacked_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ChangeSet:
     keys, id_lengths, ids, lengths, vectors, payload_lengths, payloads = blobs
     columns = (
         np.frombuffer(keys, np.int64).tolist(),
@@ -267,7 +273,7 @@ def _unpacked_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) 
         Position(key, commit, bytes.fromhex(stamp))
         for key, commit, stamp in (said["before"], said["after"])
     )
-    return Change(before, after, said["deleted"], rows)
+    return ChangeSet(before, after, said["deleted"], rows)
 
 
 def _position(position: Position) -> tuple[int, int, str]:
@@ -288,7 +294,11 @@ def packed_error(error: Exception) -> bytes:
     match error:
         case ix.InvalidInput(expected=expected, got=got, loc=loc):
             said |= {"expected": expected, "got": got, "loc": loc}
-        case ix.ItemNotFound(item_id=name) | ix.BackendNotFound(name=name):
+        case (
+            ix.ItemNotFound(item_id=name)
+            | ix.BackendNotFound(name=name)
+            | ix.CollectionNotFound(name=name)
+        ):
             said |= {"name": name}
         case AnswerTooLarge(limit_bytes=limit):
             said |= {"limit": limit}
@@ -302,7 +312,7 @@ def raise_error(message: Message) -> None:
 
     Raises
     ------
-    InvalidInput, ItemNotFound, BackendNotFound, AnswerTooLarge, Behind
+    InvalidInput, ItemNotFound, BackendNotFound, CollectionNotFound, AnswerTooLarge, Behind
     Malformed
         Whatever else went wrong there.
     """
@@ -312,6 +322,8 @@ def raise_error(message: Message) -> None:
             return
         case "ItemNotFound":
             raise ix.ItemNotFound(head["name"])
+        case "CollectionNotFound":
+            raise ix.CollectionNotFound(head["name"])
         case "BackendNotFound":
             raise ix.BackendNotFound(head["name"])
         case "AnswerTooLarge":

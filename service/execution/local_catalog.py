@@ -113,6 +113,9 @@ class LocalCollection:
     def wait_until_found(self) -> None:
         """Return: what was committed is found."""
 
+    def load_names(self) -> None:
+        """Return: all names are known."""
+
     # Searching
 
     def search(

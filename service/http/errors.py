@@ -232,12 +232,12 @@ class StoreUnavailable(ServiceError):
 
 
 class ShardUnavailable(ServiceError):
-    """No replica of some shards answered in time."""
+    """No replica of some shards answers, or in time."""
 
     def __init__(self, missing: Sequence[int], total: int) -> None:
         self.missing = missing
         names = ", ".join(map(str, missing))
-        super().__init__(f"no replica of shard {names} (of {total}) answered in time")
+        super().__init__(f"no replica of shard {names} (of {total}) answers")
 
 
 class Stopping(ServiceError):

@@ -104,6 +104,8 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """
     service = service_of(request)
     collection = service.collection(name)
+    if requests.reads_names(body):
+        await service.workers.searches.run(collection.load_names)
     asked = requests.query(body, collection, service.limits)
     return await _answer_one(collection, asked)
 
@@ -245,6 +247,8 @@ def _read_json(
 ) -> list[requests.QueryRequest]:
     batch = bodies.parse(BatchBody, body)
     _require_count(len(batch.queries), service)
+    if any(map(requests.reads_names, batch.queries)):
+        collection.load_names()
     return requests.batch(batch, collection, service.limits)
 
 
@@ -272,6 +276,8 @@ def _asked(
     There is one for each where names may be unknown.
     """
     limits = service.limits
+    if isinstance(vectors, NamedVectors) and params.consistency == "strict":
+        collection.load_names()
     if isinstance(vectors, NamedVectors) and not collection.names.is_open:
         each = vectors.one_by_one(collection.space, Naming(collection, "search"))
         return [

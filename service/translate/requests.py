@@ -451,6 +451,11 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
     return search_params(body, limits), sample
 
 
+def reads_names(body: QueryBody) -> bool:
+    """Whether a query asks for names that any process may have stored just now."""
+    return body.consistency == "strict" and isinstance(body.vector, NamedBody)
+
+
 def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> QueryRequest:
     """Return a checked query.
 

@@ -44,17 +44,27 @@ class CollectionTables:
         self.connections = connections
         self.identity = identity
         self.buckets = buckets
+        self._names: dict[int, str] = {}
+
+    def label(self, number: int) -> str:
+        """Return the name of a collection for errors, or its number where no name was read."""
+        return self._names.get(number, str(number))
 
     def collections(self) -> list[CollectionRow]:
         """Return all collections, by name."""
         with self.connections.use() as connection:
             rows = connection.run(_READ + "ORDER BY name").fetchall()
-        return [_collection(row) for row in rows]
+        found = [_collection(row) for row in rows]
+        self._names |= {row.number: row.name for row in found}
+        return found
 
     def find(self, name: str) -> CollectionRow | None:
         """Return the collection of a name."""
         with self.connections.use() as connection:
-            return _found(connection, name)
+            found = _found(connection, name)
+        if found is not None:
+            self._names[found.number] = name
+        return found
 
     def create(
         self,
@@ -166,7 +176,7 @@ class CollectionTables:
         with self.connections.transaction() as connection:
             found = connection.column(statement, value, number)
         if not found:
-            raise ix.CollectionNotFound(str(number))
+            raise ix.CollectionNotFound(self.label(number))
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
         """Return the loads under keys that have changed since, the last first.
@@ -256,7 +266,7 @@ class CollectionTables:
         with self.connections.use() as connection:
             row = connection.run(statement, number).fetchone()
         if row is None:
-            raise ix.CollectionNotFound(str(number))
+            raise ix.CollectionNotFound(self.label(number))
         return row[0]
 
 

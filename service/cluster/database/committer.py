@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Change
+from gcws_search.service.cluster.contract import ChangeSet
 from gcws_search.service.cluster.database.collections import CollectionTables
 from gcws_search.service.cluster.database.transactions import GroupTransactions
 from gcws_search.service.cluster.database.writes import (
@@ -21,7 +21,7 @@ _Result: TypeAlias = ix.WriteResult | int
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
 
 
-def _keep(_: Change) -> None:
+def _keep(_: ChangeSet) -> None:
     """Tell nobody."""
 
 
@@ -53,7 +53,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         database: CollectionTables,
         number: int,
         name: str,
-        publish: Callable[[Change], None] = _keep,
+        publish: Callable[[ChangeSet], None] = _keep,
     ) -> None:
         self._policy = ix.POLICIES.group_commit
         super().__init__(self._policy.max_groups)

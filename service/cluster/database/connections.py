@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import select
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from gcws_search.service.http.errors import StoreUnavailable
 
 T = TypeVar("T")
 
+_ADDRESS: Final = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
 _INTERVAL: Final = 0.1
 """Seconds after which a wait looks whether it has taken too long."""
 _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
@@ -203,7 +205,12 @@ class Connections:
 
 
 def _parameters(url: str, schema: str, application: str, seconds: float) -> dict[str, Any]:
-    given = conninfo.conninfo_to_dict(url)
+    try:
+        given = conninfo.conninfo_to_dict(url)
+    except psycopg.ProgrammingError:  # what it says has the URL, with its password
+        raise ValueError(
+            "GCWS_DATABASE_URL: expected a URL such as postgresql://user:password@host:5432/name"
+        ) from None
     milliseconds = round(1000 * seconds)
     session = {
         "search_path": schema,
@@ -248,6 +255,6 @@ def database_errors(name: str | None = None) -> Iterator[None]:
 
 
 def said(error: BaseException) -> str:
-    """Return the first line of an error."""
+    """Return the first line of an error, without the address that clients need not know."""
     lines = str(error).splitlines() or [type(error).__name__]
-    return lines[0]
+    return _ADDRESS.sub("", lines[0])

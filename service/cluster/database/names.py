@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Final
 
@@ -11,6 +12,8 @@ from gcws_search.service.cluster.database.rows import RowTables
 
 _BEYOND: Final = b"\xff"
 """No UTF-8 text is beyond it."""
+_CHANGED: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
+_STAMPED: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _ADD: Final = """
 INSERT INTO names (collection, coordinate, name, checksum, stored)
 SELECT %b, * , %b FROM unnest(%b::bigint[], %b::bytea[], %b::bigint[])
@@ -41,7 +44,7 @@ class NameTables(RowTables):
                 "SELECT free_coordinate FROM collections WHERE number = %b FOR UPDATE", number
             )
             if not free:
-                raise ix.CollectionNotFound(str(number))
+                raise ix.CollectionNotFound(self.label(number))
             found = _known(connection, number, [*wanted])
             new = [name for name in wanted if name not in found]
             if free[0] + len(new) - 1 > ix.MAX_DIM:
@@ -81,8 +84,12 @@ class NameTables(RowTables):
         return [(coordinate, name.decode()) for coordinate, name in rows]
 
     def replace_names(self, number: int, names: Sequence[tuple[int, str]]) -> None:
-        """Keep these names and no others."""
+        """Keep these names and no others; a change, which tells other routers to read them."""
         with self.connections.transaction() as connection:
+            keys = connection.column(_CHANGED, number)
+            if not keys:
+                raise ix.CollectionNotFound(self.label(number))
+            connection.run(_STAMPED, number, keys[0], os.urandom(16))
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
             connection.run("DELETE FROM names WHERE collection = %b", number)
             _add(connection, number, names, stored=True)

@@ -35,12 +35,16 @@ WHERE time <= now() - make_interval(secs => %b) GROUP BY h.collection
 """
 """Collections with the last key of commits that are old enough to be forgotten."""
 _ANNOUNCE: Final = """
+WITH listed AS (
+    SELECT address FROM replicas WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b
+)
 INSERT INTO replicas
     (cell, shards, shard, replica, address, positions, nbytes, share, refusal)
 VALUES (%b, %b, %b, %b, %b, %b, %b, %b, %b)
 ON CONFLICT (cell, shards, shard, replica) DO UPDATE SET address = excluded.address,
     positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share,
     refusal = excluded.refusal, seen = now()
+RETURNING (SELECT address FROM listed)
 """
 _WITHDRAW: Final = """
 UPDATE replicas SET address = '', seen = to_timestamp(0)
@@ -95,7 +99,7 @@ class ReplicaTables(NameTables):
         CollectionNotFound
         """
         after = position or START
-        with self.connections.transaction(SNAPSHOT, str(number)) as connection:
+        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             own = list(buckets)
             head, deleted = _checked_head(connection, number, after, own)
             count = head.key - after.key
@@ -109,14 +113,20 @@ class ReplicaTables(NameTables):
 
             yield Changes(head, [item_id.decode() for item_id in deleted], rows)
 
-    def announce(self, replica: Replica) -> None:
-        """List a replica, or what is new with it; ``seen`` is now."""
+    def announce(self, replica: Replica) -> str:
+        """List a replica, or what is new with it; ``seen`` is now.
+
+        Returns
+        -------
+        address : str
+            That was listed before; empty where none was.
+        """
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
         with self.connections.use() as connection:
-            connection.run(
-                _ANNOUNCE, replica.cell, replica.shards, replica.shard, replica.replica, *values
-            )
+            place = replica.cell, replica.shards, replica.shard, replica.replica
+            before = connection.column(_ANNOUNCE, *place, *place, *values)
+        return str(before[0] or "")
 
     def withdraw(self, replica: Replica) -> None:
         """List a replica as one that is not asked any more; not another one in its place."""

@@ -22,7 +22,7 @@ class RowTables(CollectionTables):
         """Return the items of those ids that there are."""
         names = [item_id.encode() for item_id in ids]
         buckets = [bucket_of(item_id, self.buckets) for item_id in ids]
-        with self.connections.use(str(number)) as connection:
+        with self.connections.use(self.label(number)) as connection:
             if len(ids) == 1:
                 where = f"SELECT {_COLUMNS} FROM items_{number} WHERE bucket = %b AND id = %b"
                 found = connection.run(where, buckets[0], names[0]).fetchall()
@@ -35,7 +35,7 @@ class RowTables(CollectionTables):
     def at(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
         statement = f"SELECT {_COLUMNS} FROM items_{number} WHERE key = ANY(%b) ORDER BY key"
-        with self.connections.use(str(number)) as connection:
+        with self.connections.use(self.label(number)) as connection:
             found = connection.run(statement, list(keys)).fetchall()
         return checked_rows(number, found)
 
@@ -52,7 +52,7 @@ class RowTables(CollectionTables):
         """
         columns = _COLUMNS if with_vector else "key, id, ''::bytea, payload"
         statement = f"SELECT {columns} FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
-        with self.connections.use(str(number)) as connection:
+        with self.connections.use(self.label(number)) as connection:
             found = connection.run(statement, after, limit).fetchall()
         if with_vector:
             return checked_rows(number, found)
@@ -60,7 +60,7 @@ class RowTables(CollectionTables):
 
     def read_all(self, number: int, chunk_rows: int) -> Iterator[list[Row]]:
         """Yield all items of one moment by key, in chunks."""
-        with self.connections.transaction(SNAPSHOT, str(number)) as connection:
+        with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             yield from ordered(connection, number, chunk_rows, "true")
 
 

@@ -18,7 +18,7 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import START, Change, Position, Row, bucket_of
+from gcws_search.service.cluster.contract import START, ChangeSet, Position, Row, bucket_of
 from gcws_search.service.cluster.database.collections import CollectionTables, write_load
 from gcws_search.service.cluster.database.connections import Connection, said
 from gcws_search.service.cluster.database.names import raise_free, store_names
@@ -71,13 +71,13 @@ class Committed(NamedTuple):
         Of each write.
     key : int
         Of the last change of the collection.
-    change : Change or None
+    change : ChangeSet or None
         None where nothing was stored, or where it is not known what was before.
     """
 
     outcomes: list[Outcome]
     key: int
-    change: Change | None = None
+    change: ChangeSet | None = None
 
 
 class GroupTransactions:
@@ -126,7 +126,7 @@ class GroupTransactions:
         change = None
         if before is not None:
             after = Position(plan.key, plan.key, stamp)
-            change = Change(before, after, [*plan.deleted], sorted(plan.rows.values()))
+            change = ChangeSet(before, after, [*plan.deleted], sorted(plan.rows.values()))
         return Committed(outcomes, plan.key, change)
 
     # Locking and planning

@@ -6,14 +6,16 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow
+from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
-from gcws_search.service.http.errors import ShardFull, ShardUnavailable, StoreUnavailable
+from gcws_search.service.http.errors import ShardFull, StoreUnavailable
 
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
@@ -86,9 +88,9 @@ class ClusterCatalog:
             each.close()
         for row in rows:
             each = found[row.name]
-            if each.names_read < row.head or not each.names_read:
-                each.load_names()
-                each.names_read = max(1, row.head)
+            if each.names_read < max(1, row.head):
+                with suppress(ix.CollectionNotFound):  # dropped just now
+                    each.load_names()
 
     def _known(self, row: CollectionRow) -> ClusterCollection:
         known = self._by_name.get(row.name)
@@ -136,7 +138,7 @@ class ClusterCatalog:
         for _, each in sorted(self._by_name.items()):
             try:
                 found.append(each.summary())
-            except (ShardUnavailable, StoreUnavailable) as error:
+            except StoreUnavailable as error:  # nor do all shards answer
                 _log.warning("collection %r could not be summed up (%s)", each.name, error)
             except Exception:  # whatever is wrong with one, the others are to be seen
                 _log.exception("collection %r could not be summed up", each.name)
@@ -149,16 +151,18 @@ class ClusterCatalog:
 
         Raises
         ------
-        InvalidParameter, CollectionExists, StoreUnavailable
+        InvalidParameter, CollectionExists, StoreUnavailable, ShardUnavailable
         """
         ix.check_name(name)
+        shards = self.context.shards
+        if self.find(name) is None:  # nothing is made that cannot be used
+            shards.wait(shards.ask_all(Message({"method": "status"})))
         row, is_new = self.context.database.create(
             name, config.to_dict(), ix.ALGORITHM_VERSION, admit
         )
         found = self._taken(row)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
-        shards = self.context.shards
         shards.wait(shards.follow(row.number, 0))
         return found, is_new
 

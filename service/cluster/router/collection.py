@@ -5,17 +5,24 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Change, CollectionRow, Row, bucket_of
+from gcws_search.service.cluster.contract import ChangeSet, CollectionRow, Row, bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
-from gcws_search.service.cluster.messages import Message, packed, packed_sparse, packed_vectors
+from gcws_search.service.cluster.messages import (
+    Message,
+    filter_text,
+    packed,
+    packed_sparse,
+    packed_vectors,
+)
 from gcws_search.service.cluster.router import descriptions, pairs, samples
 from gcws_search.service.cluster.router.gathering import (
     PART_ROWS,
@@ -32,11 +39,11 @@ from gcws_search.service.cluster.router.merging import (
     totals,
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
-from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits, ShardsAsked
+from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.http.errors import ShardUnavailable
 from gcws_search.service.telemetry.metrics import Metrics
-from gcws_search.service.translate.requests import QueryRequest, json_text
+from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
 
@@ -74,8 +81,7 @@ class ClusterCollection:
     context : RouterContext
     """
 
-    is_searched = False
-    """Loads take no processor from searches: those run elsewhere."""
+    is_searched = False  # loads take no processor from searches: those run elsewhere
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
         self.number = row.number
@@ -99,17 +105,21 @@ class ClusterCollection:
         return self
 
     def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
-        found = self.context.database.reserve_names(self.number, names)
-        return [ix.NamedCoordinate(coordinate, name) for name, coordinate in found.items()]
+        found = self.context.database.reserve_names(self.number, names).items()
+        return [ix.NamedCoordinate(coordinate, name) for name, coordinate in found]
 
     def load_names(self) -> None:
-        """Read the names that items brought by other routers have."""
+        """Read all names, unless nothing has changed since they were read."""
+        head = max(1, self.context.database.head(self.number))
+        if self.names_read >= head:
+            return
         stored = self.context.database.names(self.number)
         named = [ix.NamedCoordinate(*each) for each in stored]
         if self.names.is_open:
             self.names.add(named)  # those of items under way stay
         else:
             self.names.load(named)
+        self.names_read = head
 
     # Asking shards
 
@@ -126,9 +136,33 @@ class ClusterCollection:
     def ask(self, method: str, timeout: float | None = None, **more: Any) -> list[Message]:  # noqa: ANN401
         """Return each shard's answer; called in a thread."""
         shards = self.context.shards
-        return shards.wait(shards.ask_all(Message(self.head(method, **more)), timeout))
+        with self._named():
+            return shards.wait(shards.ask_all(Message(self.head(method, **more)), timeout))
 
-    def _publish(self, change: Change) -> None:
+    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
+        """Return the answers of the shards that answer, and the others; called in a thread."""
+        shards = self.context.shards
+        data = [packed(Message(self.head(method)))] * len(shards)
+        try:
+            with self._named():
+                return shards.wait(shards.ask_some(data))
+        except ShardUnavailable as error:
+            return [], [*error.missing]
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Say what has become of a collection that shards do not know; called in a thread."""
+        try:
+            yield
+        except ix.CollectionNotFound:
+            raise self._not_found() from None
+
+    def _not_found(self) -> Exception:
+        """Return why shards do not know the collection: it was dropped, or replaced just now."""
+        is_replaced = self.context.database.find(self.name) is not None
+        return ix.CollectionLoading(self.name) if is_replaced else ix.CollectionNotFound(self.name)
+
+    def _publish(self, change: ChangeSet) -> None:
         self.context.shards.publish(self.number, change, self.context.database.buckets)
 
     # Searching
@@ -200,8 +234,8 @@ class ClusterCollection:
             return [await self._gathering.search(group, vectors, params.limit, search)]
         start = time.perf_counter()
         shards, missing = await self._search(asked, vectors, more)
-        hits = merged(shards, params.limit)
-        return [GatheredHits(shards, hits, time.perf_counter() - start, missing)]
+        seconds = time.perf_counter() - start
+        return [GatheredHits(shards, merged(shards, params.limit), seconds, missing)]
 
     async def _search(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
@@ -218,7 +252,10 @@ class ClusterCollection:
         )
         shards = self.context.shards
         message = packed(Message(head | said | more, blobs))
-        answers, missing = await shards.ask_some([message] * len(shards))
+        try:
+            answers, missing = await shards.ask_some([message] * len(shards))
+        except ix.CollectionNotFound:
+            raise await asyncio.to_thread(self._not_found) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         return [ShardHits.of(answer) for answer in answers], missing
@@ -250,7 +287,7 @@ class ClusterCollection:
             if asked.with_payload or asked.with_vector:
                 places = hits.places(asked.offset)
             if asked.with_payload:
-                payloads = [_payload(found.shards[shard], place) for shard, place in places]
+                payloads = [found.shards[shard].payload(place) for shard, place in places]
                 payload_bytes += sum(len(payload or b"") for payload in payloads)
             if asked.with_vector:
                 vectors += len(ids)
@@ -264,9 +301,9 @@ class ClusterCollection:
                 payloads,
                 self._vectors(found.shards, places) if asked.with_vector else None,
                 explanation(found.shards, hits) if asked.explain else None,
-                self._measured_recall(asked, found, hits) if asked.explain else None,
+                measured_recall(found.shards, hits) if _is_audited(asked) else None,
                 found.seconds,
-                _asked(found) if asked.explain or asked.allow_partial else None,
+                found.asked if asked.explain or asked.allow_partial else None,
             )
             for (asked, found, hits), (ids, scores, places, payloads) in zip(
                 lines, shown, strict=True
@@ -281,13 +318,6 @@ class ClusterCollection:
             raw, is_deleted = shards[shard].vectors, place in shards[shard].deleted
             found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))
         return found
-
-    def _measured_recall(
-        self, asked: QueryRequest, found: GatheredHits, hits: MergedHits
-    ) -> float | None:
-        if asked.backend not in (None, "gcws"):
-            return None
-        return measured_recall(found.shards, hits)
 
     # Writing
 
@@ -558,22 +588,13 @@ class ClusterCollection:
     def profile(self, sample: int, seed: int) -> ix.Profile:
         """Return histograms of a sample of the items."""
         with samples.drawn(self, sample, seed, None) as found:
-            return ix.profile(found.memory, sample=sample, seed=seed)
+            profile = ix.profile(found.memory, sample=sample, seed=seed)
+        return replace(profile, items=self.context.database.count(self.number))
 
     def close(self) -> None:
         """Let nothing be written through this object any more."""
         self.empty.close(dropped=True)
 
 
-def filter_text(where: ix.Filter) -> str:
-    """Return a filter as JSON."""
-    return json_text(where.to_dict()).decode()
-
-
-def _asked(found: GatheredHits) -> ShardsAsked:
-    answered = len(found.shards)
-    return ShardsAsked(answered + len(found.missing), answered, found.missing)
-
-
-def _payload(hits: ShardHits, place: int) -> bytes | None:
-    return None if hits.payloads is None else hits.payloads[place]
+def _is_audited(asked: QueryRequest) -> bool:
+    return asked.explain and asked.backend in (None, "gcws")

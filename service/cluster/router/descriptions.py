@@ -108,14 +108,16 @@ def together(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def summed_up(collection: ClusterCollection) -> ix.Summary:
-    """Return one line of the list of collections."""
-    parts = [answer.head for answer in collection.ask("summary")]
-    writer = collection.committer
+    """Return one line of the list of collections; without some shards sizes are of the others."""
+    answers, missing = collection.ask_some("summary")
+    parts = [answer.head for answer in answers]
+    writer, database = collection.committer, collection.context.database
+    items = database.count(collection.number) if missing else _sum(parts, "items")
     return ix.Summary(
         name=collection.name,
-        items=_sum(parts, "items"),
+        items=items,
         dim=collection.config.dim,
-        backends=parts[0]["backends"],
+        backends=parts[0]["backends"] if parts else [collection.config.backend.kind],
         bytes_on_disk=_sum(parts, "bytes_on_disk"),
         bytes_in_memory=_sum(parts, "bytes_in_memory"),
         commits=writer.commits,

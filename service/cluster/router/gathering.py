@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.router.merging import MergedHits, ShardHits, merged
+from gcws_search.service.contract import ShardsAsked
 from gcws_search.service.http.errors import AnswerTooLarge
 
 _MAX_TOGETHER: Final = 32
@@ -40,6 +41,12 @@ class GatheredHits(NamedTuple):
     hits: Sequence[MergedHits]
     seconds: float
     missing: Sequence[int] = ()
+
+    @property
+    def asked(self) -> ShardsAsked:
+        """Which shards have answered."""
+        answered = len(self.shards)
+        return ShardsAsked(answered + len(self.missing), answered, self.missing)
 
     def of(self, first: int, count: int) -> GatheredHits:
         """Return the hits of some of the queries."""

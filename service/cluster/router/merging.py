@@ -55,6 +55,10 @@ class ShardHits:
     expected_recall: Any
     measured_recall: Any
 
+    def payload(self, place: int) -> bytes | None:
+        """Return the payload of a hit."""
+        return None if self.payloads is None else self.payloads[place]
+
     @classmethod
     def of(cls, answer: Message) -> ShardHits:
         """Read an answer.

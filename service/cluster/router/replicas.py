@@ -15,7 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gcws_search.service.cluster.contract import Change, ReplicaClient
+from gcws_search.service.cluster.contract import ChangeSet, ReplicaClient
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.messages import (
     Message,
@@ -36,9 +36,9 @@ _FOLLOW_SECONDS: Final = 1.0
 """How long a write waits for replicas that are there."""
 _LOOK_SECONDS: Final = 0.1
 """How often work of minutes looks whether it is still waited for."""
-_SENT_BYTES: Final = 1 << 24
+_MAX_CHANGE_BYTES: Final = 1 << 24
 """Of changes that wait to be sent to a replica."""
-_SENT_DELETED: Final = 10_000
+_MAX_DELETED: Final = 10_000
 """Ids that were deleted, of a change that is sent; replicas read those of larger ones."""
 _FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
 
@@ -263,7 +263,8 @@ class ShardSet(Collector):
                     sisters = await self._listed_since(known, shard, len(listed), end)
         finally:
             for task in waiting:
-                task.cancel()
+                if not task.cancel() and not task.cancelled():
+                    task.exception()  # which ended it just now: nobody else asks
         self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
         raise ShardUnavailable([shard], len(listed))
 
@@ -384,12 +385,12 @@ class ShardSet(Collector):
 
     # Following
 
-    def publish(self, number: int, change: Change, buckets: int) -> None:
+    def publish(self, number: int, change: ChangeSet, buckets: int) -> None:
         """Send a change to all replicas that are there, with what they are asked next.
 
         Called in any thread, in the order of commits, before `follow` with its key.
         """
-        if self._loop is None or len(change.deleted) > _SENT_DELETED:
+        if self._loop is None or len(change.deleted) > _MAX_DELETED:
             return
         parts = [packed_change(each) for each in change.divided(len(self), buckets)]
         with suppress(RuntimeError):  # the loop has ended
@@ -510,7 +511,7 @@ class _Following:
         """Send a change with the next question; where too many wait, the replica reads them."""
         self._bytes += sum(map(len, change.blobs))
         self._changes.append(change)
-        if self._bytes > _SENT_BYTES:
+        if self._bytes > _MAX_CHANGE_BYTES:
             self._changes, self._bytes = [], 0
 
     def reach(self, key: int) -> asyncio.Future[None]:

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gcws_search.index import GcwsError
-from gcws_search.service.cli import flags, settings_from, unread
+from gcws_search.service.cli import flags, require_address, settings_from, unread
 from gcws_search.service.guards.keys import cluster_key
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import tune_process
@@ -34,6 +34,8 @@ def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # se
         key = cluster_key(settings)
         if key is None:
             raise ValueError("a shard needs the key of its cluster; set GCWS_CLUSTER_KEY")
+        if settings.port:  # 0 takes any
+            require_address(settings)
         run(settings, shard, replica, key)
     except ModuleNotFoundError as error:
         _refuse(f"{error}; pip install 'gcws-search[cluster]' adds it")

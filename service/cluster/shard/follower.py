@@ -21,7 +21,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
     START,
-    Change,
+    ChangeSet,
     CollectionRow,
     Position,
     Row,
@@ -57,14 +57,14 @@ class FollowPolicy:
         Rows of one commit.
     check_seconds : float
         How long a collection whose head has not changed is not asked for.
-    sent_bytes : int
+    queue_bytes : int
         Vectors that wait to be applied as routers sent them; with more, all are read instead.
     """
 
     chunk_bytes: int = 1 << 25
     chunk_rows: int = 4096
     check_seconds: float = 10.0
-    sent_bytes: int = 1 << 26
+    queue_bytes: int = 1 << 26
 
 
 FOLLOW: Final = FollowPolicy()
@@ -130,7 +130,7 @@ class Follower:
         self._changed = threading.Condition()
         self._wanted = _EMPTY
         self._is_forced = False
-        self._sent: list[Change] = []
+        self._queue: list[ChangeSet] = []
         self._is_running = False
         self._is_stopping = False
         self._is_damaged = False
@@ -170,14 +170,14 @@ class Follower:
                 self._is_running = False
                 self._changed.notify_all()
 
-    def take(self, changes: Sequence[Change]) -> None:
+    def take(self, changes: Sequence[ChangeSet]) -> None:
         """Take what commits changed, in their order; it is applied when it is waited for."""
         with self._changed:
-            self._sent += changes
-            if sum(len(row.vector) for each in self._sent for row in each.rows) > (
-                self._policy.sent_bytes
+            self._queue += changes
+            if sum(len(row.vector) for each in self._queue for row in each.rows) > (
+                self._policy.queue_bytes
             ):
-                self._sent = []
+                self._queue = []
 
     def wait(self, key: int, seconds: float) -> bool:
         """Follow until a key has been reached; return whether it has."""
@@ -251,7 +251,7 @@ class Follower:
         """Apply what was sent, and all that the database has where that is not enough."""
         collection = self._opened()
         try:
-            self._apply_sent(collection)
+            self._apply_queue(collection)
             if wanted <= self.reached:
                 return
             self._apply_changes(collection)
@@ -324,12 +324,12 @@ class Follower:
             self.reached = key
             self._changed.notify_all()
 
-    def _apply_sent(self, collection: ix.StoredCollection) -> None:
+    def _apply_queue(self, collection: ix.StoredCollection) -> None:
         """Apply changes that routers sent, as long as each begins where the last one ended."""
         with self._changed:
-            sent, self._sent = self._sent, []
+            changes, self._queue = self._queue, []
         after, deleted, rows = self._position, dict[str, None](), dict[str, Row]()
-        for change in sent:
+        for change in changes:
             if change.before != after:
                 continue
             after = change.after

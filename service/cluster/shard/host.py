@@ -138,7 +138,10 @@ class ShardHost:
         self._polling = threading.Event()
         self._is_stopping = False
         self._is_loaded = False
+        self._poll_number = self._last_poll = 0
+        self._absent: set[int] = set()  # numbers asked for that the database did not have
         self._is_announced = False
+        self._other = ""
         self._is_leaving = False
         self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
@@ -215,15 +218,29 @@ class ShardHost:
         return self._is_announced and not self._is_leaving
 
     def follower(self, number: int, seconds: float) -> Follower | None:
-        """Return the follower of a collection; the database is asked for one that is not known."""
+        """Return the follower of a collection; the database is asked for one that is not known.
+
+        Raises
+        ------
+        CollectionNotFound
+            The database has none of this number.
+        """
         found = self._followers.get(number)
-        if found is None:
+        if found is None and number not in self._absent:
+            asked = self._poll_number
             self._polling.set()
             with self._changed:
                 self._changed.wait_for(
-                    lambda: self._is_stopping or number in self._followers, seconds
+                    lambda: (
+                        self._is_stopping or number in self._followers or self._last_poll > asked
+                    ),
+                    seconds,
                 )
                 found = self._followers.get(number)
+                if found is None and self._last_poll > asked:
+                    self._absent.add(number)
+        if found is None and number in self._absent:
+            raise ix.CollectionNotFound(self._database.label(number))
         return found
 
     def collection(self, number: int, key: int, seconds: float) -> ix.StoredCollection:
@@ -233,6 +250,8 @@ class ShardHost:
         ------
         Behind
             It has not within these seconds.
+        CollectionNotFound
+            The database does not have it.
         """
         end = time.monotonic() + seconds
         follower = self.follower(number, seconds)
@@ -253,7 +272,7 @@ class ShardHost:
     def wait_for(self, asked: Message) -> None:
         """Wait until a message need not wait, or has waited as long as it asks."""
         head = asked.head
-        with suppress(Behind, TypeError, ValueError):  # the answer says so
+        with suppress(Behind, ix.CollectionNotFound, TypeError, ValueError):  # the answer says so
             self.collection(
                 int(head.get("collection", 0)),
                 int(head.get("at", 0)),
@@ -315,9 +334,11 @@ class ShardHost:
         self._last_error = text
 
     def _poll(self) -> None:
+        self._poll_number += 1
+        number = self._poll_number
         rows = {row.number: row for row in self._database.collections()}
-        for number in {*self._followers} - {*rows}:
-            self._forget(number)
+        for dropped in {*self._followers} - {*rows}:
+            self._forget(dropped)
         if not self._is_loaded:
             self._drop_files({name_of(number) for number in rows})
         for row in rows.values():
@@ -325,6 +346,9 @@ class ShardHost:
             follower.head = row.head
             if follower.is_due(row.head):
                 follower.wake()
+        with self._changed:
+            self._last_poll = number
+            self._changed.notify_all()
         if self._options.announced is not None:
             self._announce(self._options.announced)
 
@@ -360,6 +384,7 @@ class ShardHost:
         names = {each.name for each in self.catalog.list()} | {*self.catalog.failures}
         for name in names - wanted:
             if number_of(name) is not None:
+                _log.warning("the file %r is dropped: the database has no such collection", name)
                 with suppress(ix.GcwsError):  # the next start tries again
                     self.catalog.drop(name)
 
@@ -370,13 +395,25 @@ class ShardHost:
             self._database.withdraw(self._listed(announced))
             self._withdrawn.set()
         elif self._is_announced or is_decided:
-            self._database.announce(self._listed(announced))
+            self._note_other(self._database.announce(self._listed(announced)), announced)
             self._is_announced = True
         else:
             return
         if time.monotonic() - self._trimmed > self._options.trim_seconds:
             self._trimmed = time.monotonic()
             self._database.trim()
+
+    def _note_other(self, listed: str, announced: Announced) -> None:
+        """Log that another process has announced itself in the place of this one, once of each."""
+        if self._is_announced and listed not in {"", announced.address, self._other}:
+            self._other = listed
+            _log.error(
+                "another process, at %s, says that it is replica %d of shard %d as well;"
+                " give one of them another number",
+                listed,
+                announced.replica,
+                self.place.shard,
+            )
 
     def _listed(self, announced: Announced) -> Replica:
         """Return what the database lists of this replica."""

@@ -75,7 +75,7 @@ class ShardServer:
         self._service = ShardService(self.host, key, settings.threads)
         app = create_shard_app(self._service)
         self._server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
-        _log.info("%s of %d, at %s", name, settings.shards, self.address)
+        _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
 
     def run(self) -> None:
         """Serve until told to stop."""

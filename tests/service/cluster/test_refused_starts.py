@@ -40,6 +40,13 @@ def test_a_router_says_what_it_expected(
         assert word in line
 
 
+@pytest.mark.parametrize("url", ["postgres//me:secret@host/name", "https://me:secret@host", "x"])
+def test_a_url_that_is_none_is_not_told(tmp_path: Path, url: str) -> None:
+    line = start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})
+    assert "GCWS_DATABASE_URL: expected" in line
+    assert "secret" not in line
+
+
 def test_a_router_without_its_database_does_not_start(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none?connect_timeout=2"
     assert "database" in start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})

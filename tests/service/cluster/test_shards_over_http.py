@@ -310,6 +310,7 @@ def check_without_database(client: Client) -> None:
         client.post(f"{URL}/query", json={**QUERY, "consistency": "strict"}),
     ):
         problem = assert_problem(answer, 503, "store_unavailable")
+        assert "port" not in problem["detail"]
         assert int(answer.headers["retry-after"]) >= 1, problem
 
 

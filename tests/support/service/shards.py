@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Change, Row
+from gcws_search.service.cluster.contract import ChangeSet, Row
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
@@ -55,7 +55,7 @@ class Written:
 
     Attributes
     ----------
-    changes : list of Change
+    changes : list of ChangeSet
         What has been written, as routers send it.
     """
 
@@ -66,7 +66,7 @@ class Written:
         self.config = config
         row, _ = database.create(name, config.to_dict(), 1)
         self.number = row.number
-        self.changes: list[Change] = []
+        self.changes: list[ChangeSet] = []
         self.committer = Committer(database, row.number, name, self.changes.append)
         self.node = ix.StoredCollection.in_memory(name, config, threads=1)
 
@@ -117,7 +117,7 @@ def follow(hosts: Sequence[ShardHost], written: Written) -> None:
         assert ask(host, "follow", written.number, key=written.head).head["key"] >= written.head
 
 
-def send(hosts: Sequence[ShardHost], written: Written, changes: Sequence[Change]) -> None:
+def send(hosts: Sequence[ShardHost], written: Written, changes: Sequence[ChangeSet]) -> None:
     """Return when all hosts have what was written, some of which is sent to them."""
     buckets = written.database.buckets
     for shard, host in enumerate(hosts):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Change, Position, ReplicaClient, Row
+from gcws_search.service.cluster.contract import ChangeSet, Position, ReplicaClient, Row
 from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.messages import (
     VERSION,
@@ -277,9 +277,9 @@ def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
     assert run(writes()) > 2
 
 
-def a_change(key: int) -> Change:
+def a_change(key: int, size: int = 8, deleted: int = 0) -> ChangeSet:
     before, after = (Position(each, each, b"stamp %d" % each) for each in (key - 1, key))
-    return Change(before, after, [], [Row(key, f"i{key}", bytes(8), None)])
+    return ChangeSet(before, after, ["i"] * deleted, [Row(key, f"i{key}", bytes(size), None)])
 
 
 def sent_keys(replica: Told) -> list[list[int]]:
@@ -334,9 +334,8 @@ def test_more_changes_than_may_wait_are_left_to_the_database() -> None:
 
     async def writes() -> None:
         shards.start(asyncio.get_running_loop())
-        shards.publish(7, a_change(1)._replace(deleted=["i"] * 20_000), 4)
-        large = a_change(1)._replace(rows=[Row(1, "i1", bytes(1 << 24), None)])
-        shards.publish(7, large, 4)
+        shards.publish(7, a_change(1, deleted=20_000), 4)
+        shards.publish(7, a_change(1, size=1 << 24), 4)
         shards.publish(7, a_change(2), 4)
         await asyncio.sleep(0)
         await shards.follow(7, 2)

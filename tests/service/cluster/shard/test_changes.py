@@ -7,8 +7,9 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from gcws_search.service.cluster.contract import START, Change, Position, Row
+from gcws_search.service.cluster.contract import START, ChangeSet, Position, Row
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.transactions import GroupTransactions
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import packed_change, unpacked_changes
@@ -38,7 +39,7 @@ def hosts(database: Database, written: Written, tmp_path: Path) -> Iterator[list
         yield running
 
 
-def write(written: Written, rng: np.random.Generator) -> list[Change]:
+def write(written: Written, rng: np.random.Generator) -> list[ChangeSet]:
     """Put, replace and delete items; return what that changed."""
     before = len(written.changes)
     ids = [f"i{number}" for number in range(12)]
@@ -97,7 +98,7 @@ def test_what_is_missed_is_read(
     hosts: list[ShardHost],
     written: Written,
     rng: np.random.Generator,
-    sent: Callable[[list[Change]], list[Change]],
+    sent: Callable[[list[ChangeSet]], list[ChangeSet]],
 ) -> None:
     send(hosts, written, sent(write(written, rng)))
     assert together(hosts, written) == written.rows()
@@ -124,7 +125,7 @@ def test_a_restart_begins_where_sent_changes_ended(
 def test_more_than_may_wait_is_read_instead(
     database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    small = HostOptions(poll_seconds=3600.0, follow=FollowPolicy(sent_bytes=10))
+    small = HostOptions(poll_seconds=3600.0, follow=FollowPolicy(queue_bytes=10))
     with shards(database, tmp_path, 1, options=small) as hosts:
         follow(hosts, written)
         send(hosts, written, write(written, rng))
@@ -137,8 +138,8 @@ def test_a_change_of_another_history_is_not_applied(
     changes = write(written, rng)
     send(hosts, written, changes)
     last = changes[-1].after
-    other = Change(
-        last._replace(stamp=b"another"),
+    other = ChangeSet(
+        Position(last.key, last.commit, b"another"),
         Position(last.key + 1, last.key + 1, b"of nowhere"),
         ["i0"],
         [Row(last.key + 1, "i1", changes[0].rows[0].vector, None)],
@@ -166,7 +167,7 @@ def test_writes_of_one_group_are_one_change(written: Written) -> None:
     vector = written.node.space.to_blobs(written.node.space.from_items([[1.0] * 6]))
     put = PreparedPut(ids=["a"], vectors=vector, payloads=[None])
     written.committer.commit(put)
-    transactions = written.committer._transactions
+    transactions = GroupTransactions(written.database, written.number, "things")
     committed = transactions.commit([put, PreparedDelete(ids=["a"]), put])
     assert committed.change is not None
     assert (committed.change.deleted, len(committed.change.rows)) == ([], 1)
