@@ -19,7 +19,7 @@ _OF_ONE: Final = ix.InvalidVector, AnswerTooLarge
 """What may be wrong with one query, or with the sum of them, and not with the others."""
 _MAX_CALLS: Final = 2
 """Messages of one group under way: what comes meanwhile is sent together."""
-PART_ROWS: Final = 128
+PART_ROWS: Final = 256
 """Queries of one request that are sent together."""
 
 
