@@ -144,6 +144,7 @@ def test_a_change_of_another_history_is_not_applied(
         ["i0"],
         [Row(last.key + 1, "i1", changes[0].rows[0].vector, None)],
     )
+    written.put(some_vectors(rng, ["i2"]))  # else nothing is waited for, and nothing applied
     send(hosts, written, [other])
     assert together(hosts, written) == written.rows()
 
