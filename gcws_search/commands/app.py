@@ -12,6 +12,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gcws_search.imports import quick_imports
 from gcws_search.version import program_version
 
 
@@ -91,7 +92,8 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
-        module = import_module(f"gcws_search.{COMMANDS[name].module}")
+        with quick_imports("pandas"):  # sqlite-utils knows its times, we read its frames by arrow
+            module = import_module(f"gcws_search.{COMMANDS[name].module}")
         return name, typer.main.get_group(module.cli).commands[name], rest
 
 

@@ -17,6 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import chain
 from operator import attrgetter
 from pathlib import Path
@@ -25,6 +26,7 @@ from typing import Final, TextIO
 import numba
 from numba.core.registry import cpu_target
 
+from gcws_search.imports import quick_imports
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.kernels import CACHE_FOLDER, COMPILED_FOLDER
 from gcws_search.index.kernels.cache import KernelCache, mark
@@ -59,6 +61,7 @@ def compile_kernels(
     basics_ready: Callable[[Form], None] = ignored,
     check: Callable[[], None] = lambda: None,
     folder: Path = CACHE_FOLDER,
+    alone: bool = False,
 ) -> float:
     """Run each kernel once on small made data; return the seconds it took.
 
@@ -75,8 +78,13 @@ def compile_kernels(
         Is called a few times a second while other processes compile. What it raises ends the work.
     folder : Path
         Where it is marked that kernels are compiled.
+    alone : bool
+        Nothing else in this process compiles: numba is given no BLAS, which no kernel calls, and
+        whose import takes a third of a start.
     """
     started = time.perf_counter()
+    if alone:
+        _load_numba_without_blas()
     if not kernels_are_cached(folder):
         _tell_of_installed_kernels()
     run(chains(), progress, basics_ready=basics_ready, check=check, folder=folder)
@@ -92,6 +100,12 @@ def compile_kernels(
             KernelCache.failure,
         )
     return time.perf_counter() - started
+
+
+def _load_numba_without_blas() -> None:
+    """Load what numba needs to take a kernel from its cache, but for scipy's linear algebra."""
+    with quick_imports("scipy.linalg"):
+        import_module("numba.np.arraymath")
 
 
 def run(
@@ -263,6 +277,7 @@ def main() -> None:
     The end of that input ends the process at once, whatever it compiles.
     """
     threading.Thread(target=_end_with_input, name="gcws-end", daemon=True).start()
+    _load_numba_without_blas()
     exercises = {exercise.name: exercise for exercise in chain.from_iterable(chains())}
     for line in sys.stdin:
         exercises[line.strip()].run()

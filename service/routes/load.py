@@ -27,7 +27,6 @@ from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from gcws_search.service.ingest import formats, npy
-from gcws_search.service.ingest.arrow import ArrowRows
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
     LoadKey,
@@ -357,6 +356,10 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
             return npy.NpyRows(reader, limits, first_id, sizes)
         longest = settings.max_arrow_batch_bytes
         takes_others = params.columns is not None
+        from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
+            ArrowRows,
+        )
+
         return ArrowRows(reader, limits, rows, size, longest, takes_others=takes_others)
 
     return chunks

@@ -15,7 +15,6 @@ from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.arrow import read_queries
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
 from gcws_search.service.ingest.source import ByteReader
@@ -265,6 +264,10 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
     if kind == bodies.NPY:
         max_bytes = settings.max_body_bytes
         return DenseVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+    from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
+        read_queries,
+    )
+
     return read_queries(reader, limits, settings.max_arrow_batch_bytes)
 
 
