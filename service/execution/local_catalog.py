@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Awaitable, Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.contract import AuditedQueries, Point, RankedHits
+from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import require_short_answer
@@ -34,12 +35,14 @@ class SearchContext:
     startup : Startup
     metrics : Metrics
     max_answer_bytes : int
+    batches : DynamicBatches
     """
 
     pools: Pools
     startup: Startup
     metrics: Metrics
     max_answer_bytes: int
+    batches: DynamicBatches = field(default_factory=DynamicBatches)
 
 
 class LocalCatalog:
@@ -121,46 +124,65 @@ class LocalCollection:
     def search(
         self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]
     ) -> Awaitable[T]:
-        """Search for vectors together: here where that should be short, else in a thread."""
-        context = self._context
-        if not context.startup.is_compiled:
+        """Search for vectors: here where that should be short, else in a thread.
+
+        Short searches for one vector that wait at the same time are one call of the index.
+        """
+        if not self._context.startup.is_compiled:
             asked = asked.exactly()
-        count = 1 if asked.vectors is None else len(asked.vectors)
+        batches, is_one = (
+            self._context.batches,
+            asked.vectors is not None and len(asked.vectors) == 1,
+        )
+        if not is_one or self._may_block(asked) or not batches.gathers():
+            return self._search_soon([asked], show)
 
-        def work() -> T:
-            start = time.perf_counter()
-            found = search(self.stored, asked)
-            results = [*found]
-            seconds = (time.perf_counter() - start) / count
-            context.metrics.searched(results[0].totals() if count == 1 else totals(found))
-            return show(self._ranked([asked] * count, results, seconds))
+        def search_together(
+            waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[RankedHits]], T]]],
+        ) -> Awaitable[list[T]]:
+            def show_each(found: Sequence[RankedHits]) -> list[T]:
+                return [shown([one]) for (_, shown), one in zip(waiting, found, strict=True)]
 
-        return context.pools.search(
+            return self._search_soon([one for one, _ in waiting], show_each)
+
+        group = self.stored, asked.group
+        return batches.search(group, (asked, show), search_together)
+
+    def _search_soon(
+        self, queries: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+    ) -> Awaitable[T]:
+        """Search for queries of one group."""
+        asked = queries[0]
+        count = max(len(queries), 1 if asked.vectors is None else len(asked.vectors))
+        return self._context.pools.search(
             (self.name, asked.pace),
             self._entries(),
-            work,
+            partial(self._searched, queries, show),
             count=count,
-            may_block=asked.may_block or self._may_compile(asked),
+            may_block=self._may_block(asked),
         )
 
     def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
     ) -> Awaitable[T]:
         """Search for many queries in a thread."""
-        context = self._context
 
         def work() -> T:
-            queries = asked
-            if not context.startup.is_compiled:
-                queries = [one.exactly() for one in asked]
-            start = time.perf_counter()
-            found, costs = search_batch(self.stored, queries)
-            seconds = (time.perf_counter() - start) / max(1, len(found))
-            context.metrics.searched(costs)
-            each = queries if len(queries) == len(found) else [queries[0]] * len(found)
-            return show(self._ranked(each, found, seconds))
+            if self._context.startup.is_compiled:
+                return self._searched(asked, show)
+            return self._searched([one.exactly() for one in asked], show)
 
-        return context.pools.batches.run(work)
+        return self._context.pools.batches.run(work)
+
+    def _searched(
+        self, queries: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+    ) -> T:
+        start = time.perf_counter()
+        found, costs = search_batch(self.stored, queries)
+        seconds = (time.perf_counter() - start) / max(1, len(found))
+        self._context.metrics.searched(costs)
+        each = queries if len(queries) == len(found) else [queries[0]] * len(found)
+        return show(self._ranked(each, found, seconds))
 
     def _ranked(
         self, queries: Sequence[QueryRequest], found: Sequence[ix.QueryResult], seconds: float
@@ -202,10 +224,11 @@ class LocalCollection:
         is_dense = config.form == "dense" and config.dim is not None
         return len(self.stored) * (config.dim or 0 if is_dense else _TYPICAL_NONZEROS)
 
-    def _may_compile(self, asked: QueryRequest) -> bool:
-        """Return whether the first search of its kind compiles kernels."""
+    def _may_block(self, asked: QueryRequest) -> bool:
+        """Return whether a search may read files, or compile kernels as the first of its kind."""
         is_compared = self.config.backend.kind not in _WARMED_UP
-        return is_compared or asked.backend is not None or asked.params.rerank != "gmm"
+        may_compile = is_compared or asked.backend is not None or asked.params.rerank != "gmm"
+        return may_compile or asked.may_block
 
     # Writing
 
@@ -387,7 +410,8 @@ def search_batch(
     """
     if len(queries) == 1:
         alone = search(collection, queries[0])
-        return [*alone], totals(alone)
+        found = [*alone]
+        return found, found[0].totals() if len(found) == 1 else totals(alone)
     results: dict[int, ix.QueryResult] = {}
     costs: list[ix.Total] = []
     groups: dict[Hashable, list[int]] = {}
@@ -405,13 +429,13 @@ def search_batch(
         rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
         together = queries[numbers[0]]._replace(vectors=ix.concatenate(rows))
         try:
-            found = search(collection, together)
+            some = search(collection, together)
         except ix.InvalidVector as error:
             row, *rest = error.loc
             error.loc = (numbers[int(row)], *rest)
             raise
-        results.update(zip(numbers, found, strict=True))
-        costs += totals(found)
+        results.update(zip(numbers, some, strict=True))
+        costs += totals(some)
     return [results[number] for number in range(len(queries))], costs
 
 

@@ -18,7 +18,6 @@ import pytest
 
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.persistence.changes import Put
-from gcws_search.service.execution import local_catalog
 from gcws_search.service.translate import bodies, requests
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
@@ -55,7 +54,7 @@ LONG = b'{"items": [' + b'{"id": "long", "vector": [1, 2, 3, 4]},' * 8000 + b"3]
 KINDS = {
     "long bodies": Hostile(bodies, "parse_in_pieces", "PUT", "/items", LONG),
     "batches": Hostile(
-        local_catalog, "search_batch", "POST", "/query/batch",
+        requests, "batch", "POST", "/query/batch",
         b'{"queries": [{"vector": [1, 2, 3, 4]}]}',
     ),
     "matrices": Hostile(

@@ -1,0 +1,170 @@
+"""Queries that wait at the same time: which are searched together, and what each is told."""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+import httpx
+import pytest
+
+from gcws_search.service.execution import local_catalog
+from gcws_search.service.execution.dynamic_batches import DynamicBatches
+from tests.support.service.client import Client, Json, Serve, fill
+from tests.support.service.queries import URL, VECTOR
+
+Batch = tuple[str, list[int]]
+
+
+class Searches:
+    """Queries are numbers, answers ten times these; odd numbers cannot be answered together."""
+
+    def __init__(self) -> None:
+        self.batches = DynamicBatches()
+        self.calls: list[Batch] = []
+
+    async def ask(self, number: int, group: str = "a") -> int:
+        async def search(numbers: Sequence[int]) -> list[int]:
+            self.calls.append((group, [*numbers]))
+            await asyncio.sleep(0)
+            if any(one < 0 for one in numbers):
+                raise ValueError([*numbers])
+            return [10 * one for one in numbers]
+
+        if not self.batches.gathers():
+            return (await search([number]))[0]
+        return await self.batches.search(group, number, search)
+
+
+def test_one_at_a_time_waits_for_nobody() -> None:
+    async def scenario() -> list[Batch]:
+        searches = Searches()
+        for number in range(4):
+            assert await searches.ask(number) == 10 * number
+        return searches.calls
+
+    assert asyncio.run(scenario()) == [("a", [number]) for number in range(4)]
+
+
+def test_those_of_one_turn_of_the_loop_are_searched_together() -> None:
+    async def scenario() -> list[Batch]:
+        searches = Searches()
+        for first in (0, 5):  # the first turn shows that queries come together
+            numbers = range(first, first + 5)
+            answers = await asyncio.gather(*map(searches.ask, numbers))
+            assert answers == [10 * number for number in numbers]
+        await searches.ask(10)
+        await searches.ask(11)
+        return searches.calls
+
+    assert asyncio.run(scenario()) == [
+        ("a", [0]),
+        ("a", [1, 2, 3, 4]),
+        ("a", [5, 6, 7, 8, 9]),
+        ("a", [10]),
+        ("a", [11]),
+    ]
+
+
+def test_groups_are_apart_and_batches_bounded() -> None:
+    async def scenario() -> list[Batch]:
+        searches = Searches()
+        await asyncio.gather(searches.ask(0), searches.ask(0))
+        searches.calls.clear()
+        asked = [searches.ask(number, "ab"[number % 2]) for number in range(80)]
+        assert await asyncio.gather(*asked) == [10 * number for number in range(80)]
+        return searches.calls
+
+    sizes = [(group, len(numbers)) for group, numbers in asyncio.run(scenario())]
+    assert sorted(sizes) == [("a", 8), ("a", 32), ("b", 8), ("b", 32)]
+
+
+def test_one_that_cannot_be_answered_fails_alone() -> None:
+    async def scenario() -> list[Json]:
+        searches = Searches()
+        await asyncio.gather(searches.ask(0), searches.ask(0))
+        return await asyncio.gather(*map(searches.ask, (1, -2, 3)), return_exceptions=True)
+
+    first, second, third = asyncio.run(scenario())
+    assert (first, third) == (10, 30)
+    assert isinstance(second, ValueError)
+    assert second.args == ([-2],)
+
+
+def test_the_others_of_one_given_up_are_answered() -> None:
+    async def scenario() -> None:
+        searches = Searches()
+        await asyncio.gather(searches.ask(0), searches.ask(0))
+        first, second = (asyncio.create_task(searches.ask(number)) for number in (1, 2))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second == 20
+        with suppress(asyncio.CancelledError):
+            await first
+        assert first.cancelled()
+
+    asyncio.run(scenario())
+
+
+FORMS: list[Json] = [
+    {"vector": VECTOR, "recall": 1},
+    {"vector": VECTOR, "recall": 1, "with_payload": False},
+    {"vector": [1, 0, 0, 2], "recall": 1},
+    {"vector": [1, 0, 0, 2], "recall": 1, "limit": 2},
+    {"vector": {"indices": [3], "values": [1]}, "recall": 1},
+    {"vector": VECTOR, "recall": 1, "offset": 1, "limit": 1},
+    {"vector": [0, 0, 0, 0], "recall": 1},
+    {"vector": [1, 2], "recall": 1},
+    {"id": "a", "recall": 1},
+    {"vector": VECTOR, "recall": 1, "filter": {"must": {"key": "label", "match": {"value": 3}}}},
+]
+
+
+@pytest.mark.parametrize("transform", [None, {"normalize": "l1", "power": 0.5}])
+def test_queries_at_once_are_answered_as_one_after_another(
+    serve: Serve, transform: Json, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(inline_seconds=10.0)
+    fill(client, **({} if transform is None else {"transform": transform}))
+    alone = [answered(client.post(f"{URL}/query", json=form)) for form in FORMS]
+    assert {status for status, _ in alone} == {200, 422}
+    sizes = []
+    search = local_catalog.search_batch
+
+    def counted(collection: Json, queries: Sequence[Json]) -> Json:
+        sizes.append(len(queries))
+        return search(collection, queries)
+
+    monkeypatch.setattr(local_catalog, "search_batch", counted)
+
+    async def at_once() -> list[httpx.Response]:
+        asked = (client.http.post(f"{URL}/query", json=form) for form in FORMS * 3)
+        return await asyncio.gather(*asked)
+
+    assert [*map(answered, client.run(at_once()))] == alone * 3
+    assert max(sizes) > 1
+
+
+def answered(response: httpx.Response) -> tuple[int, Json]:
+    """Return the status and the document, which names no request."""
+    return response.status_code, response.json()
+
+
+def test_a_failure_of_the_index_is_each_queries_own(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    search = local_catalog.search
+
+    def failing(collection: Json, query: Json) -> Json:
+        if query.params.limit == 2:
+            raise RuntimeError("broken")
+        return search(collection, query)
+
+    monkeypatch.setattr(local_catalog, "search", failing)
+
+    async def at_once() -> list[httpx.Response]:
+        bodies = [{"vector": VECTOR, "limit": limit} for limit in (1, 2, 3, 2, 1)]
+        asked = (client.http.post(f"{URL}/query", json=body) for body in bodies)
+        return await asyncio.gather(*asked)
+
+    statuses = [response.status_code for response in client.run(at_once())]
+    assert statuses == [200, 500, 200, 500, 200]
