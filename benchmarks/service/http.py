@@ -283,7 +283,8 @@ def main() -> None:
             print(f"… {stage}", flush=True)
     table.notes.append(
         "Clients are keep-alive connections of one process on the same machine. The constant comes "
-        "from the same application and settings, after the same body was parsed. Queries ask for 10 hits at recall 0.9, by vectors that are not stored."
+        "from the same application and settings, after the same body was parsed. Queries ask for "
+        "10 hits at recall 0.9, by vectors that are not stored."
     )
     table.publish(options, threads="1 server process, 1 client process")
 
