@@ -141,10 +141,12 @@ class GcwsBackend:
         delta = state.delta
         if not delta.count:
             return state
-        codes = self.band_keys.in_tables(delta.codes, state.tables, rows)
-        tables = state.tables.extend(codes, len(rows) - delta.count, workers)
-        inverted = self._covered(state.inverted, rows, workers)
         graph = state.graph
+        needed = 0 if graph is None else graph.neighbours.tables
+        tables = self.band_keys.widened(state.tables, rows, needed, workers)
+        codes = self.band_keys.in_tables(delta.codes, tables, rows)
+        tables = tables.extend(codes, len(rows) - delta.count, workers)
+        inverted = self._covered(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, delta=NONE)
@@ -169,16 +171,18 @@ class GcwsBackend:
         return self.complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether rows wait in the delta, or a graph or all tables should be built."""
+        """Return whether rows wait in the delta, or a graph or further tables should be built."""
         return (
             bool(state.delta.count)
             or self.graph_is_overdue(state, rows, live)
-            or self._tables_are_wanted(state)
+            or self._tables_wanted(state) > 0
         )
 
-    def _tables_are_wanted(self, state: GcwsState) -> bool:
-        wanted = self._all_wanted and state.tables.bands < self.plan.bands
-        return wanted and len(state.tables) > 0
+    def _tables_wanted(self, state: GcwsState) -> int:
+        """Return how many tables there should be; 0 where there are as many."""
+        needed = 0 if state.graph is None else state.graph.neighbours.tables
+        wanted = self.plan.bands if self._all_wanted else min(needed, self.plan.bands)
+        return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
 
     def graph_is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
         """Return whether a graph should be built, or rebuilt."""
@@ -198,16 +202,16 @@ class GcwsBackend:
         """Return ``state`` with all rows in tables and graph.
 
         A graph that is overdue is built in random order, and calibrated; none is built where
-        scans are quick enough. Otherwise, all tables are made where there is use for them.
+        scans are quick enough. Otherwise, further tables are made where there is use for them.
         """
         del report  # a graph is built in one go
         live = int(np.count_nonzero(alive))
-        wanted = self._tables_are_wanted(state)
+        wanted = self._tables_wanted(state)
         if (state.delta.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
             state = self.complete(state, rows, self._behind)
             if not wanted:
                 return state
-            tables = self.band_keys.widened(state.tables, rows, self.plan.bands, self._behind)
+            tables = self.band_keys.widened(state.tables, rows, wanted, self._behind)
             return replace(state, tables=tables)
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):

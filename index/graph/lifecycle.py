@@ -470,9 +470,10 @@ class GraphLifecycle:
     def restore(
         self, rows: VectorBatch, tables: Tables, saved: SavedIndex
     ) -> tuple[GraphSearch, Tables] | None:
-        """Return a graph as it was saved, and tables enough for it; None where there was none.
+        """Return a graph as it was saved, with its tables; None where there was none.
 
-        Rows whose links are unknown are linked again.
+        Rows whose links are unknown are linked again. Else a graph that is searched through more
+        tables than there are waits for them: to make them takes longer than all else.
         """
         policy, workers = self.policy, self._workers
         unknown = np.flatnonzero(saved.links[:, 0] == UNKNOWN)
@@ -499,7 +500,8 @@ class GraphLifecycle:
             drift=drift,
             policy=policy.link,
         )
-        tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
+        if len(unknown) or tables.bands >= used:
+            tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows)
         width = min(WIDTH, saved.links.shape[1])
         links.array[:, :width] = np.maximum(saved.links[:, :width], NONE)

@@ -112,13 +112,10 @@ class GraphSearch:
         queries : int
             How many come in one call: a batch is scanned in less time for each.
         """
-        if not self._applies(view, params):
-            return Skipped.NOT_APPLICABLE
-        if self.neighbours.drift.has_drifted:
-            return Skipped.DRIFTED
+        reason = self._reason_not_to(tables, view, params)
+        if reason is not None:
+            return reason
         allowed = self.allowance.share(params.limit)
-        if not allowed:
-            return Skipped.AUDITED
         live = view.permitted_count if view.sample is None else view.sample.live
         together = 1 if queries == 1 else self._together(queries // self.workers.threads)
         key = (
@@ -146,6 +143,16 @@ class GraphSearch:
     def nearest(self) -> float:
         """The least distance that rows as they are quantized tell from others."""
         return _NEAREST[self.links.quantized.quantizer.kind]
+
+    def _reason_not_to(self, tables: Tables, view: RowView, params: SearchParams) -> Skipped | None:
+        """Return why the graph is not searched, whatever a search takes."""
+        if not self._applies(view, params):
+            return Skipped.NOT_APPLICABLE
+        if tables.bands < self.links.entry_tables:
+            return Skipped.TABLES_MISSING
+        if self.neighbours.drift.has_drifted:
+            return Skipped.DRIFTED
+        return None if self.allowance.share(params.limit) else Skipped.AUDITED
 
     def _applies(self, view: RowView, params: SearchParams) -> bool:
         """Return whether the graph may answer at all."""

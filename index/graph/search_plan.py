@@ -50,6 +50,7 @@ class Skipped(Enum):
     """Why the graph is not searched at all, and the fall-back answers every query."""
 
     NOT_APPLICABLE = "exact or proven recall, or a narrow filter"
+    TABLES_MISSING = "entry tables are being made again after a start"
     DRIFTED = "rows put since calibration are found less well than it says"
     AUDITED = "queries audited found less than was asked, however far they searched"
     NO_SETTING = "no beam setting measured reaches the recall"

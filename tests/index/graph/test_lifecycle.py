@@ -8,16 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.backends import GcwsBackend, Policies
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.drift import rows_to_measure
+from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
-from tests.support.data.generated import clustered, sparse_of
-from tests.support.index.policies import graphs_from
+from tests.support.data.generated import Floats, clustered, sparse_of
+from tests.support.index.policies import FREE_SEARCHES, graphs_from
 from tests.support.index.recall import link, linked, recall
-from tests.support.index.small_index import SmallIndex
+from tests.support.index.small_index import SmallIndex, answers
 
 MIN = 400
 
@@ -246,10 +247,10 @@ def kept(index: SmallIndex, **changed: Any) -> SavedIndex:  # noqa: ANN401
     return SavedIndex(saved.links.copy(), notes)
 
 
-def restored(index: SmallIndex, saved: SavedIndex) -> SmallIndex:
+def restored(index: SmallIndex, saved: SavedIndex, policies: Policies = POLICIES) -> SmallIndex:
     """Return the index that is made at a restart."""
     assert isinstance(index.backend, GcwsBackend)
-    again = indexed(index.config)
+    again = SmallIndex(index.config, policies=policies)
     again.rows = index.rows
     rows = index.rows.view()
     again.state = again.backend.restore(rows, again.backend.encode(rows), saved)
@@ -314,6 +315,55 @@ def test_after_a_restart_lists_are_made_anew_when_the_live_rows_have_grown_by_ha
     again = restored(live, replace(saved, links=np.where(links >= 0, links - 800, links)))
     assert not overdue(again)
     assert overdue(again.add(more))
+
+
+MANY_TABLES = Policies(
+    graph=GraphPolicy(min_rows=MIN, rows_of_tables=1000, rows_to_double=2, search=FREE_SEARCHES)
+)
+"""Small collections are searched through all tables, of which a file has the first."""
+
+
+def methods(index: SmallIndex, queries: Floats) -> set[str]:
+    """Return by what the queries are answered."""
+    hits = index.search(queries, SearchParams(limit=10, recall=0.9))
+    return {each.explanation.method for each in hits}
+
+
+def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 50)
+    index = linked(rows, policies=MANY_TABLES)
+    assert index.state.tables.bands == index.backend.plan.bands
+    assert methods(index, queries) == {"graph"}
+    again = restored(index, kept(index), MANY_TABLES)
+    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
+    assert again.state.tables.bands == again.backend.plan.first
+    assert "graph" not in methods(again, queries)
+    assert recall(again, queries, 10).mean >= 0.9
+    assert again.backend.is_overdue(again.state, len(rows), len(rows))
+    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    again.state = again.backend.adopt(again.state, view, made)
+    assert not again.backend.is_overdue(again.state, len(rows), len(rows))
+    params = SearchParams(limit=10, recall=0.9)
+    assert answers(again.search(queries, params)) == answers(index.search(queries, params))
+    assert methods(again, queries) == {"graph"}
+
+
+def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
+    rng: np.random.Generator,
+) -> None:
+    rows, more = clustered(rng, 3000, 200)
+    index, other = (linked(rows, policies=MANY_TABLES) for _ in range(2))
+    again = restored(other, kept(other), MANY_TABLES)
+    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
+    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    for each in (index, again):
+        each.add(more, settled=True)
+    assert lists_of(again) == lists_of(index)
+    assert again.state.tables.bands == index.state.tables.bands
+    # What was made meanwhile has fewer rows, and nothing that there is not.
+    adopted = again.backend.adopt(again.state, again.rows.view(), made)
+    assert len(adopted.tables) == len(rows) + len(more)
+    assert adopted.graph.neighbours is again.state.graph.neighbours
 
 
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
