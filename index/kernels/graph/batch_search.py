@@ -33,7 +33,7 @@ from gcws_search.index.kernels.graph.entry_points import (
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
-from gcws_search.index.kernels.lanes.vector import at, offset, pointer
+from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer, uncounted
 from gcws_search.index.kernels.ordering.rank import rank, rank_nearly_sorted
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
@@ -457,7 +457,14 @@ def _search_graph(
     graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any
 ) -> None:
     """Do what `search_graph` does, given plain tuples."""
-    _search(Graph(*graph), Visible(*visible), Queries(*queries), Plan(*plan), scratch, Found(*out))
+    _search(
+        Graph(*uncounted(graph)),
+        Visible(*uncounted(visible)),
+        Queries(*uncounted(queries)),
+        Plan(*uncounted(plan)),
+        scratch,
+        Found(*uncounted(out)),
+    )
 
 
 @njit(cache=True, nogil=True)
@@ -486,7 +493,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     exact = np.empty(plan.reranked_max, np.float64)
     ranked = np.empty(plan.reranked_max, np.float64)
     is_extended = np.zeros(slots, np.bool_)
-    buffers = _Reranked(chosen, exact, ranked)
+    buffers = uncounted(_Reranked(chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     known_work = plan.work
     upcoming = 0  # the next query
@@ -576,3 +583,6 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 outcomes[m] = Outcome.UNFINISHED
             stages[s] = _FREE
             left -= 1
+    keep(chosen)
+    keep(exact)
+    keep(ranked)

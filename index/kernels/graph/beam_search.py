@@ -289,7 +289,7 @@ def _is_tied(hits: Any, count: Any, beam: Any, following: Any) -> Any:
     return count < beam.wanted or score_of(at(hits, beam.wanted - 1)) < score_of(following)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def expand(
     rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
 ) -> Any:

@@ -144,6 +144,33 @@ def keep(typingctx, array):
     return types.none(array), codegen
 
 
+def _without_owner(context, builder, kind, value):
+    """Return a value with the owner of each array in it left out."""
+    if isinstance(kind, types.Array):
+        array = context.make_array(kind)(context, builder, value)
+        array.meminfo = cgutils.get_null_value(array.meminfo.type)
+        return array._getvalue()
+    if isinstance(kind, types.BaseTuple):
+        each: Any
+        for place, each in enumerate(kind):  # type: ignore[arg-type]
+            inner = _without_owner(context, builder, each, builder.extract_value(value, place))
+            value = builder.insert_value(value, inner, place)
+    return value
+
+
+@intrinsic
+def uncounted(typingctx, value):
+    """Return an array, or a tuple with arrays in it, whose references are not counted.
+
+    As of `pointer`, the arrays must outlive it.
+    """
+
+    def codegen(context, builder, sig, args):
+        return _without_owner(context, builder, sig.args[0], args[0])
+
+    return value(value), codegen
+
+
 def _pointer_from_integer(element, doc):
     @intrinsic
     def from_integer(typingctx, address):

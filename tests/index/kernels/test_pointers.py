@@ -1,15 +1,22 @@
 """Arrays made in compiled code outlive their addresses: numba frees them after their last use."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
+from numba import njit
 
 from gcws_search import index
+from gcws_search.index.kernels.lanes.vector import uncounted
 
 KERNELS = sorted((Path(index.__file__).parent / "kernels").rglob("*.py"))
 _LOOPS = (ast.For, ast.While)
+TAKERS = ("pointer", "uncounted")
+"""Functions of `lanes.vector` that return addresses, or arrays that own nothing."""
 
 
 def used_too_long(source: str) -> list[str]:
@@ -27,7 +34,7 @@ def _used_too_long(function: ast.FunctionDef) -> Iterator[str]:
         for target in _targets(statement)
     }
     for node in ast.walk(function):
-        if _is_call(node, "pointer") and _calls_numpy(node.args[0]):  # type: ignore[attr-defined]
+        if any(_is_call(node, taker) for taker in TAKERS) and _calls_numpy(node.args[0]):  # type: ignore[attr-defined]
             yield "an array without a name"
     for name, around in made.items():
         holders = {name}  # names of its address, and of what holds its address
@@ -36,10 +43,7 @@ def _used_too_long(function: ast.FunctionDef) -> Iterator[str]:
             inner = [loop for loop in loops if loop not in around]
             end = float((inner[0] if inner else statement).end_lineno or 0)
             used = {node.id for node in _own(statement) if isinstance(node, ast.Name)}
-            takes = any(
-                _is_call(node, "pointer") and ast.unparse(node.args[0]) == name  # type: ignore[attr-defined]
-                for node in _own(statement)
-            )
+            takes = any(_takes(node, name) for node in _own(statement))
             held = takes or bool(used & (holders - {name}))
             if held and isinstance(statement, ast.Assign) and _holds(statement.value):
                 holders |= {target.id for target in _targets(statement)}
@@ -78,6 +82,16 @@ def _targets(statement: ast.Assign) -> list[ast.Name]:
     ]
 
 
+def _takes(node: ast.AST, name: str) -> bool:
+    """Return whether a call gives the address of an array."""
+    if _is_call(node, "pointer"):
+        return ast.unparse(node.args[0]) == name  # type: ignore[attr-defined]
+    if not _is_call(node, "uncounted"):
+        return False
+    inner = ast.walk(node.args[0])  # type: ignore[attr-defined]
+    return any(isinstance(each, ast.Name) and each.id == name for each in inner)
+
+
 def _is_call(node: ast.AST, name: str) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
@@ -93,7 +107,7 @@ def _holds(value: ast.AST) -> bool:
         return any(_holds(part) for part in value.elts)
     if isinstance(value, ast.Call):
         called = ast.unparse(value.func).lstrip("_")
-        return called in ("pointer", "offset") or called[:1].isupper()
+        return called in (*TAKERS, "offset") or called[:1].isupper()
     return isinstance(value, ast.Name)
 
 
@@ -105,11 +119,10 @@ def test_arrays_outlive_their_addresses(kernel: Path) -> None:
 @pytest.mark.parametrize(
     "last", ["a[0] = 1", "keep(a)", "for i in range(2):\n        f(p)\n        g(a)"]
 )
-def test_an_array_that_is_used_last_by_name_is_none(last: str) -> None:
-    assert (
-        used_too_long(f"def k():\n    a = np.empty(1)\n    p = pointer(a)\n    f(p)\n    {last}")
-        == []
-    )
+@pytest.mark.parametrize("taken", ["pointer(a)", "uncounted(Rows(a, b))"])
+def test_an_array_that_is_used_last_by_name_is_none(taken: str, last: str) -> None:
+    source = f"def k():\n    a = np.empty(1)\n    p = {taken}\n    f(p)\n    {last}"
+    assert used_too_long(source) == []
 
 
 @pytest.mark.parametrize(
@@ -122,6 +135,8 @@ def test_an_array_that_is_used_last_by_name_is_none(last: str) -> None:
         "p, q = pointer(a), b\n    f(p)",
         "p = pointer(a)\n    q = p\n    for i in range(2):\n        a[0] = 1\n    f(q)",
         "return pointer(a)",
+        "f(uncounted(a))",
+        "p = uncounted(Rows(a, b))\n    f(p)",
     ],
 )
 def test_an_array_that_is_used_last_by_address_is_told(body: str) -> None:
@@ -130,3 +145,28 @@ def test_an_array_that_is_used_last_by_address_is_told(body: str) -> None:
 
 def test_an_address_of_an_array_without_a_name_is_told() -> None:
     assert used_too_long("def k():\n    p = pointer(np.empty(1))\n    f(p)") != []
+
+
+class Pair(NamedTuple):
+    """An array and a number."""
+
+    array: Any
+    factor: Any
+
+
+@njit
+def _scaled_sum(pair: Any) -> float:  # noqa: ANN401  # of plain tuples
+    own = Pair(*uncounted(pair))
+    total = 0.0
+    for number in uncounted(own.array):
+        total += own.factor * number
+    own.array[0] = total
+    return total
+
+
+def test_an_array_without_a_count_is_the_array() -> None:
+    array = np.arange(5.0)
+    count = sys.getrefcount(array)
+    assert _scaled_sum((array, 2)) == 20.0
+    assert array[0] == 20.0
+    assert sys.getrefcount(array) == count
