@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from benchmarks.harness.datasets import Vectors
+from benchmarks.harness.datasets import Vectors, made
 from tests.promise.scenes import Scene
 
 _Rows = NDArray[np.int64]
@@ -155,6 +155,99 @@ def _sums(scene: Scene) -> Iterator[Part]:
     )
 
 
+def _unlike(
+    made: Callable[[Vectors, np.random.Generator], Vectors],
+) -> Callable[..., Iterator[Part]]:
+    """Ask all rows for what is made of the queries."""
+
+    def parts(scene: Scene) -> Iterator[Part]:
+        found = _float32(made(scene.queries, np.random.default_rng(8)))
+        held = np.asarray(abs(found).sum(axis=1)).ravel() > 0
+        yield Part(found[held], np.ones(len(scene.classes), np.uint8))
+
+    return parts
+
+
+def _entries(vectors: Vectors) -> tuple[_Rows, _Rows, NDArray[np.float32]]:
+    """Return row, column and value of each number that is not 0."""
+    held = sparse.coo_matrix(vectors)
+    return held.row.astype(np.int64), held.col.astype(np.int64), held.data
+
+
+def _of_entries(rows: _Rows, columns: _Rows, values: NDArray[Any], like: Vectors) -> Vectors:
+    """Return vectors of the form of others; of entries at one place the sum."""
+    found = sparse.coo_matrix((values, (rows, columns)), shape=like.shape).tocsr()
+    return found if sparse.issparse(like) else found.toarray()
+
+
+def _fragments(share: float) -> Callable[[Vectors, np.random.Generator], Vectors]:
+    def made(queries: Vectors, rng: np.random.Generator) -> Vectors:
+        rows, columns, values = _entries(queries)
+        chosen = rng.random(len(rows)) < share
+        return _of_entries(rows[chosen], columns[chosen], values[chosen], queries)
+
+    return made
+
+
+def _shuffled(queries: Vectors, rng: np.random.Generator) -> Vectors:
+    rows, columns, values = _entries(queries)
+    return _of_entries(rows, rng.permutation(queries.shape[1])[columns], values, queries)
+
+
+def _one_coordinate(queries: Vectors, rng: np.random.Generator) -> Vectors:
+    rows, columns, values = _entries(queries)
+    order = rng.permutation(len(rows))
+    _, first = np.unique(rows[order], return_index=True)
+    chosen = order[first]
+    return _of_entries(rows[chosen], columns[chosen], values[chosen], queries)
+
+
+def _noise(queries: Vectors, rng: np.random.Generator) -> Vectors:
+    """As many numbers a query at random places, each drawn from all that there are."""
+    rows, _, values = _entries(queries)
+    columns = rng.integers(queries.shape[1], size=len(rows))
+    return _of_entries(rows, columns, rng.permutation(values), queries)
+
+
+def _from_another_set(queries: Vectors, rng: np.random.Generator) -> Vectors:
+    """Clustered, heavy-tailed rows of positive and negative numbers, as long as the queries."""
+    count = queries.shape[0]
+    if not sparse.issparse(queries):
+        other = made(rows=count, dim=queries.shape[1], seed=9)
+        return other * (np.abs(queries).mean() / np.abs(other).mean())
+    rows = _entries(queries)[0]
+    wide = int(np.bincount(rows).max())
+    topics = rng.integers(queries.shape[1], size=(10, 2 * wide))
+    columns = topics[rows % len(topics), rng.integers(2 * wide, size=len(rows))]
+    return _of_entries(rows, columns, np.exp(rng.standard_normal(len(rows))), queries)
+
+
+def _centroids(scene: Scene) -> Iterator[Part]:
+    """Ask for the means of ten queries of one class."""
+    groups: list[Any] = []
+    rng = np.random.default_rng(10)
+    for label in np.unique(scene.query_classes):
+        own = np.flatnonzero(scene.query_classes == label)
+        groups += [rng.choice(own, 10) for _ in range(len(own))]
+    rows = np.repeat(np.arange(len(groups)), 10)
+    shape = (len(groups), scene.queries.shape[0])
+    means = sparse.csr_matrix((np.full(len(rows), 0.1), (rows, np.concatenate(groups))), shape)
+    yield Part(_float32(means @ scene.queries), np.ones(len(scene.classes), np.uint8))
+
+
+def _near_duplicates(scene: Scene) -> Iterator[Part]:
+    """Ask for stored rows whose numbers differ by a hundredth."""
+    rng = np.random.default_rng(12)
+    count = min(len(scene.classes), scene.queries.shape[0])
+    chosen = scene.stored[np.sort(rng.choice(len(scene.classes), count, replace=False))]
+    rows, columns, values = _entries(chosen)
+    changed = values * (1 + 0.01 * rng.standard_normal(len(values)))
+    yield Part(
+        _float32(_of_entries(rows, columns, changed, chosen)),
+        np.ones(len(scene.classes), np.uint8),
+    )
+
+
 def _scaled(factor: float) -> Callable[[Scene], Iterator[Part]]:
     def parts(scene: Scene) -> Iterator[Part]:
         yield Part(_float32(scene.queries * factor), np.ones(len(scene.classes), np.uint8))
@@ -188,4 +281,14 @@ QUESTIONS: Final[dict[str, Callable[[Scene], Iterator[Part]]]] = {
     "the query's class deleted": _deleted,
     "sum of two rows": _sums,
     "rows times 1.95": _scaled(1.95),
+    "rows times 0.1": _scaled(0.1),
+    "rows times 10": _scaled(10.0),
+    "half of a row": _unlike(_fragments(0.5)),
+    "a tenth of a row": _unlike(_fragments(0.1)),
+    "shuffled coordinates": _unlike(_shuffled),
+    "one coordinate": _unlike(_one_coordinate),
+    "noise": _unlike(_noise),
+    "rows of another set": _unlike(_from_another_set),
+    "centroids": _centroids,
+    "near-duplicates": _near_duplicates,
 }

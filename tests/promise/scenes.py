@@ -14,7 +14,11 @@ STORED: Final = 30_000
 """Rows stored at most: as many as the graph needs to pay, and few enough to scan for the truth."""
 COPIES: Final = 1000
 """Of a row that comes very often; fewer where few rows are stored."""
-REAL: Final = ("fashion_mnist", "letter", "covtype93k", "dailysports_frames", "news20", "muv_ecfp4")
+WORDS: Final = "news20 words"
+REAL: Final = (
+    *("fashion_mnist", "letter", "covtype93k", "dailysports_frames", "news20", "muv_ecfp4"),
+    WORDS,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +56,13 @@ def scenes(
 
 
 def real(name: str, folder: Path, queries: int, stored: int = STORED) -> Scene:
-    """Return a data set with its labels; `muv` has none, and takes the number of non-zeros."""
+    """Return a data set with its labels; `muv` has none, and takes the number of non-zeros.
+
+    Vectors of words have none, either, and take their position.
+    """
     vectors = load(name, folder).vectors
+    if name == WORDS:
+        return _scene(name, vectors, _tenths(vectors), queries, stored)
     with np.load(folder / f"{name}.npz") as file:
         labels = np.asarray(file["y"]).astype(np.int64)
     if len(labels) != vectors.shape[0]:  # zero rows were left out
@@ -81,10 +90,15 @@ def _scene(
 def by_position(queries: int, stored: int = STORED) -> Scene:
     """Return clustered rows whose class follows their position: tenths along one direction."""
     vectors = made(rows=stored + queries, dim=64, seed=5)
+    return _scene("made by position", vectors, _tenths(vectors), queries, stored)
+
+
+def _tenths(vectors: Vectors) -> NDArray[np.int64]:
+    """Return in which tenth of the rows, along one direction, each is."""
     direction = np.random.default_rng(3).standard_normal(vectors.shape[1])
     along = vectors @ direction / np.abs(vectors).sum(axis=1)
-    tenths = np.searchsorted(np.quantile(along, np.arange(1, 10) / 10), along)
-    return _scene("made by position", vectors, tenths, queries, stored)
+    tenths: NDArray[np.int64] = np.searchsorted(np.quantile(along, np.arange(1, 10) / 10), along)
+    return tenths
 
 
 def by_cluster(queries: int, stored: int = STORED) -> Scene:

@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index.graph.search_plan import STAGES, Stage
+from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.graph.search_plan import STAGES, Outcome, SearchPlan, Stage
 from tests.support.data.generated import Floats
 from tests.support.index.recall import by_graph, linked, recall
 from tests.support.index.small_index import SmallIndex
@@ -62,3 +64,21 @@ def test_queries_about_as_far_from_many_rows_find_more_than_others_would() -> No
     ended = replace(graph, policy=replace(graph.policy, stages=stages))
     index.state = replace(index.state, graph=ended)
     assert recall(index, between, 10, 0.8).mean < found - 0.03
+
+
+def test_queries_far_beyond_all_items_are_left_to_the_fall_back_at_once(made: Made) -> None:
+    """An extension sees a thousand rows, and finds none that is like such a query either."""
+    index = by_graph(made[0])
+    graph, rows = index.state.graph, index.rows.view()
+    view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
+    params = SearchParams(limit=10, recall=0.9)
+    none = np.full(100, -1, np.int64)
+    plan = graph.plan(index.state.tables, view, params, 100)
+    assert isinstance(plan, SearchPlan)
+    seen, outcomes = {}, {}
+    for factor in (1.0, 50.0):
+        queries = index.prepare(rows.dense[:100] * np.float32(factor))
+        found = graph.search(plan, index.state.tables, view, queries, params, none)
+        seen[factor], outcomes[factor] = found.hits.candidates.mean(), {*found.outcomes.tolist()}
+    assert outcomes == {1.0: {Outcome.ANSWERED}, 50.0: {Outcome.OUT_OF_RANGE}}
+    assert seen[50.0] < 2 * seen[1.0]
