@@ -81,7 +81,7 @@ _AHEAD = 256
 """Floats of a row that are prefetched."""
 _SHORT = 128
 """Rows that are quickest put in order by insertion."""
-_FAR = np.float32(0.5)
+_MIN_SHARE = np.float32(0.5)
 """A search whose hits score less than this share of the least score calibrated is not extended:
 that hardly ever doubles a score. Rows times a tenth took 80 µs of letter, and 20 without."""
 _CROWD = 2
@@ -300,7 +300,7 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     entries, size = best
     judged = plan.judged + own
     score = _score_at(entries, size, judged) if size >= judged else np.float32(0.0)
-    if size >= judged and score < _FAR * plan.out_of_range:
+    if size >= judged and score < _MIN_SHARE * plan.out_of_range:
         return _ENDED
     crowded = stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
     if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
