@@ -16,7 +16,7 @@ Batch = tuple[str, list[int]]
 
 
 class Searches:
-    """Queries are numbers, answers ten times these; odd numbers cannot be answered together."""
+    """Queries are numbers, answers ten times these; a negative number has no answer."""
 
     def __init__(self) -> None:
         self.batches = DynamicBatches()
