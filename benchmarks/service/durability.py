@@ -26,8 +26,8 @@ from benchmarks.harness.bare_sqlite import Bare, Prepared, prepared
 from benchmarks.harness.client import Connection, quantiles, request_bytes
 from benchmarks.harness.datasets import Vectors, made
 from benchmarks.harness.report import Table, arguments
-from benchmarks.harness.server import Server, resident_bytes, serving
-from benchmarks.service.http import npy
+from benchmarks.harness.server import SERVICE, Server, resident_bytes, serving
+from benchmarks.service.http import CONSTANT, npy
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
@@ -228,9 +228,14 @@ def in_library(vectors: Vectors, durability: Durability) -> Iterator[StoredColle
 
 
 @contextmanager
-def served(vectors: Vectors, backend: str = "gcws", workers: int = 1) -> Iterator[Server]:
+def served(
+    vectors: Vectors, backend: str = "gcws", workers: int = 1, program: Sequence[str] = SERVICE
+) -> Iterator[Server]:
     """Run a server with a collection of some items."""
-    with tempfile.TemporaryDirectory() as name, serving(Path(name), workers=workers) as server:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        serving(Path(name), workers=workers, program=program) as server,
+    ):
         connection = Connection(server.port)
         document = {"dim": vectors.shape[1], "backend": {"kind": backend}}
         connection.ask("PUT", _URL, document)
@@ -289,25 +294,33 @@ def bulk_loads(table: Table, vectors: Vectors) -> None:
 
 
 def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
-    """Measure queries by one client, alone and beside a load that never pauses."""
-    asked = [
-        request_bytes("POST", f"{_URL}/query", orjson.dumps({"vector": vector}))
-        for vector in vectors[-500:].tolist()
-    ]
-    with served(vectors[:BEFORE], workers=workers) as server:
-        idle = query_times(server.port, asked)
+    """Measure queries by one client, alone and beside a load that never pauses.
+
+    One process is also asked for constant answers, which says what the machine leaves to anybody.
+    """
+    what = {"queries": "query"} if workers > 1 else {"queries": "query", "constants": "constant"}
+    bodies = [orjson.dumps({"vector": vector}) for vector in vectors[-500:].tolist()]
+    program = SERVICE if workers > 1 else CONSTANT
+    with served(vectors[:BEFORE], workers=workers, program=program) as server:
+        asked = {
+            name: [request_bytes("POST", f"{_URL}/{route}", body) for body in bodies]
+            for name, route in what.items()
+        }
+        idle = {name: query_times(server.port, each) for name, each in asked.items()}
         # A client of its own: threads of one process would wait for each other.
         spawned = multiprocessing.get_context("spawn")
         stopping = spawned.Event()
         loads = spawned.Process(target=load_on, args=(server.port, vectors[:LOADED], stopping))
         loads.start()
-        busy = query_times(server.port, asked)
+        busy = {name: query_times(server.port, each) for name, each in asked.items()}
         stopping.set()
         loads.join()
-    for name, ours, alone in zip(("p50", "p99"), quantiles(busy), quantiles(idle), strict=True):
-        processes = "" if workers == 1 else f", {workers} fronts"
-        told = f"queries beside a load{processes}, {name}, ms"
-        add(table, told, (1e3 * ours, 1e3 * alone), _THREE)
+    processes = "" if workers == 1 else f", {workers} fronts"
+    for name in what:
+        pairs = zip(("p50", "p99"), quantiles(busy[name]), quantiles(idle[name]), strict=True)
+        for quantile, ours, alone in pairs:
+            told = f"{name} beside a load{processes}, {quantile}, ms"
+            add(table, told, (1e3 * ours, 1e3 * alone), _THREE if name == "queries" else "")
 
 
 def query_times(port: int, requests: Sequence[bytes]) -> list[float]:

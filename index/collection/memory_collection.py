@@ -16,6 +16,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -195,13 +196,14 @@ class MemoryCollection:
         if not self._is_compiled:
             self._compile(row_store.rows.view())
         live, start = saved(row_store.sequences[:n]), time.perf_counter()
-        state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
+        with ThreadPoolExecutor(1) as pool:  # kernels run meanwhile
+            row_of = pool.submit(RowsById, row_store.ids)
+            state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
         self._build_seconds = time.perf_counter() - start
-        row_of = RowsById(row_store.ids)
         if self.names.is_open:
             self.names.use(row_store.rows.view(), set())
         with self._lock:
-            self._row_of = row_of
+            self._row_of = row_of.result()
             self.published = row_store.view(state, n, self.published.version + 1)
 
     def make_room(self, parts: Iterable[VectorBatch]) -> None:

@@ -65,7 +65,7 @@ class RecoveryPolicy:
         Bytes of rows that are read at a time, about.
     """
 
-    chunk_bytes: int = 1 << 24
+    chunk_bytes: int = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

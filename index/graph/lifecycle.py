@@ -504,7 +504,7 @@ class GraphLifecycle:
             tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows)
         width = min(WIDTH, saved.links.shape[1])
-        links.array[:, :width] = np.maximum(saved.links[:, :width], NONE)
+        np.maximum(saved.links[:, :width], NONE, out=links.array[:, :width])
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)
