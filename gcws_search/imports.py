@@ -1,7 +1,6 @@
-"""Quick imports for processes of our own commands: no collector, no library that nobody calls.
+"""Quick imports for our own commands: without garbage collection, and without optional libraries.
 
-A library that is installed beside ours is imported by libraries that can do without it, for types
-that never reach them here.
+Some libraries import an optional one, such as pandas, although we never call what needs it.
 """
 
 import gc
@@ -16,7 +15,8 @@ __all__ = ["quick_imports"]
 def quick_imports(*unused: str) -> Iterator[None]:
     """Import what follows without collecting garbage, and as if some modules were not there.
 
-    Modules that are loaded already stay.
+    Modules that are loaded already stay. Other threads cannot import the others meanwhile, and a
+    library may remember that they were missing.
 
     Parameters
     ----------
@@ -25,13 +25,13 @@ def quick_imports(*unused: str) -> Iterator[None]:
     """
     hidden = [name for name in unused if name not in sys.modules]
     was_collecting = gc.isenabled()
-    gc.disable()  # an import makes much that stays: going through it takes an eighth of its time
+    gc.disable()  # objects of an import stay, and collecting takes an eighth of its time
     try:
         for name in hidden:
             sys.modules[name] = None  # type: ignore[assignment]  # makes an import fail
         yield
     finally:
         for name in hidden:
-            del sys.modules[name]
+            sys.modules.pop(name, None)
         if was_collecting:
             gc.enable()

@@ -296,7 +296,8 @@ def bulk_loads(table: Table, vectors: Vectors) -> None:
 def queries_under_load(table: Table, vectors: Vectors, workers: int) -> None:
     """Measure queries by one client, alone and beside a load that never pauses.
 
-    One process is also asked for constant answers, which says what the machine leaves to anybody.
+    One process is also asked for constant answers: they show how much a load slows requests that
+    search nothing.
     """
     what = {"queries": "query"} if workers > 1 else {"queries": "query", "constants": "constant"}
     bodies = [orjson.dumps({"vector": vector}) for vector in vectors[-500:].tolist()]

@@ -92,7 +92,7 @@ class _Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         if name is None or command is None:
             return name, command, rest
-        with quick_imports("pandas"):  # sqlite-utils knows its times, we read its frames by arrow
+        with quick_imports("pandas"):  # sqlite-utils has columns for it
             module = import_module(f"gcws_search.{COMMANDS[name].module}")
         return name, typer.main.get_group(module.cli).commands[name], rest
 

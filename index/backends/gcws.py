@@ -42,8 +42,9 @@ from gcws_search.index.similarities.public import GmmKernel
 from gcws_search.index.threads import Workers
 
 _NONE: Final = np.full(1, -1, np.int64)
-_MAX_TALLIES: Final = 256
 """Stands for the row that one query must not return."""
+_MAX_TALLIES: Final = 256
+"""Kinds of proofs whose costs are remembered, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +180,7 @@ class GcwsBackend:
         )
 
     def _tables_wanted(self, state: GcwsState) -> int:
-        """Return how many tables there should be; 0 where there are as many."""
+        """Return how many tables should be made in all; 0 where none is missing."""
         needed = 0 if state.graph is None else state.graph.neighbours.tables
         wanted = self.plan.bands if self._all_wanted else min(needed, self.plan.bands)
         return wanted if state.tables.bands < wanted and len(state.tables) > 0 else 0
@@ -203,11 +204,14 @@ class GcwsBackend:
 
         A graph that is overdue is built in random order, and calibrated; none is built where
         scans are quick enough. Otherwise, further tables are made where there is use for them.
+        They come first where a graph cannot be searched without them, overdue or not.
         """
         del report  # a graph is built in one go
         live = int(np.count_nonzero(alive))
-        wanted = self._tables_wanted(state)
-        if (state.delta.count or wanted) and not self.graph_is_overdue(state, len(rows), live):
+        wanted, graph = self._tables_wanted(state), state.graph
+        is_overdue = self.graph_is_overdue(state, len(rows), live)
+        lacks_entries = graph is not None and state.tables.bands < graph.links.entry_tables
+        if lacks_entries or ((state.delta.count or wanted) and not is_overdue):
             state = self.complete(state, rows, self._behind)
             if not wanted:
                 return state

@@ -195,11 +195,11 @@ class MemoryCollection:
         n = len(row_store)
         if not self._is_compiled:
             self._compile(row_store.rows.view())
-        live, start = saved(row_store.sequences[:n]), time.perf_counter()
-        with ThreadPoolExecutor(1) as pool:  # kernels run meanwhile
+        with ThreadPoolExecutor(1) as pool:  # links are read and kernels run meanwhile
             row_of = pool.submit(RowsById, row_store.ids)
+            live, start = saved(row_store.sequences[:n]), time.perf_counter()
             state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
-        self._build_seconds = time.perf_counter() - start
+            self._build_seconds = time.perf_counter() - start
         if self.names.is_open:
             self.names.use(row_store.rows.view(), set())
         with self._lock:

@@ -61,7 +61,7 @@ def compile_kernels(
     basics_ready: Callable[[Form], None] = ignored,
     check: Callable[[], None] = lambda: None,
     folder: Path = CACHE_FOLDER,
-    alone: bool = False,
+    without_blas: bool = False,
 ) -> float:
     """Run each kernel once on small made data; return the seconds it took.
 
@@ -78,12 +78,12 @@ def compile_kernels(
         Is called a few times a second while other processes compile. What it raises ends the work.
     folder : Path
         Where it is marked that kernels are compiled.
-    alone : bool
-        Nothing else in this process compiles: numba is given no BLAS, which no kernel calls, and
-        whose import takes a third of a start.
+    without_blas : bool
+        Load numba without BLAS, which no kernel calls, and whose import takes a third of a start.
+        Functions of numba that need it fail in this process from then on.
     """
     started = time.perf_counter()
-    if alone:
+    if without_blas:
         _load_numba_without_blas()
     if not kernels_are_cached(folder):
         _tell_of_installed_kernels()
@@ -103,7 +103,7 @@ def compile_kernels(
 
 
 def _load_numba_without_blas() -> None:
-    """Load what numba needs to take a kernel from its cache, but for scipy's linear algebra."""
+    """Load numba's array functions, but not scipy's linear algebra."""
     with quick_imports("scipy.linalg"):
         import_module("numba.np.arraymath")
 

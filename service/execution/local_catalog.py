@@ -129,13 +129,11 @@ class LocalCollection:
         Short searches for one vector that wait at the same time are one call of the index.
         """
         if not self._context.startup.is_compiled:
-            asked = asked.exactly()
-        batches, is_one = (
-            self._context.batches,
-            asked.vectors is not None and len(asked.vectors) == 1,
-        )
-        if not is_one or self._may_block(asked) or not batches.gathers():
-            return self._search_soon([asked], show)
+            return self._run_search([asked.exactly()], show)
+        batches = self._context.batches
+        is_one = asked.vectors is not None and len(asked.vectors) == 1
+        if not is_one or self._may_block(asked) or not batches.count_one():
+            return self._run_search([asked], show)
 
         def search_together(
             waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[RankedHits]], T]]],
@@ -143,21 +141,21 @@ class LocalCollection:
             def show_each(found: Sequence[RankedHits]) -> list[T]:
                 return [shown([one]) for (_, shown), one in zip(waiting, found, strict=True)]
 
-            return self._search_soon([one for one, _ in waiting], show_each)
+            return self._run_search([one for one, _ in waiting], show_each)
 
         group = self.stored, asked.group
         return batches.search(group, (asked, show), search_together)
 
-    def _search_soon(
+    def _run_search(
         self, queries: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
     ) -> Awaitable[T]:
-        """Search for queries of one group."""
+        """Search for queries of one group, here or in a thread; each has an answer of its own."""
         asked = queries[0]
         count = max(len(queries), 1 if asked.vectors is None else len(asked.vectors))
         return self._context.pools.search(
             (self.name, asked.pace),
             self._entries(),
-            partial(self._searched, queries, show),
+            partial(self._search_and_show, queries, show, apart=True),
             count=count,
             may_block=self._may_block(asked),
         )
@@ -169,20 +167,33 @@ class LocalCollection:
 
         def work() -> T:
             if self._context.startup.is_compiled:
-                return self._searched(asked, show)
-            return self._searched([one.exactly() for one in asked], show)
+                return self._search_and_show(asked, show)
+            return self._search_and_show([one.exactly() for one in asked], show)
 
         return self._context.pools.batches.run(work)
 
-    def _searched(
-        self, queries: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+    def _search_and_show(
+        self,
+        queries: Sequence[QueryRequest],
+        show: Callable[[Sequence[RankedHits]], T],
+        *,
+        apart: bool = False,
     ) -> T:
+        """Search, count the cost, and return what ``show`` makes of the hits.
+
+        ``apart`` says that queries have answers of their own, each of limited size.
+        """
         start = time.perf_counter()
         found, costs = search_batch(self.stored, queries)
         seconds = (time.perf_counter() - start) / max(1, len(found))
-        self._context.metrics.searched(costs)
         each = queries if len(queries) == len(found) else [queries[0]] * len(found)
-        return show(self._ranked(each, found, seconds))
+        if apart and len(queries) > 1:
+            pairs = zip(each, found, strict=True)
+            ranked = [self._ranked([one], [result], seconds)[0] for one, result in pairs]
+        else:
+            ranked = self._ranked(each, found, seconds)
+        self._context.metrics.searched(costs)
+        return show(ranked)
 
     def _ranked(
         self, queries: Sequence[QueryRequest], found: Sequence[ix.QueryResult], seconds: float

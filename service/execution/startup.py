@@ -109,7 +109,10 @@ class Startup:
                 self._catalog.pause_optimizing()  # it would compile in this process
                 _log.info("first start here: compiling kernels, once; this takes about a minute")
             seconds = compile_kernels(
-                self._compiled, basics_ready=self._basics_compiled, check=self._check, alone=True
+                self._compiled,
+                basics_ready=self._basics_compiled,
+                check=self._check,
+                without_blas=True,
             )
             _log.info("kernels ready after %.1f s", seconds)
             self._progress = StartProgress("loading")

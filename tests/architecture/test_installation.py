@@ -307,7 +307,7 @@ def test_no_start_waits_for_what_it_does_not_call(tmp_path: Path) -> None:
         "group = get_command(app)\n"
         "group.resolve_command(click.Context(group), ['serve'])\n"
         "from gcws_search.index import compile_kernels\n"
-        "compile_kernels(alone=True)\n"
+        "compile_kernels(without_blas=True)\n"
         "print(json.dumps(['.'.join(n.split('.')[:2]) for n in sys.modules]))"
     )
     loaded = set(json.loads(said(Path(sys.executable), program, tmp_path)))

@@ -162,7 +162,7 @@ def _without_owner(context, builder, kind, value):
 def uncounted(typingctx, value):
     """Return an array, or a tuple with arrays in it, whose references are not counted.
 
-    As of `pointer`, the arrays must outlive it.
+    The arrays must outlive it, as they must outlive a `pointer`.
     """
 
     def codegen(context, builder, sig, args):

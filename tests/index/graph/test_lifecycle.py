@@ -348,6 +348,26 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert methods(again, queries) == {"graph"}
 
 
+def test_the_tables_of_an_overdue_graph_come_before_another_graph(
+    rng: np.random.Generator,
+) -> None:
+    rows, more = clustered(rng, 3000, 1600)
+    index = linked(rows, policies=MANY_TABLES)
+    index.add(more, settled=True)
+    again = restored(index, kept(index), MANY_TABLES)
+    view, alive = again.rows.view(), np.ones(len(rows) + len(more), np.uint8)
+    assert again.state.tables.bands == again.backend.plan.first
+    assert again.backend.graph_is_overdue(again.state, len(view), len(view))
+    graph = again.state.graph.neighbours
+    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    assert made.graph.neighbours is graph
+    assert made.tables.bands == again.backend.plan.bands
+    again.state = made
+    assert methods(again, rows[:20]) == {"graph"}
+    anew = again.backend.optimize(again.state, view, alive, threading.Event())
+    assert anew.graph.neighbours is not graph
+
+
 def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
     rng: np.random.Generator,
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from gcws_search.service.execution import local_catalog
 from gcws_search.service.execution.dynamic_batches import DynamicBatches
+from gcws_search.service.http.errors import QueueFull, Stopping
 from tests.support.service.client import Client, Json, Serve, fill
 from tests.support.service.queries import URL, VECTOR
 
@@ -30,12 +31,12 @@ class Searches:
                 raise ValueError([*numbers])
             return [10 * one for one in numbers]
 
-        if not self.batches.gathers():
+        if not self.batches.count_one():
             return (await search([number]))[0]
         return await self.batches.search(group, number, search)
 
 
-def test_one_at_a_time_waits_for_nobody() -> None:
+def test_queries_one_at_a_time_are_not_batched() -> None:
     async def scenario() -> list[Batch]:
         searches = Searches()
         for number in range(4):
@@ -90,7 +91,51 @@ def test_one_that_cannot_be_answered_fails_alone() -> None:
     assert second.args == ([-2],)
 
 
-def test_the_others_of_one_given_up_are_answered() -> None:
+@pytest.mark.parametrize("error", [QueueFull("searches", 1), Stopping()])
+def test_a_batch_that_is_refused_is_not_tried_again(error: Exception) -> None:
+    calls = []
+
+    async def refuse(numbers: Sequence[int]) -> list[int]:
+        calls.append([*numbers])
+        raise error
+
+    async def scenario() -> list[Json]:
+        batches = DynamicBatches()
+        asked = [batches.search("a", number, refuse) for number in range(3)]
+        batches.count_one()
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert asyncio.run(scenario()) == [error] * 3
+    assert calls == [[0, 1, 2]]
+
+
+def test_too_few_answers_fail_all_that_have_none() -> None:
+    async def answer_one(numbers: Sequence[int]) -> list[int]:
+        return [*numbers][:0]
+
+    async def scenario() -> list[Json]:
+        batches = DynamicBatches()
+        asked = [batches.search("a", number, answer_one) for number in range(2)]
+        batches.count_one()
+        return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
+
+    assert [type(each) for each in asyncio.run(scenario())] == [ValueError] * 2
+
+
+def test_a_query_of_a_client_that_has_gone_is_not_searched() -> None:
+    async def scenario() -> list[Batch]:
+        searches = Searches()
+        await asyncio.gather(searches.ask(0), searches.ask(0))
+        searches.calls.clear()
+        first, second = (asyncio.create_task(searches.ask(number)) for number in (1, 2))
+        asyncio.get_running_loop().call_soon(first.cancel)
+        assert await second == 20
+        return searches.calls
+
+    assert asyncio.run(scenario()) == [("a", [2])]
+
+
+def test_a_cancelled_query_does_not_end_the_others_of_its_batch() -> None:
     async def scenario() -> None:
         searches = Searches()
         await asyncio.gather(searches.ask(0), searches.ask(0))
@@ -168,3 +213,28 @@ def test_a_failure_of_the_index_is_each_queries_own(
 
     statuses = [response.status_code for response in client.run(at_once())]
     assert statuses == [200, 500, 200, 500, 200]
+
+
+def test_each_answer_of_a_batch_has_the_whole_size_that_is_permitted(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(inline_seconds=10.0, max_answer_bytes=100)
+    client.put(URL, json={"dim": 4})
+    large = {"id": "large", "vector": VECTOR, "payload": {"text": "x" * 60}}
+    client.put(f"{URL}/items", json={"items": [large]})
+    sizes = []
+    search = local_catalog.search_batch
+
+    def counted(collection: Json, queries: Sequence[Json]) -> Json:
+        sizes.append(len(queries))
+        return search(collection, queries)
+
+    monkeypatch.setattr(local_catalog, "search_batch", counted)
+
+    async def at_once() -> list[httpx.Response]:
+        asked = (client.http.post(f"{URL}/query", json={"vector": VECTOR}) for _ in range(8))
+        return await asyncio.gather(*asked)
+
+    assert [response.status_code for response in client.run(at_once())] == [200] * 8
+    assert max(sizes) > 1
+    assert sum(sizes) == 8
