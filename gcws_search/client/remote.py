@@ -54,7 +54,13 @@ _QUERY_HITS: Final = 1_000_000
 
 def path_of(name: str, *rest: str) -> str:
     """Return the path of a collection, or of something in it."""
-    return "/".join(["/v1/collections", *(quote(part, safe="") for part in (name, *rest))])
+    return "/".join(["/v1/collections", *map(_segment, (name, *rest))])
+
+
+def _segment(text: str) -> str:
+    """Return a text as one segment of a path; dots alone would be folded away."""
+    quoted = quote(text, safe="")
+    return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
 class RemoteOperations:

@@ -125,6 +125,19 @@ class Filter:
             mask &= _mask_of(condition, columns, n) ^ 1
         return mask
 
+    @property
+    def has_conditions(self) -> bool:
+        """Whether it holds a condition: without any, every payload passes."""
+        parts = (*self.must, *self.should, *self.must_not)
+        return any(not isinstance(each, Filter) or each.has_conditions for each in parts)
+
+    def require_conditions(self) -> None:
+        """Raise InvalidFilter unless it holds a condition: what is deleted must be named."""
+        if not self.has_conditions:
+            raise InvalidFilter(
+                expected="at least one condition", got="an empty filter", loc=("filter",)
+            )
+
     def to_dict(self) -> dict[str, Any]:
         """Return a document that `parse_filter` makes the same filter of."""
         clauses = zip(_CLAUSES, (self.must, self.should, self.must_not), strict=True)

@@ -64,8 +64,14 @@ class Application(FastAPI):
         await self._enveloped(scope, receive, send)
 
     def _drop_slash(self, scope: Scope) -> None:
-        """Take the slash off the end of a path, unless a route, such as that of an id, has it."""
-        if not any(route.matches(scope)[0] is Match.FULL for route in self.router.routes):
+        """Take the slash off the end of a path, unless a route, such as that of an id, has it.
+
+        A deletion keeps it: many clients make ``…/{name}/`` of ``…/{name}/items/..``, which was to
+        delete one item, and not its collection.
+        """
+        if scope["method"] != "DELETE" and not any(
+            route.matches(scope)[0] is Match.FULL for route in self.router.routes
+        ):
             scope["path"] = scope["path"][:-1] or "/"
 
     def _direct_route(self, scope: Scope) -> JsonRoute | None:

@@ -87,11 +87,9 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         _require_count(body.ids, service, "ids")
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return json_response({"deleted": deleted})
-    if not any((body.filter or {}).values()):
-        raise ix.InvalidFilter(
-            expected="at least one condition", got="an empty filter", loc=("filter",)
-        )
     where, _ = requests.condition(body.filter, service.limits)
+    if where is not None:
+        where.require_conditions()
     deleted = await service.workers.writes.run(collection.delete_where, where)
     return json_response({"deleted": deleted})
 

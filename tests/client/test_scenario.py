@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -75,6 +76,19 @@ def test_items_are_added_found_read_and_deleted(opened: Open, tmp_path: Path) ->
     assert items.delete(["kenya", "brazil"]) == 1
     assert items.delete(where={"roast": "dark"}) == 1
     assert items.describe()["items"] == len(items) == 1
+
+
+def test_what_is_deleted_must_be_named(opened: Open) -> None:
+    items = opened(2)
+    items.add([[1, 0], [0, 1]], ids=[".", ".."])
+    empty: list[dict[str, Any]] = [{}, {"must": []}, {"must": [{"should": []}]}]
+    for where in empty:
+        with pytest.raises(gcws_search.InvalidFilter, match="at least one condition"):
+            items.delete(where=where)
+    assert (items.get("..").vector, items.get(".").vector) == ([0, 1], [1, 0])
+    assert "..." not in items
+    assert items.delete("..") == 1
+    assert len(items) == 1
 
 
 def test_a_map_shows_a_sample_and_others(opened: Open) -> None:

@@ -228,6 +228,7 @@ class EmbeddedOperations:
             return deleted
         found = self._filter(where)
         assert found is not None
+        found.require_conditions()
         count: int = yield Call(lambda: self._collection.delete_where(found))
         return count
 

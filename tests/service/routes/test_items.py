@@ -383,6 +383,7 @@ def test_items_can_be_deleted_by_filter(client: Client) -> None:
         ({"ids": [1.5]}, "invalid_id", "ids[0]"),
         ({"filter": {}}, "invalid_filter", "at least one condition"),
         ({"filter": {"must": []}}, "invalid_filter", "at least one condition"),
+        ({"filter": {"must": [{"should": []}]}}, "invalid_filter", "at least one condition"),
         ({"filter": {"most": [1]}}, "invalid_filter", "filter"),
         ({"filter": {"must": [{"key": "label"}]}}, "invalid_filter", "filter"),
         ({"all": True}, "invalid_parameter", "all"),
