@@ -32,6 +32,16 @@ _LATELY_SECONDS: Final = 1.0
 _this_thread: Final = threading.local()
 
 
+class StoppedError(Exception):
+    """The way out of work that nobody waits for any more."""
+
+
+def end_if(stop: threading.Event | None) -> None:
+    """Raise StoppedError once ``stop`` is set."""
+    if stop is not None and stop.is_set():
+        raise StoppedError
+
+
 class Searches:
     """When somebody searched last, in all collections of a catalog: they share the processors.
 

@@ -39,7 +39,7 @@ from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.probe import TableSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.public import GmmKernel
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import StoppedError, Workers
 
 _NONE: Final = np.full(1, -1, np.int64)
 """Stands for the row that one query must not return."""
@@ -200,7 +200,7 @@ class GcwsBackend:
         stop: threading.Event,
         report: ProgressReport = no_report,
     ) -> GcwsState | None:
-        """Return ``state`` with all rows in tables and graph.
+        """Return ``state`` with all rows in tables and graph; None when stopped.
 
         A graph that is overdue is built in random order, and calibrated; none is built where
         scans are quick enough. Otherwise, further tables are made where there is use for them.
@@ -215,7 +215,10 @@ class GcwsBackend:
             state = self.complete(state, rows, self._behind)
             if not wanted:
                 return state
-            tables = self.band_keys.widened(state.tables, rows, wanted, self._behind)
+            try:
+                tables = self.band_keys.widened(state.tables, rows, wanted, self._behind, stop=stop)
+            except StoppedError:
+                return None
             return replace(state, tables=tables)
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):

@@ -23,6 +23,7 @@ from gcws_search.index.graph.recall_curve import (
 )
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
+from gcws_search.index.threads import end_if
 
 HARD, FOREIGN = 1, 2
 """Tiers of queries whose searches are extended."""
@@ -116,10 +117,6 @@ class Sample(Protocol):
         """
 
 
-class CalibrationStoppedError(Exception):
-    """The way out of a calibration that nobody waits for."""
-
-
 @dataclass(frozen=True, slots=True)
 class HeldOut:
     """Rows that are not linked yet, as a `Sample`.
@@ -145,7 +142,7 @@ class HeldOut:
     pieces : int
         Parts of the work for each thread.
     stop : threading.Event
-        Once it is set, the next search raises `CalibrationStoppedError`.
+        Once it is set, the next search raises `StoppedError`.
     """
 
     graph: GraphSearch
@@ -239,8 +236,7 @@ class HeldOut:
         extension: tuple[int, float] | None = None,
     ) -> BatchHits:
         """Return what searches with a beam setting find for some queries, by number."""
-        if self.stop.is_set():
-            raise CalibrationStoppedError
+        end_if(self.stop)
         tier, slack = (0, 1.0) if extension is None else extension
         hard, foreign = (
             Extension(inf, 0.0, slack, each == FOREIGN) if tier == each else NO_EXTENSION

@@ -23,7 +23,7 @@ from gcws_search.index.exact.scan import scan, scan_work
 from gcws_search.index.graph import drift
 from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
 from gcws_search.index.graph.drift import DriftMonitor, DriftPolicy, rows_to_measure, shares_found
-from gcws_search.index.graph.held_out import CalibrationStoppedError, HeldOut
+from gcws_search.index.graph.held_out import HeldOut
 from gcws_search.index.graph.miss_allowance import AllowancePolicy, MissAllowance
 from gcws_search.index.graph.neighbour_graph import (
     WIDTH,
@@ -40,7 +40,7 @@ from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import StoppedError, Workers
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
 
@@ -255,7 +255,10 @@ class GraphLifecycle:
             queries //= 2
         held_out = order[: min(queries, len(order) // policy.max_held_out)]
         neighbours = self.empty(rows, alive, workers)
-        tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
+        try:
+            tables = self._band_keys.widened(tables, rows, neighbours.tables, workers, stop=stop)
+        except StoppedError:
+            return None
         links = neighbours.cover(rows)
         keys = keys_by_row(tables, neighbours.linked_through(tables))
         linked = order[len(held_out) :]
@@ -306,7 +309,7 @@ class GraphLifecycle:
         )
         try:
             calibration = self._calibrated(sample)
-        except CalibrationStoppedError:
+        except StoppedError:
             return None
         neighbours.link(
             held_out,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 import numpy as np
@@ -11,7 +12,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Workers, end_if
 
 _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
@@ -34,7 +35,13 @@ class BandKeys:
         self._workers = workers
 
     def keys(
-        self, batch: VectorBatch, last: int, *, first: int = 0, workers: Workers | None = None
+        self,
+        batch: VectorBatch,
+        last: int,
+        *,
+        first: int = 0,
+        workers: Workers | None = None,
+        stop: threading.Event | None = None,
     ) -> UInt64s:
         """Return the keys of vectors in tables first … last - 1; any thread.
 
@@ -44,6 +51,8 @@ class BandKeys:
         last, first : int
         workers : Workers or None
             Threads that hash; None takes those that the index was made with.
+        stop : threading.Event or None
+            Once it is set, StoppedError is raised.
 
         Returns
         -------
@@ -56,6 +65,7 @@ class BandKeys:
 
         def draw(begin: int, end: int) -> None:
             for start in range(begin, end, _CHUNK_ROWS):
+                end_if(stop)
                 chunk = slice(start, min(start + _CHUNK_ROWS, end))
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
                 self.plan.draw(self._hash, some, keys[chunk], band=first)
@@ -83,7 +93,15 @@ class BandKeys:
         further = self.keys(rows[len(rows) - len(codes) :], tables.bands, first=known)
         return np.concatenate([codes, further], axis=1)
 
-    def widened(self, tables: Tables, rows: VectorBatch, bands: int, workers: Workers) -> Tables:
+    def widened(
+        self,
+        tables: Tables,
+        rows: VectorBatch,
+        bands: int,
+        workers: Workers,
+        *,
+        stop: threading.Event | None = None,
+    ) -> Tables:
         """Return the same rows in at least ``bands`` tables, or in all that there can be.
 
         Parameters
@@ -93,15 +111,17 @@ class BandKeys:
         rows : VectorBatch
         bands : int
         workers : Workers
+        stop : threading.Event or None
+            Once it is set, StoppedError is raised.
         """
         known, bands = tables.bands, min(bands, self.plan.bands)
         if bands <= known:
             return tables
 
         def further(start: int, end: int) -> UInt64s:
-            return self.keys(rows[start:end], bands, first=known, workers=workers)
+            return self.keys(rows[start:end], bands, first=known, workers=workers, stop=stop)
 
-        return tables.widened(bands, further, workers)
+        return tables.widened(bands, further, workers, stop=stop)
 
     def caught_up(self, wider: Tables, tables: Tables, rows: VectorBatch) -> Tables:
         """Return ``tables``, or as many as ``wider`` are, which have the first of their rows."""

@@ -6,6 +6,7 @@ until a compaction renumbers the rows.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -14,7 +15,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, large
 from gcws_search.index.kernels.lsh.tables import build_tables, merge_tables, renumber_tables
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Workers, end_if
 
 TAIL_ROWS: Final = 512
 """New rows are merged into the last segment until it has this many."""
@@ -108,7 +109,12 @@ class Tables:
         return Tables.of(self.bands, tuple(segments))
 
     def widened(
-        self, bands: int, keys_of: Callable[[int, int], UInt64s], workers: Workers
+        self,
+        bands: int,
+        keys_of: Callable[[int, int], UInt64s],
+        workers: Workers,
+        *,
+        stop: threading.Event | None = None,
     ) -> Tables:
         """Return the same rows in more tables.
 
@@ -120,11 +126,13 @@ class Tables:
             Called with the first row and the one after the last; returns their (n, further) keys
             in the tables there are not yet.
         workers : Workers
+        stop : threading.Event or None
+            Once it is set, StoppedError is raised.
         """
         segments, end = [], 0
         for segment in self.segments:
             start, end = end, end + len(segment)
-            further = _build(keys_of(start, end), start, workers)
+            further = _build(keys_of(start, end), start, workers, stop)
             keys = large((bands, len(segment)), np.uint64)
             rows = large((bands, len(segment)), np.int32)
             np.concatenate([segment.keys, further.keys], out=keys)
@@ -158,13 +166,18 @@ def _should_merge(before: int, last: int) -> bool:
     return before + last <= TAIL_ROWS or GROWTH * last >= before
 
 
-def _build(codes: UInt64s, first_row: int, workers: Workers) -> TableSegment:
+def _build(
+    codes: UInt64s, first_row: int, workers: Workers, stop: threading.Event | None = None
+) -> TableSegment:
     n, bands = codes.shape
     keys = large((bands, n), np.uint64)
     rows = large((bands, n), np.int32)
 
     def build(first: int, last: int) -> None:
-        build_tables(codes, first_row, first, last, keys, rows)
+        step = last - first if stop is None else 1
+        for band in range(first, last, step):
+            end_if(stop)
+            build_tables(codes, first_row, band, band + step, keys, rows)
 
     workers.split(bands, build, min_size=max(1, _ROWS_A_THREAD // n))
     return TableSegment(keys, rows)

@@ -340,6 +340,9 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert "graph" not in methods(again, queries)
     assert recall(again, queries, 10).mean >= 0.9
     assert again.backend.is_overdue(again.state, len(rows), len(rows))
+    stopped = threading.Event()
+    stopped.set()
+    assert again.backend.optimize(again.state, view, alive, stopped) is None
     made = again.backend.optimize(again.state, view, alive, threading.Event())
     again.state = again.backend.adopt(again.state, view, made)
     assert not again.backend.is_overdue(again.state, len(rows), len(rows))
