@@ -106,5 +106,8 @@ def _commit() -> str:
         )
         return done.stdout.strip()
 
-    changed = " with changes" if git("status", "--porcelain", "--untracked-files=no") else ""
+    # The tables themselves are no change: each benchmark writes its own.
+    pages = [f":(exclude){page}" for page in ("README.md", "docs/benchmarks.md")]
+    changes = git("status", "--porcelain", "--untracked-files=no", "--", ".", *pages)
+    changed = " with changes" if changes else ""
     return f"{git('rev-parse', '--short', 'HEAD') or 'unknown'}{changed}"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from functools import wraps
+from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, TypeVar, cast
+from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, SupportsIndex, TypeVar, cast
 
 from gcws_search.client.operations import (
     AsyncExchange,
@@ -60,11 +61,19 @@ def config_of(
             raise InvalidParameter(expected="a kind", got="none", loc=("backend",))
         backend = backend_params(backend["kind"], backend.get("params", {}))
     return CollectionConfig(
-        dim=None if dim is None else int(dim),
+        dim=None if dim is None else _whole(dim),
         transform=transform or Transform(),
         backend=backend or GcwsParams(),
         storage=storage,
     )
+
+
+def _whole(dim: SupportsIndex) -> int:
+    try:
+        return index(dim)
+    except TypeError:
+        expected = "a whole number, or None for an open space"
+        raise InvalidParameter(expected=expected, got=repr(dim), loc=("dim",)) from None
 
 
 def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral, Real
 from typing import Any, Final, Literal, get_args, get_type_hints
 
 from gcws_search.index.contracts.backend_parameters import (
@@ -152,6 +153,14 @@ def _require_types(params_class: type[Any], given: dict[str, Any]) -> None:
         holds = type(value) in permitted
         expected = " or ".join(sorted({_TYPE_NAMES[each] for each in permitted}))
         require(holds, name=name, expected=expected, got=value)
+
+
+def _is_whole(value: object) -> bool:
+    return type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is float or (isinstance(value, Real) and not isinstance(value, bool))
 
 
 def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
@@ -319,10 +328,20 @@ class SearchParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        require(self.limit >= 1, name="limit", expected="at least 1", got=self.limit)
-        require(0 < self.recall <= 1, name="recall", expected="a number in (0, 1]", got=self.recall)
         require(
-            0 <= self.min_score <= 1,
+            _is_whole(self.limit) and self.limit >= 1,
+            name="limit",
+            expected="a whole number, at least 1",
+            got=self.limit,
+        )
+        require(
+            _is_number(self.recall) and 0 < self.recall <= 1,
+            name="recall",
+            expected="a number in (0, 1]",
+            got=self.recall,
+        )
+        require(
+            _is_number(self.min_score) and 0 <= self.min_score <= 1,
             name="min_score",
             expected="a number in [0, 1]",
             got=self.min_score,
@@ -334,9 +353,9 @@ class SearchParams:
             got=self.rerank,
         )
         require(
-            self.candidates is None or self.candidates >= 1,
+            self.candidates is None or (_is_whole(self.candidates) and self.candidates >= 1),
             name="candidates",
-            expected="null or at least 1",
+            expected="null or a whole number, at least 1",
             got=self.candidates,
         )
 
