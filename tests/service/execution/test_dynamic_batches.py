@@ -164,15 +164,10 @@ FORMS: list[Json] = [
 ]
 
 
-@pytest.mark.parametrize("transform", [None, {"normalize": "l1", "power": 0.5}])
-def test_queries_at_once_are_answered_as_one_after_another(
-    serve: Serve, transform: Json, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = serve(inline_seconds=10.0)
-    fill(client, **({} if transform is None else {"transform": transform}))
-    alone = [answered(client.post(f"{URL}/query", json=form)) for form in FORMS]
-    assert {status for status, _ in alone} == {200, 422}
-    sizes = []
+@pytest.fixture
+def batch_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return how many queries each call of the index has had; it grows."""
+    sizes: list[int] = []
     search = local_catalog.search_batch
 
     def counted(collection: Json, queries: Sequence[Json]) -> Json:
@@ -180,13 +175,25 @@ def test_queries_at_once_are_answered_as_one_after_another(
         return search(collection, queries)
 
     monkeypatch.setattr(local_catalog, "search_batch", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("transform", [None, {"normalize": "l1", "power": 0.5}])
+def test_queries_at_once_are_answered_as_one_after_another(
+    serve: Serve, transform: Json, batch_sizes: list[int]
+) -> None:
+    client = serve(inline_seconds=10.0)
+    fill(client, **({} if transform is None else {"transform": transform}))
+    alone = [answered(client.post(f"{URL}/query", json=form)) for form in FORMS]
+    assert {status for status, _ in alone} == {200, 422}
+    batch_sizes.clear()
 
     async def at_once() -> list[httpx.Response]:
         asked = (client.http.post(f"{URL}/query", json=form) for form in FORMS * 3)
         return await asyncio.gather(*asked)
 
     assert [*map(answered, client.run(at_once()))] == alone * 3
-    assert max(sizes) > 1
+    assert max(batch_sizes) > 1
 
 
 def answered(response: httpx.Response) -> tuple[int, Json]:
@@ -216,25 +223,17 @@ def test_a_failure_of_the_index_is_each_queries_own(
 
 
 def test_each_answer_of_a_batch_has_the_whole_size_that_is_permitted(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
+    serve: Serve, batch_sizes: list[int]
 ) -> None:
     client = serve(inline_seconds=10.0, max_answer_bytes=100)
     client.put(URL, json={"dim": 4})
     large = {"id": "large", "vector": VECTOR, "payload": {"text": "x" * 60}}
     client.put(f"{URL}/items", json={"items": [large]})
-    sizes = []
-    search = local_catalog.search_batch
-
-    def counted(collection: Json, queries: Sequence[Json]) -> Json:
-        sizes.append(len(queries))
-        return search(collection, queries)
-
-    monkeypatch.setattr(local_catalog, "search_batch", counted)
 
     async def at_once() -> list[httpx.Response]:
         asked = (client.http.post(f"{URL}/query", json={"vector": VECTOR}) for _ in range(8))
         return await asyncio.gather(*asked)
 
     assert [response.status_code for response in client.run(at_once())] == [200] * 8
-    assert max(sizes) > 1
-    assert sum(sizes) == 8
+    assert max(batch_sizes) > 1
+    assert sum(batch_sizes) == 8
