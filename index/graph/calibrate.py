@@ -8,7 +8,7 @@ of the linked rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Final, NamedTuple
 
@@ -77,6 +77,7 @@ class CalibrationPolicy:
         differ little from each other, items among them are easier than other queries.
     sums : float, int
         Sums of two items are searched for too: this share of the queries, at least this number.
+        Those out of range do not count: whatever the graph finds for them, scans answer.
     typical_sums : float
         Where this share of the sums seem typical, typical ones among them count as items do: the
         lesser recall is that of the setting. Of sums of two texts most are as far from the texts
@@ -161,6 +162,16 @@ class _Truth:
     tiers: Int64s
     scores: tuple[float, float, float]
 
+    @property
+    def in_range(self) -> Bools:
+        """(m,): which queries a search of the graph may answer."""
+        inside: Bools = self.lowest >= self.scores[2]
+        return inside
+
+    def of(self, chosen: Bools) -> _Truth:
+        """Return what is known of some of the queries."""
+        return replace(self, lowest=self.lowest[chosen], tiers=self.tiers[chosen])
+
 
 @dataclass(frozen=True, slots=True)
 class _Point:
@@ -205,22 +216,30 @@ def calibrate(
     counts = [min(count, sample.items) for _, _, count in measured]
     sums = [min(max(int(share * count), min_sums), sample.sums) for count in counts]
     limits_of = [searched for searched, _, _ in measured]
-    items = _true_hits(sample, limits_of, counts, 0)
-    between = _true_hits(sample, limits_of, sums, sample.items)
+    items = _true_hits(sample, limits_of, counts, np.arange(sample.items), 0)
     contrasts = _contrasts(items, sample.nearest, policy)
+    scores = [
+        {limit: _scores(_below(items, count), min(limit, sample.rows), policy) for limit in limits}
+        for (_, limits, _), count in zip(measured, counts, strict=True)
+    ]
+    least = min(lowest for of_limits in scores for *_, lowest in of_limits.values())
+    near = np.flatnonzero(sample.best_scores_of_sums() >= least)
+    between = _true_hits(sample, limits_of, sums, near, sample.items)
     max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
-    for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
-        parts = [found for first, found in items if first < of_items]
-        others = [found for first, found in between if first < of_sums]
+    for place, (searched, limits, _) in enumerate(measured):
+        of_items, of_sums = counts[place], near[near < sums[place]]
+        every = [*_below(items, of_items), *_below(between, sums[place])]
         truth = {
-            limit: _truth(parts, others, min(limit, sample.rows), contrasts, policy)
+            limit: _truth(every, min(limit, sample.rows), scores[place][limit], contrasts)
             for limit in limits
         }
-        numbers = np.concatenate([np.arange(of_items), sample.items + np.arange(of_sums)]).astype(
-            np.int64
+        numbers = np.concatenate([np.arange(of_items), sample.items + of_sums])
+        in_range = np.logical_or.reduce([each.in_range for each in truth.values()])
+        truth = {limit: each.of(in_range) for limit, each in truth.items()}
+        measured_at = _Measurements(
+            sample, (numbers[in_range], of_items), truth, searched, contrasts, policy
         )
-        measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
         measured_at.measure_settings(max_candidates)
         measured_at.measure_extensions(max_candidates)
         curves += [measured_at.curves(limit) for limit in limits]
@@ -228,19 +247,27 @@ def calibrate(
 
 
 def _true_hits(
-    sample: Sample, limits: Sequence[int], counts: Sequence[int], first_number: int
+    sample: Sample, limits: Sequence[int], counts: Sequence[int], chosen: Int64s, first_number: int
 ) -> list[tuple[int, BatchHits]]:
     """Return the true hits of runs of queries, each for the greatest limit it is judged by.
 
-    With each run comes the number of its first query, counted from ``first_number``.
+    With each run comes the place at which it begins. Only the places ``chosen``, rising, are
+    searched for; the query at a place has the number ``first_number`` more.
     """
     runs = []
     ends = sorted({count for count in counts if count > 0})
     for first, end in zip([0, *ends], ends, strict=False):
         greatest = max(limit for limit, count in zip(limits, counts, strict=True) if count >= end)
-        numbers = first_number + np.arange(first, end)
-        runs.append((first, sample.true_hits(numbers, min(greatest, sample.rows))))
+        places = chosen[(chosen >= first) & (chosen < end)]
+        if len(places):
+            found = sample.true_hits(first_number + places, min(greatest, sample.rows))
+            runs.append((first, found))
     return runs
+
+
+def _below(runs: list[tuple[int, BatchHits]], count: int) -> list[BatchHits]:
+    """Return the runs of the places below a number."""
+    return [found for first, found in runs if first < count]
 
 
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
@@ -280,23 +307,27 @@ def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _C
     return tiers
 
 
-def _truth(
-    items: list[BatchHits],
-    sums: list[BatchHits],
-    wanted: int,
-    contrasts: _Contrasts,
-    policy: CalibrationPolicy,
-) -> _Truth:
-    """Return what is known of queries by their true hits for one limit."""
+def _scores(
+    items: list[BatchHits], wanted: int, policy: CalibrationPolicy
+) -> tuple[float, float, float]:
+    """Return the scores below which queries are hard, foreign, and out of range."""
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
-    scores = (
+    return (
         _quantile(lasts, policy.hard),
         _quantile(lasts, policy.foreign),
         lowest - beyond * (median - lowest),
     )
-    every = [*items, *sums]
+
+
+def _truth(
+    every: list[BatchHits],
+    wanted: int,
+    scores: tuple[float, float, float],
+    contrasts: _Contrasts,
+) -> _Truth:
+    """Return what is known of queries by their true hits for one limit."""
     return _Truth(
         wanted,
         np.concatenate([_last_scores(found, wanted) for found in every]),

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from math import inf
-from typing import Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, joined
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -28,6 +28,9 @@ from gcws_search.index.threads import end_if
 HARD, FOREIGN = 1, 2
 """Tiers of queries whose searches are extended."""
 _NEGATIVE = np.uint32(1)
+_TINY: Final = float(np.finfo(np.float64).tiny)
+_MIN_PART: Final = 2
+"""Queries of a thread at least: few are searched for, and some take a hundred times as long."""
 
 
 def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch:
@@ -103,6 +106,9 @@ class Sample(Protocol):
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
+
+    def best_scores_of_sums(self) -> Float64s:
+        """Return (sums,): scores that no row can exceed, by the norms."""
 
     def search(
         self,
@@ -228,6 +234,15 @@ class HeldOut:
             with_ties=False,
         )
 
+    def best_scores_of_sums(self) -> Float64s:
+        """Return (sums,): scores that no row can exceed, by the norms."""
+        norms = self.view.vectors.norms[self.linked.permitted != 0].astype(np.float64)
+        own = self.queries.norms[self.held_out :].astype(np.float64)
+        nearest = np.clip(own, norms.min(), norms.max())
+        greater = np.maximum(np.maximum(own, nearest), _TINY)
+        scores: Float64s = np.minimum(own, nearest) / greater
+        return scores
+
     def search(
         self,
         chosen: Int64s,
@@ -254,5 +269,6 @@ class HeldOut:
             np.full(len(chosen), -1, np.int64),
             keys=self.keys[chosen, : plan.tables],
             hidden=self.hidden,
+            min_part=_MIN_PART,
             pieces=self.pieces,
         ).hits

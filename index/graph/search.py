@@ -365,6 +365,7 @@ class GraphSearch:
         *,
         keys: UInt64s | None = None,
         hidden: UInt8s = _NOTHING_HIDDEN,
+        min_part: int = _MIN_PART,
         pieces: int = 1,
     ) -> GraphHits:
         """Return what the stages of a plan find, before the fall-back.
@@ -384,8 +385,8 @@ class GraphSearch:
             Keys of the queries in the entry tables, if they are known.
         hidden : (n,) or (0,) uint8
             1 for rows that no link names, and that are treated as if they were not there.
-        pieces : int
-            See `Workers.split`.
+        min_part, pieces : int
+            Queries of a thread at least, and parts for each thread; see `Workers.split`.
         """
         m, n, limit = len(queries), len(view.vectors), params.limit
         graph = self.links.graph(tables, view.vectors)
@@ -436,7 +437,7 @@ class GraphSearch:
             search_graph(graph, visible, asked, plan.kernel, addresses, part)
             scratch_pool.give(scratch)
 
-        self.workers.split(m, run, min_size=_MIN_PART, pieces=pieces)
+        self.workers.split(m, run, min_size=min_part, pieces=pieces)
         if plan.tally is not None and m > 0:
             taken = self.policy.search_nanoseconds + plan.row_nanoseconds * float(
                 hits.candidates.mean()

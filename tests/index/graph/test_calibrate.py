@@ -48,9 +48,13 @@ class Fake:
     extended: Extended
     scan: Callable[[Int64s, int], BatchHits]
     nearest: float = 1e-5
+    best_of_sums: float = 1.0
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         return self.scan(chosen, limit)
+
+    def best_scores_of_sums(self) -> Float64s:
+        return np.full(self.sums, self.best_of_sums)
 
     def search(
         self,
@@ -73,6 +77,7 @@ def calibrated(
     sums: int = 0,
     rows: int = ROWS,
     max_candidates: float = inf,
+    best_of_sums: float = 1.0,
 ) -> Calibration:
     """Return what some queries measure; extended searches find all unless told otherwise."""
 
@@ -80,7 +85,9 @@ def calibrated(
         del tier, slack
         return scan(chosen, limit)
 
-    sample = Fake(queries, sums, rows, once, extended or finds_all, scan)
+    sample = Fake(
+        queries, sums, rows, once, extended or finds_all, scan, best_of_sums=best_of_sums
+    )
     return calibrate(
         sample, scan_nanoseconds=1.0, max_candidates=max_candidates, policy=CalibrationPolicy()
     )
@@ -355,7 +362,7 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         hits = of_items(np.minimum(chosen, queries - 1), limit)
-        hits.scores[chosen >= queries] = 0.4
+        hits.scores[chosen >= queries] = 0.48
         return hits
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
@@ -377,6 +384,31 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
     assert set(made.hard_items) == {1.0}
 
 
+@pytest.mark.parametrize("best", [1.0, 0.3])
+def test_sums_out_of_range_are_not_searched_for(best: float) -> None:
+    """Scans answer them; where their norms tell as much, they have no true hits either."""
+    queries, sums = 1000, 100
+    _, of_items = graded_queries(queries)
+    scanned = []
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        scanned.extend(chosen.tolist())
+        hits = of_items(np.minimum(chosen, queries - 1), limit)
+        hits.scores[chosen >= queries] = 0.3
+        return hits
+
+    def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
+        assert (chosen < queries).all()
+        return of_items(chosen, limit)
+
+    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+        return of_items(chosen, limit)
+
+    made = calibrated(queries, once, scan, extended, sums=sums, best_of_sums=best)
+    assert made == calibrated(queries, once, scan, extended)
+    assert (max(scanned) >= queries) == (best == 1.0)
+
+
 @pytest.mark.parametrize(("typical", "recall"), [(80, 0.5), (30, 1.0)])
 def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
     typical: int, recall: float
@@ -387,7 +419,7 @@ def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         hits = of_items(np.where(chosen < queries, chosen, 0), limit)
-        hits.scores[chosen >= queries + typical] = 0.4
+        hits.scores[chosen >= queries + typical] = 0.48
         return hits
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
