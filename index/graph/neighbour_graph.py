@@ -31,6 +31,7 @@ from gcws_search.index.kernels.graph.build import (
     choose_neighbours,
     join_links,
     list_joins,
+    mark_named,
 )
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
@@ -466,10 +467,9 @@ class NeighbourGraph:
             Changed in place.
         """
         array = links.array
-        named = np.zeros(len(array) + 1, np.bool_)  # the last one is that of NONE
-        for column in array.T:
-            named[column] = True
-        for row in chosen[~named[chosen]].tolist():
+        named = np.zeros(len(array), np.uint8)
+        mark_named(array, named)
+        for row in chosen[named[chosen] == 0].tolist():
             _name(row, array)
 
     def _name_new(self, chosen: Int64s, links: NeighbourLinks) -> None:

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Bools, Int64s, UInt64s
+from gcws_search.index.contracts.arrays import AnyArray, Bools, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
@@ -33,22 +33,40 @@ def equal_groups(
     """
     if len(chosen) <= more_than:
         return []
-    folded = np.zeros(len(chosen), np.uint64)
-    for column in keys.T:
-        folded = (folded ^ column) * _MULTIPLIER
-    order = np.argsort(folded, kind="stable")
-    held = folded[order]
-    starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
-    sizes = np.diff(np.append(starts, len(held)))
+    hashes = _folded(rows.norms[chosen].view(np.uint32).astype(np.uint64), keys)
+    runs = _runs(hashes, more_than)
+    if rows.form == "dense" and runs:  # rows near to each other have equal keys, too
+        near = np.sort(np.concatenate(runs))
+        values = rows.dense[chosen[near]] + np.float32(0.0)  # -0 becomes 0
+        alike = _folded(hashes[near], values.view(np.uint32))
+        runs = [near[run] for run in _runs(alike, more_than)]
     groups = []
-    for place in np.flatnonzero(sizes > more_than):
-        alike = chosen[order[starts[place] : starts[place] + sizes[place]]]
+    for run in runs:
+        alike = chosen[run]
         while len(alike) > more_than:  # rows that are not equal may have equal hashes
             equal = _equal_to_first(rows, alike)
             if np.count_nonzero(equal) > more_than:
                 groups.append(alike[equal])
             alike = alike[~equal]
     return groups
+
+
+def _folded(hashes: UInt64s, columns: AnyArray) -> UInt64s:
+    """Return (c,) hashes with the numbers of (c, k) columns folded in."""
+    for column in columns.T:
+        hashes = (hashes ^ column) * _MULTIPLIER
+    return hashes
+
+
+def _runs(hashes: UInt64s, more_than: int) -> list[Int64s]:
+    """Return the places, rising, of each hash that more than so many have."""
+    order = np.argsort(hashes, kind="stable")
+    held = hashes[order]
+    starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))
+    sizes = np.diff(np.append(starts, len(held)))
+    return [
+        order[starts[run] : starts[run] + sizes[run]] for run in np.flatnonzero(sizes > more_than)
+    ]
 
 
 def _equal_to_first(rows: VectorBatch, some: Int64s) -> Bools:

@@ -415,3 +415,19 @@ def join_links(
                 put(pool, j, salted(at(pool, j), salt))
             prune(rows, target, own_scratch, size, rule.neighbours, rule.diversity, own, width)
         place = end
+
+
+@njit(cache=True, nogil=True)
+def mark_named(links: Int32s, out: UInt8s) -> None:
+    """Write 1 for each row that some row links to.
+
+    Parameters
+    ----------
+    links : (n, width) int32
+    out : (n,) uint8, written in place
+    """
+    for i in range(links.shape[0]):
+        for j in range(links.shape[1]):
+            if links[i, j] < 0:
+                break
+            out[links[i, j]] = 1
