@@ -4,6 +4,8 @@
 - `contract`: what routes call
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
-- `cli`: the commands ``serve``, ``check``, ``vacuum``
+- `cli`: the command ``serve``
+- `startup_answers`: what answers while the application is imported
+- `file_commands`: the commands ``check`` and ``vacuum``
 - `snapshot_commands`: ``gcws-search snapshot``
 """

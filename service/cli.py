@@ -1,5 +1,6 @@
-"""Commands of the server's side: ``serve``, ``check``, ``vacuum``.
+"""The command ``serve``, and the flags of all commands that start a server.
 
+It imports little, so that the server listens soon; `StartingApplication` imports the rest.
 `gcws_search.commands.app` has the list of all commands.
 """
 
@@ -10,37 +11,37 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable
+from contextlib import suppress
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
 
 import typer
 import uvicorn
 from pydantic import ValidationError
 
-from gcws_search.index import GcwsError, check_directory, vacuum_directory
-from gcws_search.service.app import create_app, open_catalog
-from gcws_search.service.fronts.processes import Processes
+from gcws_search.imports import quick_imports
+from gcws_search.index import GcwsError
 from gcws_search.service.guards.keys import cluster_key, database_url, require_guard
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import server_options, tune_process
 from gcws_search.service.settings import Settings
+from gcws_search.service.startup_answers import StartingApplication
 from gcws_search.service.telemetry import logs
 
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
-
-Folder = Annotated[
-    Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
-]
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a collection.")]
 
 _PREFIX: Final = "GCWS_"
 _OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
 """Variables of other commands, and of the tests."""
+
+_NOT_STARTED: Final = 3
+"""Exit code of a server that could not listen."""
 
 _log = logging.getLogger(__name__)
 
@@ -116,9 +117,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             )
 
             require_cluster(settings)
-        if settings.workers > 1:
-            raise typer.Exit(Processes(settings).run())
-        catalog = open_catalog(settings)
+        raise typer.Exit(_run_processes(settings) if settings.workers > 1 else _run(settings))
     except ModuleNotFoundError as error:
         told = f"{error}; pip install 'gcws-search[cluster]' adds it"
         typer.echo(f"gcws-search: {told}", err=True)
@@ -126,15 +125,49 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
     except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-    tune_process()
+
+
+def _run_processes(settings: Settings) -> int:
+    """Serve by several processes until told to stop; return the exit code."""
+    from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
+
+    return Processes(settings).run()
+
+
+def _run(settings: Settings) -> int:
+    """Serve until told to stop; return the exit code.
+
+    Raises
+    ------
+    Exception
+        That of opening the application.
+    """
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    uvicorn.run(
-        create_app(settings, catalog=catalog),
-        host=settings.host,
-        port=settings.port,
-        **server_options(settings),
+    starting = StartingApplication(partial(_opened, settings))
+    server = uvicorn.Server(
+        uvicorn.Config(starting, host=settings.host, port=settings.port, **server_options(settings))
     )
+    starting.ends(server)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if starting.error is not None:
+        raise starting.error
+    return 0 if server.started else _NOT_STARTED
+
+
+def _opened(settings: Settings) -> "FastAPI":
+    """Return the application, with the collections in the settings' folder.
+
+    Raises
+    ------
+    DirectoryLocked, OSError
+    """
+    with quick_imports("pandas"):  # sqlite-utils has columns for it
+        from gcws_search.service import app  # noqa: PLC0415
+    opened = app.create_app(settings, catalog=app.open_catalog(settings))
+    tune_process()
+    return opened
 
 
 def unread(variables: Iterable[str]) -> list[str]:
@@ -169,60 +202,10 @@ def require_address(settings: Settings) -> None:
         raise OSError(f"{told}; --host and --port choose another address") from None
 
 
+@cli.callback()
+def _commands() -> None:
+    """Start a server."""
+
+
 serve.__signature__ = flags()  # type: ignore[attr-defined]
 cli.command("serve")(serve)
-
-
-@cli.command("check")
-def check(
-    data_dir: Folder = Path("data"),
-    *,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
-    damaged = False
-    with _told(data_dir):
-        for report in check_directory(data_dir, repair=repair):
-            damaged |= not (report.is_sound or report.repaired)
-            if as_json:
-                typer.echo(json.dumps(asdict(report) | {"is_sound": report.is_sound}))
-                continue
-            state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
-            lost = f", {report.lost} lost" if report.lost else ""
-            typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
-            for finding in report.findings:
-                typer.echo(f"  {finding}")
-            if report.more:
-                typer.echo(f"  and {report.more} more")
-    if damaged:
-        raise typer.Exit(1)
-
-
-@cli.command("vacuum")
-def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
-    """Rewrite all files of a folder that no server uses, without the space they do not need."""
-    failed = False
-    with _told(data_dir):
-        for done in vacuum_directory(data_dir):
-            failed |= done.error is not None
-            if as_json:
-                typer.echo(json.dumps(asdict(done), default=str))
-                continue
-            typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
-    if failed:
-        raise typer.Exit(1)
-
-
-@contextmanager
-def _told(data_dir: Path) -> Iterator[None]:
-    """Say why a folder cannot be worked on."""
-    try:
-        if not data_dir.is_dir():
-            raise NotADirectoryError(f"there is no folder {data_dir}")
-        yield
-    except (GcwsError, OSError) as error:
-        typer.echo(f"gcws-search: {error}", err=True)
-        raise typer.Exit(1) from None

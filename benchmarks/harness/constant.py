@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
-from gcws_search.service import cli
+from gcws_search.service import app as application, cli
 from gcws_search.service.app import create_app
 from gcws_search.service.execution.context import may_read
 from gcws_search.service.http.json_route import JsonRoute
@@ -37,5 +37,5 @@ def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # no
 
 
 if __name__ == "__main__":
-    setattr(cli, "create_app", create_app_with_constant)  # noqa: B010
+    setattr(application, "create_app", create_app_with_constant)  # noqa: B010
     cli.cli(["serve", *sys.argv[1:]])

@@ -48,8 +48,8 @@ COMMANDS: Final[dict[str, Entry]] = {
         "service.snapshot_commands", _SERVER, "Make, list, move and restore snapshots."
     ),
     "version": Entry("commands.server", _SERVER, "Print the version."),
-    "check": Entry("service.cli", _FILES, "Verify files, and repair them."),
-    "vacuum": Entry("service.cli", _FILES, "Rewrite files without free space."),
+    "check": Entry("service.file_commands", _FILES, "Verify files, and repair them."),
+    "vacuum": Entry("service.file_commands", _FILES, "Rewrite files without free space."),
 }
 
 EPILOG: Final = """

@@ -55,8 +55,8 @@ class CalibrationPolicy:
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
-    least : float
-        Recall below which settings are not told apart.
+    min_recall : float
+        Below it settings are not told apart.
     wide_ratio, candidate_ratio : float
         The same between wide searches: the miss falls by more than the first factor, and the rows
         scored grow by more than the second.
@@ -116,7 +116,7 @@ class CalibrationPolicy:
     )
     fewer_queries: int = 1000
     ratio: float = 2.0
-    least: float = 0.75
+    min_recall: float = 0.75
     wide_ratio: float = 1.1
     candidate_ratio: float = 1.4
     enough: float = 0.9965
@@ -226,8 +226,8 @@ def calibrate(
         {limit: _scores(_below(items, count), min(limit, sample.rows), policy) for limit in limits}
         for (_, limits, _), count in zip(measured, counts, strict=True)
     ]
-    least = min(lowest for of_limits in scores for *_, lowest in of_limits.values())
-    near = np.flatnonzero(sample.best_scores_of_sums() >= least)
+    lowest_score = min(lowest for of_limits in scores for *_, lowest in of_limits.values())
+    near = np.flatnonzero(sample.best_scores_of_sums() >= lowest_score)
     between = _true_hits(sample, limits_of, sums, near, sample.items)
     max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
@@ -507,7 +507,9 @@ class _Measurements:
         """Measure a setting beyond another; return whether it is of use."""
         policy = self._policy
         scored = self._point(before).candidates if before in self._points else 0.0
-        step = 1 if scored <= policy.fewer_queries else 2 if scored <= 4 * policy.fewer_queries else 4
+        step = (
+            1 if scored <= policy.fewer_queries else 2 if scored <= 4 * policy.fewer_queries else 4
+        )
         asked = np.arange(0, self._items, step)
         if self._sums_count:
             asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
@@ -550,7 +552,7 @@ class _Measurements:
     def _lie_apart(self, low: int, high: int) -> bool:
         """Return whether what lies between two settings must be measured; see ``ratio``."""
         policy = self._policy
-        if max(point.recall for point in self._points[high].values()) < policy.least:
+        if max(point.recall for point in self._points[high].values()) < policy.min_recall:
             return False
         if low not in self._points:  # the least setting that is of use is between
             return True

@@ -38,8 +38,8 @@ def equal_groups(
     if rows.form == "dense" and runs:  # rows near to each other have equal keys, too
         near = np.sort(np.concatenate(runs))
         values = rows.dense[chosen[near]] + np.float32(0.0)  # -0 becomes 0
-        alike = _folded(hashes[near], values.view(np.uint32))
-        runs = [near[run] for run in _runs(alike, more_than)]
+        with_values = _folded(hashes[near], values.view(np.uint32))
+        runs = [near[run] for run in _runs(with_values, more_than)]
     groups = []
     for run in runs:
         alike = chosen[run]
@@ -59,7 +59,7 @@ def _folded(hashes: UInt64s, columns: AnyArray) -> UInt64s:
 
 
 def _runs(hashes: UInt64s, more_than: int) -> list[Int64s]:
-    """Return the places, rising, of each hash that more than so many have."""
+    """Return the places, rising, of each hash that more than ``more_than`` rows have."""
     order = np.argsort(hashes, kind="stable")
     held = hashes[order]
     starts = np.flatnonzero(np.append(True, held[1:] != held[:-1]))

@@ -10,8 +10,8 @@ from typing import Final
 import httptools
 from starlette.types import Message, Receive, Scope, Send
 
-from gcws_search.service.http.envelope import BREAK_OFF
 from gcws_search.service.http.errors import OwnerUnavailable
+from gcws_search.service.http.timeouts import BREAK_OFF
 from gcws_search.service.telemetry import logs
 
 COUNTED: Final = "gcws.counted"

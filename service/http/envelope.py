@@ -13,11 +13,10 @@ from gcws_search.index import OutOfDescriptors
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http import problems
 from gcws_search.service.http.errors import Overloaded, Stopping
+from gcws_search.service.http.timeouts import BREAK_OFF
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
 
-BREAK_OFF: Final = "gcws.break_off"
-"""Where a request's scope has what closes its connection with the answer as short as it is."""
 _HEADER: Final = b"x-request-id"
 _PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
 _PATH_SHOWN: Final = 500

@@ -10,9 +10,10 @@ from typing import Any, Final
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gcws_search.service.guards.admission import LAST_DESCRIPTORS
-from gcws_search.service.http.envelope import BREAK_OFF
 from gcws_search.service.settings import Settings
 
+BREAK_OFF: Final = "gcws.break_off"
+"""Where a request's scope has what closes its connection with the answer as short as it is."""
 _RESERVED: Final = 32
 """This many descriptors are for files and never for requests, ..."""
 _SHARE_RESERVED: Final = 8

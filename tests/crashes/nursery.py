@@ -16,7 +16,7 @@ from typing import Final
 from unittest import mock
 
 from gcws_search.index import compile_kernels
-from gcws_search.service import cli as command_line
+from gcws_search.service import app as application, cli as command_line
 from gcws_search.service.app import open_catalog
 from gcws_search.service.execution import startup
 from tests.crashes import points
@@ -31,7 +31,7 @@ def main() -> None:
     seconds = compile_kernels()
     with (
         mock.patch.object(startup, "compile_kernels", return_value=seconds),
-        mock.patch.object(command_line, "open_catalog", partial(open_catalog, policies=FEW_ROWS)),
+        mock.patch.object(application, "open_catalog", partial(open_catalog, policies=FEW_ROWS)),
     ):
         signal.signal(signal.SIGCHLD, _reap)
         _tell("ready")

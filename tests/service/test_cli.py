@@ -73,11 +73,25 @@ def test_keys_are_not_shown() -> None:
 
 
 _SHOW_THREADS = """
-import sys, threadpoolctl, uvicorn
-def shown(*_, **__):
+import asyncio, sys, threadpoolctl, uvicorn
+def shown(server):
+    server.started = True
+    asyncio.run(opened(server.config.app))
+async def opened(app):
+    stops = asyncio.Event()
+    messages = iter([asyncio.sleep(0), stops.wait()])
+    async def receive():
+        await next(messages)
+    async def send(message):
+        pass
+    living = asyncio.create_task(app({"type": "lifespan"}, receive, send))
+    scope = {"type": "http", "method": "GET", "path": "/readyz", "headers": [], "query_string": b""}
+    await app(scope, receive, send)
     libraries = threadpoolctl.threadpool_info()
     print({each["num_threads"] for each in libraries if each["user_api"] == "blas"})
-uvicorn.run = shown
+    stops.set()
+    await living
+uvicorn.Server.run = shown
 from gcws_search.service.cli import cli
 cli(["serve", "--data-dir", sys.argv[1]])
 """

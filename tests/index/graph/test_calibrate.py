@@ -68,7 +68,7 @@ class Fake:
         return self.extended(chosen, limit, *extension)
 
 
-def calibrated(
+def calibrated(  # noqa: PLR0913 (what a sample is, and how it is measured)
     queries: int,
     once: Search,
     scan: Callable[[Int64s, int], BatchHits],
@@ -85,9 +85,7 @@ def calibrated(
         del tier, slack
         return scan(chosen, limit)
 
-    sample = Fake(
-        queries, sums, rows, once, extended or finds_all, scan, best_of_sums=best_of_sums
-    )
+    sample = Fake(queries, sums, rows, once, extended or finds_all, scan, best_of_sums=best_of_sums)
     return calibrate(
         sample, scan_nanoseconds=1.0, max_candidates=max_candidates, policy=CalibrationPolicy()
     )

@@ -24,9 +24,7 @@ def held_out(rows: np.ndarray, sums: int) -> HeldOut:
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.1, 1.0])
-def test_no_sum_scores_better_than_its_norm_allows(
-    scale: float, rng: np.random.Generator
-) -> None:
+def test_no_sum_scores_better_than_its_norm_allows(scale: float, rng: np.random.Generator) -> None:
     rows = np.abs(rng.standard_normal((3000, 16)))
     rows /= rows.sum(axis=1, keepdims=True)
     rows *= np.exp(scale * rng.standard_normal((3000, 1)))
