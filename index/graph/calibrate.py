@@ -169,8 +169,7 @@ class _Truth:
     @property
     def in_range(self) -> Bools:
         """(m,): which queries a search of the graph may answer."""
-        inside: Bools = self.lowest >= self.scores[2]
-        return inside
+        return np.greater_equal(self.lowest, self.scores[2])
 
     def of(self, chosen: Bools) -> _Truth:
         """Return what is known of some of the queries."""
@@ -507,10 +506,8 @@ class _Measurements:
         """Measure a setting beyond another; return whether it is of use."""
         policy = self._policy
         scored = self._point(before).candidates if before in self._points else 0.0
-        step = (
-            1 if scored <= policy.fewer_queries else 2 if scored <= 4 * policy.fewer_queries else 4
-        )
-        asked = np.arange(0, self._items, step)
+        many = [times for times in (1, 4) if scored > times * policy.fewer_queries]
+        asked = np.arange(0, self._items, 2 ** len(many))
         if self._sums_count:
             asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
         setting = BeamSetting.of(policy.settings[place], self._searched)
