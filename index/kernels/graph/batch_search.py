@@ -17,6 +17,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     Graph,
     Links,
     RowMask,
+    admit_again,
     begin,
     begin_again,
     expand,
@@ -275,6 +276,19 @@ def _are_alike(best: Any, size: Any, own: Any, plan: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
+def _beam(plan: Any, stage: Any, key: Any, own: Any) -> Any:
+    """Return the beam of a stage; ``own`` is 1 if a row is skipped."""
+    which = stage - _SEARCH
+    capacity = np.int64(plan.beams[which, 0])
+    return Beam(
+        capacity,
+        whole_number(plan.beams[which, 1], key) + own,
+        min(capacity, plan.wanted + own),
+        np.float32(plan.beams[which, 2]),
+    )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> Any:
     """Return the stage of a query whose search has come to its end.
 
@@ -524,14 +538,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             own = np.int64(skip[m] >= 0)
             query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
             if stage != _ENDED:
-                which = stage - _SEARCH
-                capacity = np.int64(beams[which, 0])
-                beam = Beam(
-                    capacity,
-                    whole_number(beams[which, 1], keys[m, 0]) + own,
-                    min(capacity, plan.wanted + own),
-                    np.float32(beams[which, 2]),
-                )
+                beam = _beam(plan, stage, keys[m, 0], own)
                 if expand(rows, query, links, own_scratch, beam, permitted, 0):
                     continue
                 after = _stage_after(
@@ -548,7 +555,12 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 stages[s] = after
                 if after != _ENDED:
                     if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
-                        begin_again(own_scratch)  # the beam had no room for as many
+                        # The beam had no room for as many.
+                        if filtered or beam.slack != np.inf:
+                            begin_again(own_scratch)
+                        elif at(own_scratch.state, SIZE) == beam.capacity:
+                            wider = _beam(plan, after, keys[m, 0], own)
+                            admit_again(rows, query, own_scratch, wider)
                     is_extended[s] = True
                     if a_side > ROWS_A_SIDE:
                         _enter_wider(rows, own_scratch, entries, a_side, visible.count, hidden)

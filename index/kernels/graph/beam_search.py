@@ -16,8 +16,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numba import njit
 
-from gcws_search.index.contracts.arrays import Int64s
+from gcws_search.index.contracts.arrays import LANES, Int64s
 from gcws_search.index.kernels.graph.candidate_pool import (
+    EXPANDED,
     entry,
     first_unexpanded,
     insert,
@@ -287,6 +288,33 @@ def _is_tied(hits: Any, count: Any, beam: Any, following: Any) -> Any:
     if last == 0 or count < last or score_of(at(hits, last - 1)) != score_of(following):
         return False
     return count < beam.wanted or score_of(at(hits, beam.wanted - 1)) < score_of(following)
+
+
+@njit(cache=True, nogil=True)
+def admit_again(rows: Any, query: Any, scratch: Any, beam: Any) -> None:
+    """Add the rows that the pool has dropped since it was full, for a beam with room for more.
+
+    All others are in it: a row once dropped is less than every row that is kept.
+
+    Parameters
+    ----------
+    rows, query : RowAddresses, QueryAddresses
+    scratch : BeamScratch
+    beam : Beam
+        The one with more room.
+    """
+    pool = scratch.pool
+    size, marked = at(scratch.state, SIZE), at(scratch.state, MARKED)
+    last = at(pool, size - 1) & ~EXPANDED
+    for i in range(size, (size + LANES - 1) // LANES * LANES):
+        put(pool, i, _NOTHING)  # rows dropped lately
+    bound = _bound(pool, size, beam)
+    score_rows(rows, query, scratch.marks.seen, 0, marked, scratch.scores)
+    for i in range(marked):
+        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
+        if bound <= new < last:
+            size = insert(pool, size, beam.capacity, new)
+    put(scratch.state, SIZE, size)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
