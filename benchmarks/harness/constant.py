@@ -1,7 +1,7 @@
-"""The service with one more endpoint, which parses a query and answers with a constant.
+"""The service with two more endpoints, which parse a query, or items, and answer with a constant.
 
 ``python -m benchmarks.harness.constant`` serves it as ``gcws-search serve`` does: same
-application, same server, same settings. It is the most a query endpoint can reach.
+application, same server, same settings. It is the most an endpoint can reach.
 """
 
 import sys
@@ -14,7 +14,7 @@ from gcws_search.service.app import create_app
 from gcws_search.service.execution.context import may_read
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import json_response
-from gcws_search.service.schemas.requests import QueryBody
+from gcws_search.service.schemas.requests import PutItemsBody, QueryBody
 from gcws_search.service.settings import Settings
 
 HITS: Final = [{"id": str(12345 + i), "score": 0.123456789, "payload": None} for i in range(10)]
@@ -29,8 +29,15 @@ async def constant(request: Request, name: str, body: QueryBody) -> Response:
     return json_response({"hits": HITS})
 
 
+@router.put("/v1/collections/{name}/constant")
+async def constant_put(request: Request, name: str, body: PutItemsBody) -> Response:
+    """Answer as if items were stored."""
+    del request, name
+    return json_response({"inserted": len(body.items), "updated": 0})
+
+
 def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # noqa: ANN401
-    """Return the application, its constant endpoint matched as early as the query endpoint."""
+    """Return the application, its constant endpoints matched as early as that for queries."""
     app = create_app(settings, **parts)
     app.router.routes[:0] = router.routes
     return app

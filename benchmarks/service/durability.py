@@ -147,11 +147,10 @@ def by_library(stored: StoredCollection, vectors: Vectors) -> Insert:
     return insert
 
 
-def by_http(port: int, vectors: Vectors) -> Insert:
+def by_http(port: int, vectors: Vectors, path: str = f"{_URL}/items") -> Insert:
     """Return what sends the items of some numbers, one a request, over one connection."""
     requests = {
-        number: request_bytes("PUT", f"{_URL}/items", _document(number, vectors[number]))
-        for number in NUMBERS
+        number: request_bytes("PUT", path, _document(number, vectors[number])) for number in NUMBERS
     }
 
     def insert(numbers: range) -> None:
@@ -172,6 +171,7 @@ def _document(number: int, vector: Vectors) -> bytes:
 def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
     """Measure single inserts through the library and through HTTP."""
     by_connections(table, like)
+    by_constants(table, vectors, like)
     for clients in CLIENTS:
         told = f"{clients} client{'s' * (clients > 1)}"
         for durability in DURABILITIES:
@@ -192,6 +192,23 @@ def single_inserts(table: Table, vectors: Vectors, like: Prepared) -> None:
                 in_turn(ours, bare_inserts(bare, like), NUMBERS),
                 _MAX,
             )
+
+
+def by_constants(table: Table, vectors: Vectors, like: Prepared) -> None:
+    """Measure what HTTP leaves to inserts: each is answered with a constant, then bare."""
+    told = f"answered with a constant over HTTP, then bare SQLite, {CLIENTS[0]} client, 1/s"
+    with (
+        served(vectors[:1], program=CONSTANT) as server,
+        bare_file(like, BEFORE) as bare,
+        bare_file(like, BEFORE) as other,
+    ):
+        ask, store = by_http(server.port, vectors, f"{_URL}/constant"), bare_inserts(other, like)
+
+        def insert(numbers: range) -> None:
+            ask(numbers)
+            store(numbers)
+
+        add(table, told, in_turn(insert, bare_inserts(bare, like), NUMBERS), "")
 
 
 def by_connections(table: Table, like: Prepared) -> None:
