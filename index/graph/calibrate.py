@@ -1,8 +1,8 @@
 """Calibration: recall by beam setting, measured with items of the collection as queries.
 
 The items are held out: rows that are not linked into the graph yet, so they behave like new
-queries. Sums of two of them stand for queries unlike the items. The ground truth is an exact scan
-of the linked rows.
+queries. Sums of two of them, or means, stand for queries unlike the items. The ground truth is an
+exact scan of the linked rows.
 """
 
 from __future__ import annotations
@@ -16,7 +16,15 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import FOREIGN, HARD, Sample
+from gcws_search.index.graph.held_out import (
+    FOREIGN,
+    HARD,
+    Sample,
+    below,
+    between_items,
+    last_scores,
+    true_hits_of_runs,
+)
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -80,7 +88,10 @@ class CalibrationPolicy:
         differ little from each other, items among them are easier than other queries.
     sums : float, int
         Sums of two items are searched for too: this share of the queries, at least this number.
-        Those out of range do not count: whatever the graph finds for them, scans answer.
+        Those out of range do not count, for scans answer them. Where too few are left, means of
+        two take their places.
+    means_tolerance : float
+        Of means recall may fall short by this: they look like items, and are harder to find.
     typical_sums : float
         Where this share of the sums seem typical, typical ones among them count as items do: the
         lesser recall is that of the setting. Of sums of two texts most are as far from the texts
@@ -128,6 +139,7 @@ class CalibrationPolicy:
     foreign: float = 0.02
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.0625, 48)
+    means_tolerance: float = 0.02
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
@@ -219,58 +231,34 @@ def calibrate(
     counts = [min(count, sample.items) for _, _, count in measured]
     sums = [min(max(int(share * count), min_sums), sample.sums) for count in counts]
     limits_of = [searched for searched, _, _ in measured]
-    items = _true_hits(sample, limits_of, counts, np.arange(sample.items), 0)
+    items = true_hits_of_runs(sample, limits_of, counts, np.arange(sample.items), 0)
     contrasts = _contrasts(items, sample.nearest, policy)
     scores = [
-        {limit: _scores(_below(items, count), min(limit, sample.rows), policy) for limit in limits}
+        {limit: _scores(below(items, count), min(limit, sample.rows), policy) for limit in limits}
         for (_, limits, _), count in zip(measured, counts, strict=True)
     ]
-    lowest_score = min(lowest for of_limits in scores for *_, lowest in of_limits.values())
-    near = np.flatnonzero(sample.best_scores_of_sums() >= lowest_score)
-    between = _true_hits(sample, limits_of, sums, near, sample.items)
+    lowest = [of_limits[limit][2] for of_limits, limit in zip(scores, limits_of, strict=True)]
+    between = between_items(sample, limits_of, sums, lowest, enough=policy.min_tier)
     max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
     for place, (searched, limits, _) in enumerate(measured):
-        of_items, of_sums = counts[place], near[near < sums[place]]
-        every = [*_below(items, of_items), *_below(between, sums[place])]
+        of_items, others = counts[place], between.places[between.places < sums[place]]
+        every = [*below(items, of_items), *below(between.runs, sums[place])]
         truth = {
             limit: _truth(every, min(limit, sample.rows), scores[place][limit], contrasts)
             for limit in limits
         }
-        numbers = np.concatenate([np.arange(of_items), sample.items + of_sums])
+        numbers = np.concatenate([np.arange(of_items), between.first + others])
         in_range = np.logical_or.reduce([each.in_range for each in truth.values()])
         truth = {limit: each.of(in_range) for limit, each in truth.items()}
         measured_at = _Measurements(
             sample, (numbers[in_range], of_items), truth, searched, contrasts, policy
         )
+        measured_at.tolerance = policy.means_tolerance if between.are_means else 0.0
         measured_at.measure_settings(max_candidates)
         measured_at.measure_extensions(max_candidates)
         curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
-
-
-def _true_hits(
-    sample: Sample, limits: Sequence[int], counts: Sequence[int], chosen: Int64s, first_number: int
-) -> list[tuple[int, BatchHits]]:
-    """Return the true hits of runs of queries, each for the greatest limit it is judged by.
-
-    With each run comes the place at which it begins. Only the places ``chosen``, rising, are
-    searched for; the query at a place has the number ``first_number`` more.
-    """
-    runs = []
-    ends = sorted({count for count in counts if count > 0})
-    for first, end in zip([0, *ends], ends, strict=False):
-        greatest = max(limit for limit, count in zip(limits, counts, strict=True) if count >= end)
-        places = chosen[(chosen >= first) & (chosen < end)]
-        if len(places):
-            found = sample.true_hits(first_number + places, min(greatest, sample.rows))
-            runs.append((first, found))
-    return runs
-
-
-def _below(runs: list[tuple[int, BatchHits]], count: int) -> list[BatchHits]:
-    """Return the runs of the places below a number."""
-    return [found for first, found in runs if first < count]
 
 
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
@@ -303,7 +291,7 @@ def _contrasts(
 
 def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
     """Return the tier of each query by its hits: `HARD`, `FOREIGN` or 0 for typical."""
-    last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
+    last, contrast = last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
     for score, factor in zip(scores[:2], contrasts[:2], strict=True):
         tiers += (last < score) | (contrast > factor)
@@ -314,7 +302,7 @@ def _scores(
     items: list[BatchHits], wanted: int, policy: CalibrationPolicy
 ) -> tuple[float, float, float]:
     """Return the scores below which queries are hard, foreign, and out of range."""
-    lasts = np.concatenate([_last_scores(found, wanted) for found in items])
+    lasts = np.concatenate([last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
     return (
@@ -333,17 +321,10 @@ def _truth(
     """Return what is known of queries by their true hits for one limit."""
     return _Truth(
         wanted,
-        np.concatenate([_last_scores(found, wanted) for found in every]),
+        np.concatenate([last_scores(found, wanted) for found in every]),
         np.concatenate([_tiers(found, wanted, scores, contrasts) for found in every]),
         scores,
     )
-
-
-def _last_scores(found: BatchHits, place: int) -> Float64s:
-    """Return the score of each query's hit at a place, counted from 1; too few hits score 0."""
-    column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
-    last: Float64s = found.scores[np.arange(len(found)), column]
-    return np.where(found.sizes < place, 0.0, last)
 
 
 class _Measurements:
@@ -374,6 +355,7 @@ class _Measurements:
         self._sample, self._searched, self._policy = sample, searched, policy
         (self._queries, self._items), self._truth = queries, truth
         self._contrasts = contrasts
+        self.tolerance = 0.0
         is_sum = np.arange(len(self._queries)) >= self._items
         self._sums_count = any(
             self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
@@ -449,7 +431,10 @@ class _Measurements:
         kinds = [inside & is_item, inside & ~is_item]
         judged = [each for each in kinds if np.count_nonzero(each) >= minimum] or [inside]
         doubt = self._policy.extended_doubt
-        recall = min(_less_doubt(good[each], doubt) for each in judged)
+        recall = min(
+            _less_doubt(good[each], doubt) + (self.tolerance if each is kinds[1] else 0.0)
+            for each in judged
+        )
         items = kinds[0] if kinds[0].any() else inside
         return recall, _less_doubt(good[items], doubt), float(found.candidates[inside].mean())
 

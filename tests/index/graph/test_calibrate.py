@@ -53,8 +53,8 @@ class Fake:
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         return self.scan(chosen, limit)
 
-    def best_scores_of_sums(self) -> Float64s:
-        return np.full(self.sums, self.best_of_sums)
+    def best_scores(self, chosen: Int64s) -> Float64s:
+        return np.where(chosen < self.items + self.sums, self.best_of_sums, 1.0)
 
     def search(
         self,
@@ -404,7 +404,31 @@ def test_sums_out_of_range_are_not_searched_for(best: float) -> None:
 
     made = calibrated(queries, once, scan, extended, sums=sums, best_of_sums=best)
     assert made == calibrated(queries, once, scan, extended)
-    assert (max(scanned) >= queries) == (best == 1.0)
+    assert any(queries <= each < queries + sums for each in scanned) == (best == 1.0)
+
+
+def test_means_stand_for_sums_out_of_range_and_may_be_found_a_little_less_well() -> None:
+    queries, sums = 1000, 100
+    _, of_items = graded_queries(queries)
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = of_items(np.minimum(chosen, queries - 1), limit)
+        hits.scores[chosen >= queries] = 0.3
+        hits.scores[chosen >= queries + sums] = 0.48  # foreign
+        return hits
+
+    def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
+        assert not ((chosen >= queries) & (chosen < queries + sums)).any()
+        hits = scan(chosen, limit)
+        hits.scores[np.ix_(chosen >= queries + sums, np.arange(round(0.8 * limit), limit))] -= 1e-3
+        return hits
+
+    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+        return of_items(chosen, limit)
+
+    made = of_limit(calibrated(queries, once, scan, extended, sums=sums), 10)
+    assert made.foreign.recalls[0] == pytest.approx(0.8 + CalibrationPolicy().means_tolerance)
+    assert set(made.hard_items) == {1.0}
 
 
 @pytest.mark.parametrize(("typical", "recall"), [(80, 0.5), (30, 1.0)])
