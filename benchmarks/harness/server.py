@@ -27,12 +27,13 @@ class Server:
     Attributes
     ----------
     port : int
-    ready_seconds : float
-        From the start of the process to the first 200 of ``/readyz``.
+    live_seconds, ready_seconds : float
+        From the start of the process to the first 200 of ``/livez``, and of ``/readyz``.
     pid : int
     """
 
     port: int
+    live_seconds: float
     ready_seconds: float
     pid: int
 
@@ -75,13 +76,16 @@ def serving(
         [sys.executable, *program], env={**os.environ, **variables, **settings}
     )
     try:
-        while not is_ready(port):
-            if process.poll() is not None:
-                raise RuntimeError(f"the server ended with status {process.returncode}")
-            if time.perf_counter() - began > READY_LIMIT_SECONDS:
-                raise TimeoutError("the server does not become ready")
-            time.sleep(0.01)
-        yield Server(port, time.perf_counter() - began, process.pid)
+        seconds = []
+        for path in ("/livez", "/readyz"):
+            while not is_ok(port, path):
+                if process.poll() is not None:
+                    raise RuntimeError(f"the server ended with status {process.returncode}")
+                if time.perf_counter() - began > READY_LIMIT_SECONDS:
+                    raise TimeoutError("the server does not become ready")
+                time.sleep(0.01)
+            seconds.append(time.perf_counter() - began)
+        yield Server(port, seconds[0], seconds[1], process.pid)
         process.send_signal(signal.SIGTERM)
         process.wait(60)
     finally:
@@ -89,11 +93,11 @@ def serving(
         process.wait()
 
 
-def is_ready(port: int) -> bool:
-    """Whether ``/readyz`` answers 200."""
+def is_ok(port: int, path: str) -> bool:
+    """Whether a path answers 200."""
     connection = http.client.HTTPConnection(HOST, port, timeout=5)
     try:
-        connection.request("GET", "/readyz")
+        connection.request("GET", path)
         return connection.getresponse().status == http.HTTPStatus.OK
     except OSError:
         return False
