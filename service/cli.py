@@ -204,7 +204,7 @@ def require_address(settings: Settings) -> None:
 
 @cli.callback()
 def _commands() -> None:
-    """Start a server."""
+    """Start a server."""  # without a callback, a lone command is the whole program
 
 
 serve.__signature__ = flags()  # type: ignore[attr-defined]

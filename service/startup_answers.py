@@ -1,7 +1,7 @@
-"""What answers while the application is imported: ``/livez`` at once, all else a little later.
+"""Answers while the application is imported and opened: ``/livez`` at once, all else after that.
 
-Importing takes longer than all else of a start without data. A supervisor that asks whether the
-process is alive need not wait for it.
+Without data, importing is the longest part of a start. A supervisor that asks whether the process
+lives does not wait for it.
 """
 
 from __future__ import annotations

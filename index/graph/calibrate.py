@@ -1,14 +1,14 @@
 """Calibration: recall by beam setting, measured with items of the collection as queries.
 
 The items are held out: rows that are not linked into the graph yet, so they behave like new
-queries. Sums of two of them, or means, stand for queries unlike the items. The ground truth is an
-exact scan of the linked rows.
+queries. Sums of two of them stand for queries unlike the items. The ground truth is an exact scan
+of the linked rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
 
@@ -16,15 +16,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import (
-    FOREIGN,
-    HARD,
-    Sample,
-    below,
-    between_items,
-    last_scores,
-    true_hits_of_runs,
-)
+from gcws_search.index.graph.held_out import FOREIGN, HARD, Sample
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -57,14 +49,14 @@ class CalibrationPolicy:
     first : tuple of float
         Those measured first; others follow between two of them.
     fewer_queries : int
-        Every second query is enough after a setting by which searches score more rows, and every
-        fourth after one by which they score four times as many: of 100,000 clustered rows,
-        searches for 300 hits took a sixth of the time of linking and measuring.
+        After a setting by which searches score more rows, every second query is asked. After four
+        times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
+        sixth of the time of linking and measuring.
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
     min_recall : float
-        Below it settings are not told apart.
+        Between two settings none is measured if the better one finds less than this.
     wide_ratio, candidate_ratio : float
         The same between wide searches: the miss falls by more than the first factor, and the rows
         scored grow by more than the second.
@@ -88,10 +80,8 @@ class CalibrationPolicy:
         differ little from each other, items among them are easier than other queries.
     sums : float, int
         Sums of two items are searched for too: this share of the queries, at least this number.
-        Those out of range do not count, for scans answer them. Where too few are left, means of
-        two take their places.
-    means_tolerance : float
-        Of means recall may fall short by this: they look like items, and are harder to find.
+        They count even where scans answer such queries: others are as hard, as those whose nearest
+        rows a filter leaves out.
     typical_sums : float
         Where this share of the sums seem typical, typical ones among them count as items do: the
         lesser recall is that of the setting. Of sums of two texts most are as far from the texts
@@ -139,7 +129,6 @@ class CalibrationPolicy:
     foreign: float = 0.02
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.0625, 48)
-    means_tolerance: float = 0.02
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
@@ -177,15 +166,6 @@ class _Truth:
     lowest: Float64s
     tiers: Int64s
     scores: tuple[float, float, float]
-
-    @property
-    def in_range(self) -> Bools:
-        """(m,): which queries a search of the graph may answer."""
-        return np.greater_equal(self.lowest, self.scores[2])
-
-    def of(self, chosen: Bools) -> _Truth:
-        """Return what is known of some of the queries."""
-        return replace(self, lowest=self.lowest[chosen], tiers=self.tiers[chosen])
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,34 +211,42 @@ def calibrate(
     counts = [min(count, sample.items) for _, _, count in measured]
     sums = [min(max(int(share * count), min_sums), sample.sums) for count in counts]
     limits_of = [searched for searched, _, _ in measured]
-    items = true_hits_of_runs(sample, limits_of, counts, np.arange(sample.items), 0)
+    items = _true_hits(sample, limits_of, counts, 0)
+    between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample.nearest, policy)
-    scores = [
-        {limit: _scores(below(items, count), min(limit, sample.rows), policy) for limit in limits}
-        for (_, limits, _), count in zip(measured, counts, strict=True)
-    ]
-    lowest = [of_limits[limit][2] for of_limits, limit in zip(scores, limits_of, strict=True)]
-    between = between_items(sample, limits_of, sums, lowest, enough=policy.min_tier)
     max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
-    for place, (searched, limits, _) in enumerate(measured):
-        of_items, others = counts[place], between.places[between.places < sums[place]]
-        every = [*below(items, of_items), *below(between.runs, sums[place])]
+    for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
+        parts = [found for first, found in items if first < of_items]
+        others = [found for first, found in between if first < of_sums]
         truth = {
-            limit: _truth(every, min(limit, sample.rows), scores[place][limit], contrasts)
+            limit: _truth(parts, others, min(limit, sample.rows), contrasts, policy)
             for limit in limits
         }
-        numbers = np.concatenate([np.arange(of_items), between.first + others])
-        in_range = np.logical_or.reduce([each.in_range for each in truth.values()])
-        truth = {limit: each.of(in_range) for limit, each in truth.items()}
-        measured_at = _Measurements(
-            sample, (numbers[in_range], of_items), truth, searched, contrasts, policy
+        numbers = np.concatenate([np.arange(of_items), sample.items + np.arange(of_sums)]).astype(
+            np.int64
         )
-        measured_at.tolerance = policy.means_tolerance if between.are_means else 0.0
+        measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
         measured_at.measure_settings(max_candidates)
         measured_at.measure_extensions(max_candidates)
         curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
+
+
+def _true_hits(
+    sample: Sample, limits: Sequence[int], counts: Sequence[int], first_number: int
+) -> list[tuple[int, BatchHits]]:
+    """Return the true hits of runs of queries, each for the greatest limit it is judged by.
+
+    With each run comes the number of its first query, counted from ``first_number``.
+    """
+    runs = []
+    ends = sorted({count for count in counts if count > 0})
+    for first, end in zip([0, *ends], ends, strict=False):
+        greatest = max(limit for limit, count in zip(limits, counts, strict=True) if count >= end)
+        numbers = first_number + np.arange(first, end)
+        runs.append((first, sample.true_hits(numbers, min(greatest, sample.rows))))
+    return runs
 
 
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
@@ -291,40 +279,43 @@ def _contrasts(
 
 def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
     """Return the tier of each query by its hits: `HARD`, `FOREIGN` or 0 for typical."""
-    last, contrast = last_scores(found, wanted), _contrast(found, contrasts.nearest)
+    last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
     for score, factor in zip(scores[:2], contrasts[:2], strict=True):
         tiers += (last < score) | (contrast > factor)
     return tiers
 
 
-def _scores(
-    items: list[BatchHits], wanted: int, policy: CalibrationPolicy
-) -> tuple[float, float, float]:
-    """Return the scores below which queries are hard, foreign, and out of range."""
-    lasts = np.concatenate([last_scores(found, wanted) for found in items])
+def _truth(
+    items: list[BatchHits],
+    sums: list[BatchHits],
+    wanted: int,
+    contrasts: _Contrasts,
+    policy: CalibrationPolicy,
+) -> _Truth:
+    """Return what is known of queries by their true hits for one limit."""
+    lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
-    return (
+    scores = (
         _quantile(lasts, policy.hard),
         _quantile(lasts, policy.foreign),
         lowest - beyond * (median - lowest),
     )
-
-
-def _truth(
-    every: list[BatchHits],
-    wanted: int,
-    scores: tuple[float, float, float],
-    contrasts: _Contrasts,
-) -> _Truth:
-    """Return what is known of queries by their true hits for one limit."""
+    every = [*items, *sums]
     return _Truth(
         wanted,
-        np.concatenate([last_scores(found, wanted) for found in every]),
+        np.concatenate([_last_scores(found, wanted) for found in every]),
         np.concatenate([_tiers(found, wanted, scores, contrasts) for found in every]),
         scores,
     )
+
+
+def _last_scores(found: BatchHits, place: int) -> Float64s:
+    """Return the score of each query's hit at a place, counted from 1; too few hits score 0."""
+    column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
+    last: Float64s = found.scores[np.arange(len(found)), column]
+    return np.where(found.sizes < place, 0.0, last)
 
 
 class _Measurements:
@@ -355,7 +346,6 @@ class _Measurements:
         self._sample, self._searched, self._policy = sample, searched, policy
         (self._queries, self._items), self._truth = queries, truth
         self._contrasts = contrasts
-        self.tolerance = 0.0
         is_sum = np.arange(len(self._queries)) >= self._items
         self._sums_count = any(
             self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
@@ -431,10 +421,7 @@ class _Measurements:
         kinds = [inside & is_item, inside & ~is_item]
         judged = [each for each in kinds if np.count_nonzero(each) >= minimum] or [inside]
         doubt = self._policy.extended_doubt
-        recall = min(
-            _less_doubt(good[each], doubt) + (self.tolerance if each is kinds[1] else 0.0)
-            for each in judged
-        )
+        recall = min(_less_doubt(good[each], doubt) for each in judged)
         items = kinds[0] if kinds[0].any() else inside
         return recall, _less_doubt(good[items], doubt), float(found.candidates[inside].mean())
 

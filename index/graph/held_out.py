@@ -1,16 +1,15 @@
-"""Queries of a calibration: items that are held out, and sums and means of two of them."""
+"""Queries of a calibration: items that are held out, and sums of two of them."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, Protocol
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, joined
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -29,8 +28,7 @@ from gcws_search.index.threads import end_if
 HARD, FOREIGN = 1, 2
 """Tiers of queries whose searches are extended."""
 _NEGATIVE = np.uint32(1)
-_TINY: Final = float(np.finfo(np.float64).tiny)
-_MIN_PART: Final = 2
+_QUERIES_A_PART: Final = 2
 """Queries of a thread at least: few are searched for, and some take a hundred times as long."""
 
 
@@ -80,20 +78,13 @@ def _entries(rows: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
     return np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.slots, rows.values
 
 
-def halved(rows: VectorBatch) -> VectorBatch:
-    """Return half of each row."""
-    half = np.float32(0.5)
-    values, norms = rows.values * half, rows.norms * half
-    return replace(rows, dense=rows.dense * half, values=values, norms=norms, copies=None)
-
-
 class Sample(Protocol):
-    """Queries, none of them among the rows searched: items, then sums of two, then their means.
+    """Queries, none of them among the rows searched: items, and behind them sums of two.
 
     Attributes
     ----------
     items, sums : int
-        How many there are of each kind; there are as many means as sums.
+        How many there are of each kind.
     rows : int
         How many rows are searched.
     nearest : float
@@ -114,9 +105,6 @@ class Sample(Protocol):
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
-
-    def best_scores(self, chosen: Int64s) -> Float64s:
-        """Return (k,): scores that no row exceeds for some queries, by the norms."""
 
     def search(
         self,
@@ -145,9 +133,9 @@ class HeldOut:
     linked : RowView
         Those that are linked.
     held_out : int
-        How many rows are held out; the other queries are sums of two of them, then their means.
+        How many rows are held out; the other queries are sums of two of them.
     queries : VectorBatch
-        Of m = held_out + 2 · sums.
+        Of m = held_out + sums.
     hidden : (n,) uint8
         1 for the rows held out.
     keys : (m, t) uint64
@@ -185,18 +173,14 @@ class HeldOut:
         pieces: int,
         stop: threading.Event,
     ) -> HeldOut:
-        """Return the rows of ``view`` that are held out, by number, with their keys.
-
-        ``sums`` is the number of sums, and of means.
-        """
+        """Return the rows of ``view`` that are held out, by number, with their keys, and sums."""
         others = view.permitted.copy()
         others[chosen] = 0
         hidden = np.zeros(len(view.vectors), np.uint8)
         hidden[chosen] = 1
         linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
         first = np.arange(sums) % len(chosen)
-        added = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
-        between = joined([added, halved(added)])
+        between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
         queries = joined([view.vectors[chosen], between])
         if len(between):
             keys = np.concatenate([keys, graph.band_keys.keys(between, keys.shape[1])])
@@ -221,8 +205,8 @@ class HeldOut:
 
     @property
     def sums(self) -> int:
-        """How many queries are sums of two items; as many are means."""
-        return (len(self.queries) - self.held_out) // 2
+        """How many queries are sums of two items."""
+        return len(self.queries) - self.held_out
 
     @property
     def rows(self) -> int:
@@ -245,15 +229,6 @@ class HeldOut:
             workers=self.graph.workers,
             with_ties=False,
         )
-
-    def best_scores(self, chosen: Int64s) -> Float64s:
-        """Return (k,): scores that no row exceeds for some queries, by the norms."""
-        norms = self.view.vectors.norms[self.linked.permitted != 0].astype(np.float64)
-        own = self.queries.norms[chosen].astype(np.float64)
-        nearest = np.clip(own, norms.min(), norms.max())
-        greater = np.maximum(np.maximum(own, nearest), _TINY)
-        scores: Float64s = np.minimum(own, nearest) / greater
-        return scores
 
     def search(
         self,
@@ -281,106 +256,6 @@ class HeldOut:
             np.full(len(chosen), -1, np.int64),
             keys=self.keys[chosen, : plan.tables],
             hidden=self.hidden,
-            min_part=_MIN_PART,
+            min_part=_QUERIES_A_PART,
             pieces=self.pieces,
         ).hits
-
-
-Runs: TypeAlias = list[tuple[int, BatchHits]]
-"""True hits of runs of queries; with each run comes the place at which it begins."""
-
-
-def true_hits_of_runs(
-    sample: Sample, limits: Sequence[int], counts: Sequence[int], chosen: Int64s, first: int
-) -> Runs:
-    """Return the true hits of runs of queries, each for the greatest limit it is judged by.
-
-    Parameters
-    ----------
-    sample : Sample
-    limits, counts : sequence of int
-        How many of the first places are judged by each limit.
-    chosen : (k,) int64
-        The places that are searched for, rising.
-    first : int
-        Number of the query at place 0.
-    """
-    runs = []
-    ends = sorted({count for count in counts if count > 0})
-    for begin, end in zip([0, *ends], ends, strict=False):
-        greatest = max(limit for limit, count in zip(limits, counts, strict=True) if count >= end)
-        places = chosen[(chosen >= begin) & (chosen < end)]
-        if len(places):
-            found = sample.true_hits(first + places, min(greatest, sample.rows))
-            runs.append((begin, found))
-    return runs
-
-
-def below(runs: Runs, count: int) -> list[BatchHits]:
-    """Return the runs that begin below a place."""
-    return [found for first, found in runs if first < count]
-
-
-def last_scores(found: BatchHits, place: int) -> Float64s:
-    """Return the score of each query's hit at a place, counted from 1; too few hits score 0."""
-    column = np.minimum(place, np.maximum(found.sizes, 1)) - 1
-    last: Float64s = found.scores[np.arange(len(found)), column]
-    return np.where(found.sizes < place, 0.0, last)
-
-
-class OtherQueries(NamedTuple):
-    """Queries between items that count.
-
-    Attributes
-    ----------
-    are_means : bool
-        Whether they are means, not sums.
-    first : int
-        Number of the first of their kind.
-    places : (k,) int64
-        Counted from it, rising.
-    runs : list of (int, BatchHits)
-        Their true hits; see `true_hits_of_runs`.
-    """
-
-    are_means: bool
-    first: int
-    places: Int64s
-    runs: Runs
-
-
-def between_items(
-    sample: Sample,
-    limits: Sequence[int],
-    counts: Sequence[int],
-    lowest: Sequence[float],
-    *,
-    enough: int,
-) -> OtherQueries:
-    """Return the sums of two items, or where too few are in range the means of two.
-
-    Parameters
-    ----------
-    sample : Sample
-    limits, counts : sequence of int
-        See `true_hits_of_runs`.
-    lowest : sequence of float
-        By the limits, the scores below which queries are out of range.
-    enough : int
-        Sums in range for the first limit.
-    """
-    found = _in_reach(sample, sample.items, limits, counts, min(lowest))
-    lasts = [last_scores(each, min(limits[0], sample.rows)) for each in below(found[1], counts[0])]
-    if sum(np.count_nonzero(each >= lowest[0]) for each in lasts) >= enough:
-        return OtherQueries(False, sample.items, *found)
-    first = sample.items + sample.sums
-    return OtherQueries(True, first, *_in_reach(sample, first, limits, counts, min(lowest)))
-
-
-def _in_reach(
-    sample: Sample, first: int, limits: Sequence[int], counts: Sequence[int], lowest: float
-) -> tuple[Int64s, Runs]:
-    """Return the places of queries that may score as much by their norms, and their true hits."""
-    places = np.arange(sample.sums)
-    places = places[sample.best_scores(first + places) >= lowest]
-    return places, true_hits_of_runs(sample, limits, counts, places, first)

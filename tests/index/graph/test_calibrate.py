@@ -48,13 +48,9 @@ class Fake:
     extended: Extended
     scan: Callable[[Int64s, int], BatchHits]
     nearest: float = 1e-5
-    best_of_sums: float = 1.0
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         return self.scan(chosen, limit)
-
-    def best_scores(self, chosen: Int64s) -> Float64s:
-        return np.where(chosen < self.items + self.sums, self.best_of_sums, 1.0)
 
     def search(
         self,
@@ -68,7 +64,7 @@ class Fake:
         return self.extended(chosen, limit, *extension)
 
 
-def calibrated(  # noqa: PLR0913 (what a sample is, and how it is measured)
+def calibrated(
     queries: int,
     once: Search,
     scan: Callable[[Int64s, int], BatchHits],
@@ -77,7 +73,6 @@ def calibrated(  # noqa: PLR0913 (what a sample is, and how it is measured)
     sums: int = 0,
     rows: int = ROWS,
     max_candidates: float = inf,
-    best_of_sums: float = 1.0,
 ) -> Calibration:
     """Return what some queries measure; extended searches find all unless told otherwise."""
 
@@ -85,7 +80,7 @@ def calibrated(  # noqa: PLR0913 (what a sample is, and how it is measured)
         del tier, slack
         return scan(chosen, limit)
 
-    sample = Fake(queries, sums, rows, once, extended or finds_all, scan, best_of_sums=best_of_sums)
+    sample = Fake(queries, sums, rows, once, extended or finds_all, scan)
     return calibrate(
         sample, scan_nanoseconds=1.0, max_candidates=max_candidates, policy=CalibrationPolicy()
     )
@@ -360,7 +355,7 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         hits = of_items(np.minimum(chosen, queries - 1), limit)
-        hits.scores[chosen >= queries] = 0.48
+        hits.scores[chosen >= queries] = 0.4
         return hits
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
@@ -382,55 +377,6 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
     assert set(made.hard_items) == {1.0}
 
 
-@pytest.mark.parametrize("best", [1.0, 0.3])
-def test_sums_out_of_range_are_not_searched_for(best: float) -> None:
-    """Scans answer them; where their norms tell as much, they have no true hits either."""
-    queries, sums = 1000, 100
-    _, of_items = graded_queries(queries)
-    scanned = []
-
-    def scan(chosen: Int64s, limit: int) -> BatchHits:
-        scanned.extend(chosen.tolist())
-        hits = of_items(np.minimum(chosen, queries - 1), limit)
-        hits.scores[chosen >= queries] = 0.3
-        return hits
-
-    def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
-        assert (chosen < queries).all()
-        return of_items(chosen, limit)
-
-    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
-        return of_items(chosen, limit)
-
-    made = calibrated(queries, once, scan, extended, sums=sums, best_of_sums=best)
-    assert made == calibrated(queries, once, scan, extended)
-    assert any(queries <= each < queries + sums for each in scanned) == (best == 1.0)
-
-
-def test_means_stand_for_sums_out_of_range_and_may_be_found_a_little_less_well() -> None:
-    queries, sums = 1000, 100
-    _, of_items = graded_queries(queries)
-
-    def scan(chosen: Int64s, limit: int) -> BatchHits:
-        hits = of_items(np.minimum(chosen, queries - 1), limit)
-        hits.scores[chosen >= queries] = 0.3
-        hits.scores[chosen >= queries + sums] = 0.48  # foreign
-        return hits
-
-    def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
-        assert not ((chosen >= queries) & (chosen < queries + sums)).any()
-        hits = scan(chosen, limit)
-        hits.scores[np.ix_(chosen >= queries + sums, np.arange(round(0.8 * limit), limit))] -= 1e-3
-        return hits
-
-    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
-        return of_items(chosen, limit)
-
-    made = of_limit(calibrated(queries, once, scan, extended, sums=sums), 10)
-    assert made.foreign.recalls[0] == pytest.approx(0.8 + CalibrationPolicy().means_tolerance)
-    assert set(made.hard_items) == {1.0}
-
-
 @pytest.mark.parametrize(("typical", "recall"), [(80, 0.5), (30, 1.0)])
 def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
     typical: int, recall: float
@@ -441,7 +387,7 @@ def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         hits = of_items(np.where(chosen < queries, chosen, 0), limit)
-        hits.scores[chosen >= queries + typical] = 0.48
+        hits.scores[chosen >= queries + typical] = 0.4
         return hits
 
     def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
