@@ -26,7 +26,7 @@ from gcws_search.imports import quick_imports
 from gcws_search.index import GcwsError
 from gcws_search.service.guards.keys import cluster_key, database_url, require_guard
 from gcws_search.service.http.errors import ServiceError
-from gcws_search.service.server import server_options, tune_process
+from gcws_search.service.server import allow_descriptors, server_options, tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup_answers import StartingApplication
 from gcws_search.service.telemetry import logs
@@ -142,6 +142,7 @@ def _run(settings: Settings) -> int:
     Exception
         That of opening the application.
     """
+    allow_descriptors()  # connections that wait must leave some to what is imported
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     starting = StartingApplication(partial(_opened, settings))

@@ -22,7 +22,7 @@ default that is ten times as long, and a query waits for it several times."""
 
 def tune_process() -> None:
     """Set the interpreter, its libraries and the process up for serving."""
-    _allow_descriptors()
+    allow_descriptors()
     sys.setswitchinterval(_SWITCH_SECONDS)
     # Modules stay, and going through them at each full collection stops all answers for 60 ms.
     # They are not collected first: of 400,000 objects only a thousand are garbage.
@@ -49,7 +49,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def _allow_descriptors() -> None:
+def allow_descriptors() -> None:
     """Let the process have as many files and connections open as the system lets it take."""
     hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     with suppress(OSError, ValueError):  # some systems name a limit they do not give

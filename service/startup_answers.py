@@ -66,7 +66,7 @@ class StartingApplication:
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
             await self._live(receive, send)
-        elif scope["path"] in _ALIVE:
+        elif scope["path"] in _ALIVE and scope["method"] == "GET":
             await _answer(send, 200, _JSON, _BODY)
         else:
             await self._tried.wait()

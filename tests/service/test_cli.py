@@ -2,13 +2,14 @@
 
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
@@ -247,3 +248,35 @@ def test_families_that_the_system_does_not_have_are_passed_over(
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
         with pytest.raises(OSError, match="in use"):
             require_address(Settings())
+
+
+_FEW_DESCRIPTORS = """
+import resource, runpy, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+sys.argv[0] = "gcws-search"
+runpy.run_module("gcws_search.service", run_name="__main__")
+"""
+
+
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 1024, reason="few descriptors are permitted"
+)
+def test_connections_that_wait_for_the_application_leave_it_descriptors(tmp_path: Path) -> None:
+    port = free_port()
+    environment = os.environ | {"GCWS_DATA_DIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    command = [sys.executable, "-c", _FEW_DESCRIPTORS, "--port", str(port)]
+    with subprocess.Popen(command, env=environment) as running, ExitStack() as connections:
+        deadline = time.monotonic() + START_SECONDS
+        waiting: list[socket.socket] = []
+        while len(waiting) < 100 and time.monotonic() < deadline:
+            try:
+                one = socket.create_connection(("127.0.0.1", port), timeout=60)
+            except ConnectionRefusedError:
+                time.sleep(0.001)
+                continue
+            waiting.append(connections.enter_context(one))
+            one.sendall(b"GET /v1 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        answers = [one.recv(12) for one in waiting]
+        running.terminate()
+        assert running.wait(60) == 0
+    assert answers == [b"HTTP/1.1 200"] * 100
