@@ -70,10 +70,12 @@ class CalibrationPolicy:
     doubt, extended_doubt : float
         Recall is taken to be its mean less this many standard errors. Hard and foreign queries
         have a number of their own, for there are fewer of them.
-    hard, foreign : float
-        Shares of the items that are hard, and foreign, by the score of their last hit. The same
-        shares are so by contrast: the distance of the first hit against that of the tenth. Of
-        frames of daily sports the tenth of lowest contrast found 0.44 where the others found 0.87.
+    by_score : (float, float)
+        Shares of the items that are hard, and foreign, by the score of their last hit.
+    by_contrast : (float, float)
+        The same by contrast: the distance of the first hit against that of the tenth. Of frames of
+        daily sports the flattest tenth found 0.44 where the others found 0.87. More are hard by
+        contrast than by score: it tells queries between clusters, such as centroids.
         Source: [LID]: the neighbours of points in many dimensions are hard to find.
     contrasts : (float, float)
         Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
@@ -125,8 +127,8 @@ class CalibrationPolicy:
     max_share: float = 0.25
     doubt: float = 0.5
     extended_doubt: float = 1.0
-    hard: float = 0.1
-    foreign: float = 0.02
+    by_score: tuple[float, float] = (0.04, 0.02)
+    by_contrast: tuple[float, float] = (0.25, 0.04)
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.0625, 48)
     typical_sums: float = 0.5
@@ -272,7 +274,7 @@ def _contrasts(
         return _Contrasts(inf, inf, nearest)
     hard, foreign = (
         min(ceiling, _quantile(factors, 1.0 - share))
-        for share, ceiling in zip((policy.hard, policy.foreign), policy.contrasts, strict=True)
+        for share, ceiling in zip(policy.by_contrast, policy.contrasts, strict=True)
     )
     return _Contrasts(hard, foreign, nearest)
 
@@ -297,11 +299,8 @@ def _truth(
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
-    scores = (
-        _quantile(lasts, policy.hard),
-        _quantile(lasts, policy.foreign),
-        lowest - beyond * (median - lowest),
-    )
+    hard, foreign = (_quantile(lasts, share) for share in policy.by_score)
+    scores = (hard, foreign, lowest - beyond * (median - lowest))
     every = [*items, *sums]
     return _Truth(
         wanted,

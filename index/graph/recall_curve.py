@@ -39,6 +39,9 @@ deleted, that many more are looked for, until the graph is rebuilt."""
 _MISS_RATIO: Final = 1.25
 """Where no slack measured is enough, the least one is taken that misses at most this many times as
 much as the greatest: beyond, much is scored for little."""
+_HARD_MISS: Final = 0.5
+"""Share of the miss that hard queries are aimed at: those unlike items are harder to find than the
+items among them. In 30,000 frames of daily sports, centroids found 0.87 instead of 0.80."""
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
 
@@ -270,11 +273,12 @@ class LimitCurves:
         recall, foreign_recall : float
             That are aimed at, for all queries and for foreign ones.
         """
-        is_enough = self.hard.setting(recall) is not None
+        hard_recall = 1.0 - _HARD_MISS * (1.0 - recall)
+        is_enough = self.hard.setting(hard_recall) is not None
         if is_enough or self.foreign.recalls[-1] <= self.hard.recalls[-1]:
-            hard = Slack(enters_wider=False, slack=self.hard.slack(recall))
+            hard = Slack(enters_wider=False, slack=self.hard.slack(hard_recall))
         else:
-            hard = Slack(enters_wider=True, slack=self.foreign.slack(recall))
+            hard = Slack(enters_wider=True, slack=self.foreign.slack(hard_recall))
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
         number = self._of_items(hard, recall).setting(recall)
         return None if number is None else Numbers(number, hard, foreign)

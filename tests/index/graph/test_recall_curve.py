@@ -111,13 +111,14 @@ def test_where_no_slack_is_enough_the_least_is_taken_that_finds_nearly_as_much()
 
 
 def test_each_tier_has_the_slack_that_its_own_curve_says() -> None:
+    """That of hard queries says it for half of the miss."""
     little = RecallCurve((1.0, 1.1, 1.3), (0.2, 0.5, 0.7), (500.0, 600.0, 900.0))
     known = calibration(curves(10, ONE.typical, hard=EXTENDED, foreign=little))
     setting = aimed(known, 10, 0.75)  # the aim is 0.8
     assert setting.hard == Extension(0.4, 0.95, 1.0)
     assert setting.foreign == Extension(0.3, 0.98, 1.3, enters_wider=True)
     better = aimed(known, 10, 0.9375)  # the aim is 0.95
-    assert better.hard.slack == pytest.approx(1.1)
+    assert better.hard.slack == pytest.approx(1.15)
     assert better.foreign.slack == 1.3
     assert setting.out_of_range == 0.1
 
@@ -157,7 +158,7 @@ def test_a_tier_that_no_slack_finds_goes_on_as_foreign_queries_do() -> None:
     found = RecallCurve((1.0, 1.1, 1.2), (0.6, 0.85, 1.0), (500.0, 600.0, 900.0))
     known = calibration(curves(10, ONE.typical, hard=lost, foreign=found))
     setting = aimed(known, 10, 0.8125)  # the aim is 0.85
-    assert setting.hard.slack == pytest.approx(1.1)
+    assert setting.hard.slack == pytest.approx(1.15)
     assert setting.hard.enters_wider
     worse = calibration(curves(10, ONE.typical, hard=found, foreign=lost))
     assert not aimed(worse, 10, 0.8125).hard.enters_wider
@@ -166,7 +167,7 @@ def test_a_tier_that_no_slack_finds_goes_on_as_foreign_queries_do() -> None:
 
 
 def test_foreign_queries_have_an_aim_of_their_own() -> None:
-    setting = calibration(curves(10, ONE.typical)).setting(10, 0.8, 0.9375)  # the aim is 0.95
+    setting = calibration(curves(10, ONE.typical)).setting(10, 0.75, 0.9375)  # the aim is 0.95
     assert setting is not None
     assert setting.hard.slack == 1.0
     assert setting.foreign.slack == pytest.approx(1.1)

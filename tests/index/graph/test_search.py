@@ -236,7 +236,7 @@ def test_rows_that_one_state_has_checked_are_checked_for_all_that_share_its_list
     rows, _ = clustered(rng, 12_000, 0, dim=32)
     index = linked(rows)
     before = index.state
-    crowd = (rng.standard_normal(32) + 0.5 * rng.standard_normal((1300, 32))).astype(np.float32)
+    crowd = (rng.standard_normal(32) + 0.1 * rng.standard_normal((1300, 32))).astype(np.float32)
     index.add(crowd, settled=True)
     dropped, index.state = index.state, before
     codes = index.backend.encode(index.prepare(crowd))
