@@ -30,7 +30,7 @@ from gcws_search.index.cost_model import Tally
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
-from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
+from gcws_search.index.graph.search_plan import TRIED, SearchPlan, Skipped
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins.pair_sink import PairSink
@@ -390,9 +390,9 @@ class GcwsBackend:
         hits, outcomes = found.hits, found.outcomes
         if not np.count_nonzero(outcomes):
             return hits
-        done, left = np.flatnonzero(outcomes == Outcome.ANSWERED), np.flatnonzero(outcomes)
+        left = np.flatnonzero(outcomes)
         rest = self._probed(state, view, queries[left], params, skip[left])
-        return BatchHits.merged([(done, hits.some(done)), (left, rest)])
+        return hits.overwritten(left, rest)
 
     def _probed(
         self,

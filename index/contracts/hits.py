@@ -193,6 +193,31 @@ class BatchHits(Sequence[RowHits]):
             wider.update((int(places[i]), both) for i, both in hits.wider.items())
         return whole
 
+    def overwritten(self, places: Int64s, others: BatchHits) -> BatchHits:
+        """Return these hits with those of other searches instead of some, in the same memory.
+
+        Parameters
+        ----------
+        places : (a,) int64
+            Numbers of the queries that were searched for otherwise.
+        others : BatchHits
+            Of these a queries.
+        """
+        own = self.rows.shape[1]
+        k = min(own, others.rows.shape[1])
+        self.rows[places, :k] = others.rows[:, :k]
+        self.scores[places, :k] = others.scores[:, :k]
+        self.sizes[places] = others.sizes
+        self.work[places] = others.work
+        self.expected_recall[places] = others.expected_recall
+        wider = {int(places[i]): both for i, both in others.wider.items()}
+        for i in np.flatnonzero(others.sizes > own).tolist():
+            size = int(others.sizes[i])
+            held = others.rows[i, :size], others.scores[i, :size]
+            wider.setdefault(int(places[i]), held)
+            self.sizes[places[i]] = own
+        return replace(self, wider={**self.wider, **wider}) if wider else self
+
     @property
     def candidates(self) -> Int64s:
         """The (m,) numbers of rows found and scored in some way."""

@@ -92,6 +92,9 @@ class CalibrationPolicy:
         Of extensions that may be measured, rising.
     min_tier : int
         A tier is judged by at least this many queries, or by all.
+    hard_items : int
+        About as many items that are hard are searched for with each slack: of letter a quarter of
+        the building was spent on all of them.
     max_short : float
         A setting is of no use by which more queries than this share find too few rows.
     beyond, small_sample_beyond, small_sample : float, float, int
@@ -134,6 +137,7 @@ class CalibrationPolicy:
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
+    hard_items: int = 128
     max_short: float = 0.1
     beyond: float = 0.2
     small_sample_beyond: float = 0.4
@@ -397,15 +401,23 @@ class _Measurements:
                     asked = asked[np.logical_or.reduce(inside)]
 
     def _of_tiers(self) -> Int64s:
-        """Return the places of queries by which extensions are measured: all if they are few."""
-        chosen = np.zeros(len(self._queries), np.bool_)
-        for truth in self._truth.values():
-            chosen |= truth.tiers > 0
+        """Return the places of queries by which extensions are measured: all if they are few.
+
+        Of many items that are hard, evenly spaced ones stand for the others.
+        """
+        tiers = np.max([truth.tiers for truth in self._truth.values()], axis=0)
         enough = all(
             np.count_nonzero(truth.tiers > 0) >= self._policy.min_tier
             for truth in self._truth.values()
         )
-        return np.flatnonzero(chosen if enough else np.ones_like(chosen))
+        if not enough:
+            return np.arange(len(tiers))
+        hard = np.flatnonzero(tiers[: self._items] == HARD)
+        spaced = hard[:: max(1, len(hard) // self._policy.hard_items)]
+        chosen = tiers > 0
+        chosen[hard] = False
+        chosen[spaced] = True
+        return np.flatnonzero(chosen)
 
     def _judged_extension(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int

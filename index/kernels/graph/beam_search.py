@@ -22,6 +22,7 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     entry,
     first_unexpanded,
     insert,
+    insert_all,
     place_of,
     row_of,
     score_of,
@@ -355,22 +356,24 @@ def expand(
     rated = at(state, RATED)
     score_rows(rows, query, scratch.marks.seen, rated, marked, scratch.scores)
     fresh = 0
+    best = _NOTHING
     for i in range(marked - rated):
         new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, rated + i)) ^ salt)
         put(scratch.fresh, fresh, new)
         fresh += np.int64(new >= bound)
-    best = _NOTHING
-    for i in range(fresh):
-        new = at(scratch.fresh, i)
         best = max(best, new)
-        if permitted.is_on:
+    if best < bound:
+        best = _NOTHING
+    if permitted.is_on:
+        for i in range(fresh):
+            new = at(scratch.fresh, i)
             size = insert(pool, size, scratch.room, new)
             if at(permitted.mask, row_of(new) ^ salt) != 0 and (
                 found < beam.capacity or new > at(scratch.hits, beam.capacity - 1)
             ):
                 found = insert(scratch.hits, found, beam.capacity, new)
-        elif size < beam.capacity or new > at(pool, beam.capacity - 1):
-            size = insert(pool, size, beam.capacity, new)
+    else:
+        size = insert_all(pool, size, beam.capacity, scratch.fresh, fresh)
     put(state, RATED, marked)
     overtakes = best > ahead
     here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)

@@ -32,7 +32,7 @@ from gcws_search.index.kernels.graph.beam_search import (
 )
 from gcws_search.index.kernels.graph.candidate_pool import (
     entry,
-    insert,
+    insert_all,
     row_of,
     salt_of,
     salted,
@@ -406,11 +406,11 @@ def join_links(
             query = hold(rows, target, own_scratch.table)
             score_rows(rows, query, waiting, 0, count, own_scratch.scores)
             release(rows, target, query)
-            size = 0
             salt = salt_of(target)
             for j in range(count):
                 new = entry(at(own_scratch.scores, j), np.int64(at(waiting, j)) ^ salt)
-                size = insert(pool, size, capacity, new)
+                put(own_scratch.fresh, j, new)
+            size = insert_all(pool, 0, capacity, own_scratch.fresh, count)
             for j in range(size):
                 put(pool, j, salted(at(pool, j), salt))
             prune(rows, target, own_scratch, size, rule.neighbours, rule.diversity, own, width)

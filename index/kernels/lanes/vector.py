@@ -285,12 +285,13 @@ def store(typingctx, container, start, value):
 
 @intrinsic
 def less(typingctx, a, b):
-    """Return a < b, lane by lane, for floats of one kind."""
-    if a != b or a not in (FLOATS, DOUBLES):
+    """Return a < b, lane by lane, for numbers of one kind."""
+    if a != b or a not in (FLOATS, DOUBLES, INTS):
         return None
 
     def codegen(context, builder, sig, args):
-        return builder.fcmp_ordered("<", *args)
+        compare = builder.icmp_signed if a is INTS else builder.fcmp_ordered
+        return compare("<", *args)
 
     return BOOLS(a, a), codegen
 
@@ -333,6 +334,33 @@ def after(typingctx, first, a):
         return builder.shuffle_vector(args[1], front, index)
 
     return a(element, a), codegen
+
+
+@intrinsic
+def last(typingctx, a):
+    """Return the last lane."""
+    element = {FLOATS: types.float32, DOUBLES: types.float64}.get(a)
+    if element is None:
+        return None
+
+    def codegen(context, builder, sig, args):
+        return builder.extract_element(args[0], ir.Constant(ir.IntType(32), LANES - 1))
+
+    return element(a), codegen
+
+
+@intrinsic
+def last_and(typingctx, a, b):
+    """Return the last lane of ``a`` and then all lanes of ``b`` but the last one."""
+    if a != b or not isinstance(a, Lanes):
+        return None
+
+    def codegen(context, builder, sig, args):
+        order = [LANES - 1, *range(LANES, 2 * LANES - 1)]
+        index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+        return builder.shuffle_vector(*args, index)
+
+    return a(a, a), codegen
 
 
 @intrinsic

@@ -100,6 +100,26 @@ def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_pu
     assert answers(whole) == [wide, answer(other[0]), answer(narrow[2]), answer(narrow[0])]
 
 
+def test_hits_of_another_search_take_the_place_of_some() -> None:
+    both = np.arange(7), np.full(7, 0.5)
+    hits = batch(TABLES, [2, 1, 0, 2], width=2)
+    kept = answer(hits[0]), answer(hits[2])
+    scanned = batch(SCAN, [4, 1], width=4, first=2)
+    longer = BatchHits(
+        scanned.rows,
+        scanned.scores,
+        scanned.sizes,
+        scanned.work,
+        scanned.expected_recall,
+        {1: both},
+    )
+    wanted = answer(scanned[0]), (both[0].tolist(), both[1].tolist())
+    whole = hits.overwritten(np.array([3, 1]), longer)
+    assert (answer(whole[0]), answer(whole[2])) == kept
+    assert (answer(whole[3]), answer(whole[1])) == wanted
+    assert [one.explanation.method for one in whole] == ["tables", "scan", "tables", "scan"]
+
+
 def test_no_queries_have_no_hits() -> None:
     assert len(BatchHits.none()) == 0
     assert list(BatchHits.none()) == []

@@ -12,6 +12,7 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     entry,
     first_unexpanded,
     insert,
+    insert_all,
     place_of,
     places_for,
     row_of,
@@ -20,14 +21,21 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     score_of,
     set_expanded,
 )
-from gcws_search.index.kernels.lanes.vector import offset, pointer
+from gcws_search.index.kernels.lanes.vector import keep, offset, pointer
 
 
 @njit(nogil=True)
-def _insert_all(pool: UInt64s, capacity: int, entries: UInt64s) -> int:
+def _insert_all(pool: UInt64s, capacity: int, entries: UInt64s, together: int = 1) -> int:
+    """Insert some entries at a time."""
     size = 0
-    for new in entries:
-        size = insert(offset(pointer(pool), GUARD), size, capacity, new)
+    held, fresh = offset(pointer(pool), GUARD), entries.copy()
+    for first in range(0, fresh.shape[0], together):
+        count = min(together, fresh.shape[0] - first)
+        if together == 1:
+            size = insert(held, size, capacity, fresh[first])
+        else:
+            size = insert_all(held, size, capacity, offset(pointer(fresh), first), count)
+    keep(fresh)
     return size
 
 
@@ -65,8 +73,9 @@ def _pool(capacity: int) -> UInt64s:
 
 @pytest.mark.parametrize("capacity", [1, 2, 15, 16, 17, 31, 32, 33, 100])
 @pytest.mark.parametrize("order", ["random", "rising", "falling"])
+@pytest.mark.parametrize("together", [1, 2, 10, 150])
 def test_a_pool_holds_the_best_entries_best_first(
-    capacity: int, order: str, rng: np.random.Generator
+    capacity: int, order: str, together: int, rng: np.random.Generator
 ) -> None:
     count = 150
     # Many scores are equal, and 0 and 1 are among them: rows then decide.
@@ -79,7 +88,7 @@ def test_a_pool_holds_the_best_entries_best_first(
         entries = entries[:: -1 if order == "falling" else 1].copy()
     pool = _pool(capacity)
     for given in (1, capacity // 2, capacity, count):
-        size = _insert_all(pool, capacity, entries[:given])
+        size = _insert_all(pool, capacity, entries[:given], together)
         best = sorted(entries[:given].tolist(), reverse=True)[:capacity]
         assert size == len(best)
         assert pool[GUARD : GUARD + size].tolist() == best
