@@ -100,7 +100,7 @@ class Scratch:
                 np.empty(sizes.room + 1, np.int32),
                 _empty_pool(sizes.room),
                 _empty_pool(sizes.beam),
-                np.empty(sizes.room + 1, np.uint64),
+                np.empty(2 * (sizes.room + 1), np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
                 np.empty(sizes.keys, np.int64),

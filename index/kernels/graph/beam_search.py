@@ -21,7 +21,6 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     EXPANDED,
     entry,
     first_unexpanded,
-    insert,
     insert_all,
     place_of,
     row_of,
@@ -311,10 +310,12 @@ def admit_again(rows: Any, query: Any, scratch: Any, beam: Any) -> None:
         put(pool, i, _NOTHING)  # rows dropped lately
     bound = _bound(pool, size, beam)
     score_rows(rows, query, scratch.marks.seen, 0, marked, scratch.scores)
+    count = 0
     for i in range(marked):
         new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
-        if bound <= new < last:
-            size = insert(pool, size, beam.capacity, new)
+        put(scratch.fresh, count, new)
+        count += np.int64(bound <= new) & np.int64(new < last)
+    size = insert_all(pool, size, beam.capacity, scratch.fresh, count)
     put(scratch.state, SIZE, size)
 
 
@@ -365,13 +366,13 @@ def expand(
     if best < bound:
         best = _NOTHING
     if permitted.is_on:
+        allowed, count = offset(scratch.fresh, fresh), 0
         for i in range(fresh):
             new = at(scratch.fresh, i)
-            size = insert(pool, size, scratch.room, new)
-            if at(permitted.mask, row_of(new) ^ salt) != 0 and (
-                found < beam.capacity or new > at(scratch.hits, beam.capacity - 1)
-            ):
-                found = insert(scratch.hits, found, beam.capacity, new)
+            put(allowed, count, new)
+            count += np.int64(at(permitted.mask, row_of(new) ^ salt) != 0)
+        size = insert_all(pool, size, scratch.room, scratch.fresh, fresh)
+        found = insert_all(scratch.hits, found, beam.capacity, allowed, count)
     else:
         size = insert_all(pool, size, beam.capacity, scratch.fresh, fresh)
     put(state, RATED, marked)

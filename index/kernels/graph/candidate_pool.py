@@ -41,8 +41,9 @@ ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
 """More than any entry: the bits of an infinite float64."""
 
 _BLOCK: Final = 2 * LANES
-"""Entries that `insert_all` holds in registers."""
+"""Entries that are held in registers."""
 _FEW: Final = 3
+"""So many entries are quickest inserted one by one."""
 
 _ONE = np.uint64(1)
 _SCORE_SHIFT = np.uint64(32)
@@ -139,20 +140,18 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
     Parameters
     ----------
     pool : address of uint64
-        As for `insert`, with room for whole blocks.
+        As for `insert`.
     size, capacity : int
     fresh : address of uint64
         The new entries, in any order; overwritten.
     count : int
     """
-    entries, added = as_double_address(pool), as_double_address(fresh)
-    above, nothing = double_of_bits(ABOVE_ALL), splat(_NOTHING)
     if count <= _FEW:
         for i in range(count):
-            new = at(fresh, i)
-            if size < capacity or new > at(pool, capacity - 1):
-                size = insert(pool, size, capacity, new)
+            size = insert(pool, size, capacity, at(fresh, i))
         return size
+    entries, added = as_double_address(pool), as_double_address(fresh)
+    above, nothing = double_of_bits(ABOVE_ALL), splat(_NOTHING)
     grown = min(size + count, capacity)
     best = np.uint64(0)
     for i in range(count):
