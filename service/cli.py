@@ -119,8 +119,9 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             require_cluster(settings)
         raise typer.Exit(_run_processes(settings) if settings.workers > 1 else _run(settings))
     except ModuleNotFoundError as error:
-        told = f"{error}; pip install 'gcws-search[cluster]' adds it"
-        typer.echo(f"gcws-search: {told}", err=True)
+        is_of_cluster = database_url(settings) is not None
+        told = "; pip install 'gcws-search[cluster]' adds it" if is_of_cluster else ""
+        typer.echo(f"gcws-search: {error}{told}", err=True)
         raise typer.Exit(1) from None
     except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
@@ -149,7 +150,7 @@ def _run(settings: Settings) -> int:
     server = uvicorn.Server(
         uvicorn.Config(starting, host=settings.host, port=settings.port, **server_options(settings))
     )
-    starting.ends(server)
+    starting.stop_on_failure(server)
     with suppress(KeyboardInterrupt):
         server.run()
     if starting.error is not None:

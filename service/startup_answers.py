@@ -56,8 +56,8 @@ class StartingApplication:
         self._tried = asyncio.Event()
         self.error: Exception | None = None
 
-    def ends(self, server: uvicorn.Server) -> None:
-        """Name the server that ends if there is no application to open."""
+    def stop_on_failure(self, server: uvicorn.Server) -> None:
+        """Name the server that stops if the application cannot be opened."""
         self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -65,7 +65,7 @@ class StartingApplication:
         if self._application is not None:
             await self._application(scope, receive, send)
         elif scope["type"] == "lifespan":
-            await self._live(receive, send)
+            await self._lifespan(receive, send)
         elif scope["path"] in _ALIVE and scope["method"] == "GET":
             await _answer(send, 200, _JSON, _BODY)
         else:
@@ -75,7 +75,7 @@ class StartingApplication:
             else:
                 await self._application(scope, receive, send)
 
-    async def _live(self, receive: Receive, send: Send) -> None:
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
         """Open the application once the server listens, and close it when that stops."""
         await receive()
         async with AsyncExitStack() as living:

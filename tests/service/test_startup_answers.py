@@ -23,7 +23,7 @@ class _Scene:
         self.why_not = why_not
         self.starting = StartingApplication(self._opened)
         self.server = uvicorn.Server(uvicorn.Config(self.starting))
-        self.starting.ends(self.server)
+        self.starting.stop_on_failure(self.server)
 
     def _opened(self) -> FastAPI:
         assert self.may_open.wait(60)

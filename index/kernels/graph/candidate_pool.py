@@ -156,10 +156,10 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
     best = np.uint64(0)
     for i in range(count):
         best = max(best, at(fresh, i))
-    block = 0
-    while block + _BLOCK <= size and at(pool, block + _BLOCK - 1) > best:
-        block += _BLOCK
-    for block in range(block, grown, _BLOCK):
+    start = 0
+    while start + _BLOCK <= size and at(pool, start + _BLOCK - 1) > best:
+        start += _BLOCK
+    for block in range(start, grown, _BLOCK):
         places = lane_numbers() + splat(np.int32(block))
         next_places = places + splat(np.int32(LANES))
         held, kept = splat(np.int32(size)), splat(np.int32(capacity))
