@@ -131,7 +131,7 @@ class CalibrationPolicy:
     doubt: float = 0.5
     extended_doubt: float = 1.0
     by_score: tuple[float, float] = (0.04, 0.02)
-    by_contrast: tuple[float, float] = (0.25, 0.04)
+    by_contrast: tuple[float, float] = (0.2, 0.04)
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.0625, 48)
     typical_sums: float = 0.5

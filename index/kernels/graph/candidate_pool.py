@@ -42,8 +42,8 @@ ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
 
 _BLOCK: Final = 2 * LANES
 """Entries that are held in registers."""
-_FEW: Final = 3
-"""So many entries are quickest inserted one by one."""
+_ONE_BY_ONE: Final = 3
+"""At most this number of entries is inserted one by one."""
 
 _ONE = np.uint64(1)
 _SCORE_SHIFT = np.uint64(32)
@@ -146,7 +146,7 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
         The new entries, in any order; overwritten.
     count : int
     """
-    if count <= _FEW:
+    if count <= _ONE_BY_ONE:
         for i in range(count):
             size = insert(pool, size, capacity, at(fresh, i))
         return size
@@ -162,7 +162,7 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
     for block in range(start, grown, _BLOCK):
         places = lane_numbers() + splat(np.int32(block))
         next_places = places + splat(np.int32(LANES))
-        held, kept = splat(np.int32(size)), splat(np.int32(capacity))
+        held, end = splat(np.int32(size)), splat(np.int32(capacity))
         first = select(less(places, held), load(entries, block), nothing)
         second = select(less(next_places, held), load(entries, block + LANES), nothing)
         for i in range(count):
@@ -171,8 +171,8 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
             put(added, i, min(new, last(second)))
             second = _inserted(second, last_and(first, second), value)
             first = _inserted(first, after(above, first), value)
-        store(entries, block, select(less(places, kept), first, nothing))
-        store(entries, block + LANES, select(less(next_places, kept), second, nothing))
+        store(entries, block, select(less(places, end), first, nothing))
+        store(entries, block + LANES, select(less(next_places, end), second, nothing))
     return grown
 
 
