@@ -119,9 +119,9 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             require_cluster(settings)
         raise typer.Exit(_run_processes(settings) if settings.workers > 1 else _run(settings))
     except ModuleNotFoundError as error:
-        is_of_cluster = database_url(settings) is not None
-        told = "; pip install 'gcws-search[cluster]' adds it" if is_of_cluster else ""
-        typer.echo(f"gcws-search: {error}{told}", err=True)
+        joins_cluster = database_url(settings) is not None
+        advice = "; pip install 'gcws-search[cluster]' adds it" if joins_cluster else ""
+        typer.echo(f"gcws-search: {error}{advice}", err=True)
         raise typer.Exit(1) from None
     except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)

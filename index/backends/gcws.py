@@ -392,7 +392,7 @@ class GcwsBackend:
             return hits
         left = np.flatnonzero(outcomes)
         rest = self._probed(state, view, queries[left], params, skip[left])
-        return hits.overwritten(left, rest)
+        return hits.overwrite(left, rest)
 
     def _probed(
         self,

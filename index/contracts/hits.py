@@ -193,30 +193,29 @@ class BatchHits(Sequence[RowHits]):
             wider.update((int(places[i]), both) for i, both in hits.wider.items())
         return whole
 
-    def overwritten(self, places: Int64s, others: BatchHits) -> BatchHits:
-        """Return these hits with those of other searches instead of some, in the same memory.
+    def overwrite(self, places: Int64s, others: BatchHits) -> BatchHits:
+        """Return these hits with those of some queries replaced; written in place.
 
         Parameters
         ----------
         places : (a,) int64
-            Numbers of the queries that were searched for otherwise.
+            Numbers of the queries whose hits are replaced.
         others : BatchHits
-            Of these a queries.
+            Hits of these queries, in the order of ``places``.
         """
         own = self.rows.shape[1]
         k = min(own, others.rows.shape[1])
         self.rows[places, :k] = others.rows[:, :k]
         self.scores[places, :k] = others.scores[:, :k]
-        self.sizes[places] = others.sizes
+        self.sizes[places] = np.minimum(others.sizes, own)
         self.work[places] = others.work
         self.expected_recall[places] = others.expected_recall
-        wider = {int(places[i]): both for i, both in others.wider.items()}
-        for i in np.flatnonzero(others.sizes > own).tolist():
-            size = int(others.sizes[i])
-            held = others.rows[i, :size], others.scores[i, :size]
-            wider.setdefault(int(places[i]), held)
-            self.sizes[places[i]] = own
-        return replace(self, wider={**self.wider, **wider}) if wider else self
+        wider = dict(self.wider)
+        for i, place in enumerate(places.tolist()):
+            wider.pop(place, None)
+            if i in others.wider or others.sizes[i] > own:
+                wider[place] = others.hits(i)
+        return replace(self, wider=wider)
 
     @property
     def candidates(self) -> Int64s:

@@ -70,12 +70,12 @@ class CalibrationPolicy:
     doubt, extended_doubt : float
         Recall is taken to be its mean less this many standard errors. Hard and foreign queries
         have a number of their own, for there are fewer of them.
-    by_score : (float, float)
+    score_shares : (float, float)
         Shares of the items that are hard, and foreign, by the score of their last hit.
-    by_contrast : (float, float)
+    contrast_shares : (float, float)
         The same by contrast: the distance of the first hit against that of the tenth. Of frames of
-        daily sports the flattest tenth found 0.44 where the others found 0.87. More are hard by
-        contrast than by score: it tells queries between clusters, such as centroids.
+        daily sports the tenth of greatest contrast found 0.44 where the others found 0.87. More are
+        hard by contrast than by score: it tells apart queries that lie between clusters.
         Source: [LID]: the neighbours of points in many dimensions are hard to find.
     contrasts : (float, float)
         Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
@@ -92,9 +92,6 @@ class CalibrationPolicy:
         Of extensions that may be measured, rising.
     min_tier : int
         A tier is judged by at least this many queries, or by all.
-    hard_items : int
-        About as many items that are hard are searched for with each slack: of letter a quarter of
-        the building was spent on all of them.
     max_short : float
         A setting is of no use by which more queries than this share find too few rows.
     beyond, small_sample_beyond, small_sample : float, float, int
@@ -130,14 +127,13 @@ class CalibrationPolicy:
     max_share: float = 0.25
     doubt: float = 0.5
     extended_doubt: float = 1.0
-    by_score: tuple[float, float] = (0.04, 0.02)
-    by_contrast: tuple[float, float] = (0.2, 0.04)
+    score_shares: tuple[float, float] = (0.04, 0.02)
+    contrast_shares: tuple[float, float] = (0.15, 0.03)
     contrasts: tuple[float, float] = (0.97, 0.985)
     sums: tuple[float, int] = (0.0625, 48)
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
-    hard_items: int = 128
     max_short: float = 0.1
     beyond: float = 0.2
     small_sample_beyond: float = 0.4
@@ -278,7 +274,7 @@ def _contrasts(
         return _Contrasts(inf, inf, nearest)
     hard, foreign = (
         min(ceiling, _quantile(factors, 1.0 - share))
-        for share, ceiling in zip(policy.by_contrast, policy.contrasts, strict=True)
+        for share, ceiling in zip(policy.contrast_shares, policy.contrasts, strict=True)
     )
     return _Contrasts(hard, foreign, nearest)
 
@@ -303,7 +299,7 @@ def _truth(
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
     beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
-    hard, foreign = (_quantile(lasts, share) for share in policy.by_score)
+    hard, foreign = (_quantile(lasts, share) for share in policy.score_shares)
     scores = (hard, foreign, lowest - beyond * (median - lowest))
     every = [*items, *sums]
     return _Truth(
@@ -401,23 +397,15 @@ class _Measurements:
                     asked = asked[np.logical_or.reduce(inside)]
 
     def _of_tiers(self) -> Int64s:
-        """Return the places of queries by which extensions are measured: all if they are few.
-
-        Of many items that are hard, evenly spaced ones stand for the others.
-        """
-        tiers = np.max([truth.tiers for truth in self._truth.values()], axis=0)
+        """Return the places of queries by which extensions are measured: all if they are few."""
+        chosen = np.zeros(len(self._queries), np.bool_)
+        for truth in self._truth.values():
+            chosen |= truth.tiers > 0
         enough = all(
             np.count_nonzero(truth.tiers > 0) >= self._policy.min_tier
             for truth in self._truth.values()
         )
-        if not enough:
-            return np.arange(len(tiers))
-        hard = np.flatnonzero(tiers[: self._items] == HARD)
-        spaced = hard[:: max(1, len(hard) // self._policy.hard_items)]
-        chosen = tiers > 0
-        chosen[hard] = False
-        chosen[spaced] = True
-        return np.flatnonzero(chosen)
+        return np.flatnonzero(chosen if enough else np.ones_like(chosen))
 
     def _judged_extension(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int

@@ -229,6 +229,7 @@ class GraphSearch:
             max(beam.beam + 1, policy.extended_beam(limit, each))  # 1 for a row skipped
             for each in (hard, foreign)
         ]
+        beams[1] = max(beams)  # foreign queries have been hard ones before
         sizes = self._sizes(tables, view, setting, max(beams), max_candidates)
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)

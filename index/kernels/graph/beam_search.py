@@ -155,7 +155,9 @@ class BeamScratch(NamedTuple):
     marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, hits, fresh : addresses of uint64
+    pool, hits : addresses of uint64
+    fresh : address of uint64
+        Entries to be inserted; of twice as many places as there are rows that can be marked.
     scores : address of float32
     table, other_table : addresses of float32
         All 0 between uses; see `quantized.rows.hold`.
@@ -363,16 +365,16 @@ def expand(
         put(scratch.fresh, fresh, new)
         fresh += np.int64(new >= bound)
         best = max(best, new)
-    if best < bound:
+    if best < bound:  # it is not inserted, and has no place
         best = _NOTHING
     if permitted.is_on:
-        allowed, count = offset(scratch.fresh, fresh), 0
+        hits_found, count = offset(scratch.fresh, fresh), 0
         for i in range(fresh):
             new = at(scratch.fresh, i)
-            put(allowed, count, new)
+            put(hits_found, count, new)
             count += np.int64(at(permitted.mask, row_of(new) ^ salt) != 0)
         size = insert_all(pool, size, scratch.room, scratch.fresh, fresh)
-        found = insert_all(scratch.hits, found, beam.capacity, allowed, count)
+        found = insert_all(scratch.hits, found, beam.capacity, hits_found, count)
     else:
         size = insert_all(pool, size, beam.capacity, scratch.fresh, fresh)
     put(state, RATED, marked)

@@ -101,23 +101,27 @@ def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_pu
 
 
 def test_hits_of_another_search_take_the_place_of_some() -> None:
-    both = np.arange(7), np.full(7, 0.5)
-    hits = batch(TABLES, [2, 1, 0, 2], width=2)
-    kept = answer(hits[0]), answer(hits[2])
+    many = np.arange(7), np.full(7, 0.5)
+    held = batch(TABLES, [2, 1, 0, 2], width=2)
+    hits = BatchHits(
+        held.rows, held.scores, held.sizes, held.work, held.expected_recall, {1: many, 2: many}
+    )
+    others = shown(hits[0]), shown(hits[2])
     scanned = batch(SCAN, [4, 1], width=4, first=2)
-    longer = BatchHits(
+    wanted = shown(scanned[0]), shown(scanned[1])
+    whole = hits.overwrite(np.array([3, 1]), scanned)
+    assert (shown(whole[0]), shown(whole[2])) == others
+    assert (shown(whole[3]), shown(whole[1])) == wanted
+    assert whole.expected_recall[[3, 1]].tolist() == scanned.expected_recall.tolist()
+    longest = BatchHits(
         scanned.rows,
         scanned.scores,
         scanned.sizes,
         scanned.work,
         scanned.expected_recall,
-        {1: both},
+        {1: many},
     )
-    wanted = answer(scanned[0]), (both[0].tolist(), both[1].tolist())
-    whole = hits.overwritten(np.array([3, 1]), longer)
-    assert (answer(whole[0]), answer(whole[2])) == kept
-    assert (answer(whole[3]), answer(whole[1])) == wanted
-    assert [one.explanation.method for one in whole] == ["tables", "scan", "tables", "scan"]
+    assert answer(whole.overwrite(np.array([3, 0]), longest)[0]) == answer(longest[1])
 
 
 def test_no_queries_have_no_hits() -> None:

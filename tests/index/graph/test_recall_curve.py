@@ -111,7 +111,7 @@ def test_where_no_slack_is_enough_the_least_is_taken_that_finds_nearly_as_much()
 
 
 def test_each_tier_has_the_slack_that_its_own_curve_says() -> None:
-    """That of hard queries says it for half of the miss."""
+    """Hard queries take the slack for half of the miss."""
     little = RecallCurve((1.0, 1.1, 1.3), (0.2, 0.5, 0.7), (500.0, 600.0, 900.0))
     known = calibration(curves(10, ONE.typical, hard=EXTENDED, foreign=little))
     setting = aimed(known, 10, 0.75)  # the aim is 0.8
@@ -164,6 +164,26 @@ def test_a_tier_that_no_slack_finds_goes_on_as_foreign_queries_do() -> None:
     assert not aimed(worse, 10, 0.8125).hard.enters_wider
     neither = calibration(curves(10, ONE.typical, hard=found, foreign=found))
     assert not aimed(neither, 10, 0.8125).hard.enters_wider
+
+
+@pytest.mark.parametrize("greatest", [0.7, 0.961])
+def test_hard_queries_search_no_less_than_for_the_recall_itself(greatest: float) -> None:
+    """The curve of hard queries ends between the recall and what is aimed at for them."""
+    flat = RecallCurve((1.01, 1.03, 1.07), (0.955, 0.958, 0.96), (100.0, 200.0, 300.0))
+    foreign = RecallCurve((1.01, 1.2), (0.5, greatest), (500.0, 900.0))
+    known = curves(10, ONE.typical, hard=flat, foreign=foreign)
+    for recall in (0.5, 0.92, 0.93, 0.957, 0.959):
+        numbers = known.setting(recall, 0.5)
+        assert numbers is not None
+        assert numbers.hard.slack >= flat.slack(recall)
+        assert not numbers.hard.enters_wider  # foreign queries are not found better
+
+
+def test_beyond_a_recall_hard_queries_aim_at_no_more_than_others() -> None:
+    rising = RecallCurve((1.0, 1.1, 1.2), (0.9, 0.99, 1.0), (500.0, 600.0, 900.0))
+    known = calibration(curves(10, ONE.typical, hard=rising))
+    assert aimed(known, 10, 0.98).hard.slack == pytest.approx(1.1)  # not 1.12 for 0.992
+    assert aimed(known, 10, 0.99).hard.slack == pytest.approx(1.12)  # the aim is 0.992
 
 
 def test_foreign_queries_have_an_aim_of_their_own() -> None:

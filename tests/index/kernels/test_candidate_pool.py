@@ -95,6 +95,36 @@ def test_a_pool_holds_the_best_entries_best_first(
         assert pool[0] == ABOVE_ALL
 
 
+@njit(nogil=True)
+def _insert_parts(pool: UInt64s, capacities: Int64s, sizes: Int64s, entries: UInt64s) -> int:
+    """Insert parts of entries, each for a capacity of its own."""
+    size = first = 0
+    held, fresh = offset(pointer(pool), GUARD), entries.copy()
+    for i in range(sizes.shape[0]):
+        size = insert_all(held, size, capacities[i], offset(pointer(fresh), first), sizes[i])
+        first += sizes[i]
+    keep(fresh)
+    return size
+
+
+def test_parts_of_any_size_come_into_a_pool_that_grows(rng: np.random.Generator) -> None:
+    for _ in range(200):
+        sizes = rng.choice([1, 2, 3, 4, 9, 31, 32, 33, 70], 12)
+        small, large = np.sort(rng.integers(1, 120, 2))
+        capacities = np.where(np.arange(12) < 6, small, large)
+        entries = _entries(rng.random(sizes.sum(), np.float32), np.arange(sizes.sum()))
+        pool = _pool(int(large))
+        size = _insert_parts(pool, capacities[:6], sizes[:6], entries)
+        best = np.sort(entries[: sizes[:6].sum()])[::-1][:small]
+        assert pool[GUARD : GUARD + size].tolist() == best.tolist()
+        pool[GUARD + size :] = 0  # what was dropped is forgotten
+        size = _insert_parts(pool, capacities, sizes, entries)
+        assert size == min(large, len(best) + sizes[6:].sum())
+        found = pool[GUARD : GUARD + size].tolist()
+        assert found == sorted(set(found), reverse=True)
+        assert set(np.sort(entries)[::-1][:small].tolist()) <= set(found)
+
+
 def test_an_entry_gives_back_its_score_and_row() -> None:
     scores = np.array([0.0, 1e-30, 0.25, 1.0], np.float32)
     rows = np.array([0, 5, 2**20, 2**31 - 1])
