@@ -339,7 +339,8 @@ def after(typingctx, first, a):
 @intrinsic
 def last(typingctx, a):
     """Return the last lane."""
-    element = {FLOATS: types.float32, DOUBLES: types.float64}.get(a)
+    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
+    element = elements.get(a)
     if element is None:
         return None
 
