@@ -111,7 +111,7 @@ def test_where_no_slack_is_enough_the_least_is_taken_that_finds_nearly_as_much()
 
 
 def test_each_tier_has_the_slack_that_its_own_curve_says() -> None:
-    """Hard queries take the slack for half of the miss."""
+    """Hard queries take the slack for half of the miss, for that costs little."""
     little = RecallCurve((1.0, 1.1, 1.3), (0.2, 0.5, 0.7), (500.0, 600.0, 900.0))
     known = calibration(curves(10, ONE.typical, hard=EXTENDED, foreign=little))
     setting = aimed(known, 10, 0.75)  # the aim is 0.8
@@ -184,6 +184,20 @@ def test_beyond_a_recall_hard_queries_aim_at_no_more_than_others() -> None:
     known = calibration(curves(10, ONE.typical, hard=rising))
     assert aimed(known, 10, 0.98).hard.slack == pytest.approx(1.1)  # not 1.12 for 0.992
     assert aimed(known, 10, 0.99).hard.slack == pytest.approx(1.12)  # the aim is 0.992
+
+
+def test_hard_queries_aim_higher_only_while_that_costs_little() -> None:
+    def slack(dearest: float) -> float:
+        """Return that for an aim of 0.9 where the share of hard queries is a tenth."""
+        hard = RecallCurve((1.1, 1.2, 1.3), (0.9, 0.95, 1.0), (500.0, dearest, 2 * dearest))
+        known = curves(
+            10, RecallCurve((0.5, 1.0), (0.9, 1.0), (500.0, 900.0)), hard=hard, share=0.1
+        )
+        return aimed(calibration(known), 10, 0.875).hard.slack
+
+    assert slack(600.0) == pytest.approx(1.2)  # half of the miss: 510 candidates instead of 500
+    assert slack(5000.0) == pytest.approx(1.1)  # a tenth less of the miss: 590
+    assert slack(2000.0) == pytest.approx(1.14)  # 560; 590 for 1.06, and at most 575
 
 
 def test_foreign_queries_have_an_aim_of_their_own() -> None:
