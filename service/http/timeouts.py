@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import resource
+import weakref
 from functools import partial
 from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gcws_search.service.guards.admission import LAST_DESCRIPTORS
+from gcws_search.service.http.joined_writes import JoinedWrites
 from gcws_search.service.settings import Settings
 
 BREAK_OFF: Final = "gcws.break_off"
 """Where a request's scope has what closes its connection with the answer as short as it is."""
+HAS_WHOLE_BODY: Final = "gcws.has_whole_body"
+"""A request's scope has this once its body has come."""
 _RESERVED: Final = 32
 """This many descriptors are for files and never for requests, ..."""
 _SHARE_RESERVED: Final = 8
@@ -46,7 +50,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take a connection, unless there are too many."""
-        super().connection_made(transport)
+        super().connection_made(JoinedWrites(transport, self.loop))
         self._is_one_of_the_last = _is_one_of_the_last(transport)
         if len(self.connections) > self.settings.max_connections:
             transport.abort()
@@ -77,7 +81,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._waiting_for = None
         super().on_headers_complete()
         cycle: RequestResponseCycle = self.cycle
-        cycle.scope[BREAK_OFF] = partial(self._break_off, cycle)  # type: ignore[typeddict-unknown-key]
+        # Not the cycle itself: it has the scope, and would be left to the garbage collector.
+        break_off = partial(self._break_off, weakref.ref(cycle))
+        cycle.scope[BREAK_OFF] = break_off  # type: ignore[typeddict-unknown-key]
         if self._is_one_of_the_last:
             cycle.scope[LAST_DESCRIPTORS] = True  # type: ignore[typeddict-unknown-key]
             cycle.keep_alive = False
@@ -87,6 +93,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._reading_head = True
         self._head_bytes = 0
         super().on_message_complete()
+        self.cycle.scope[HAS_WHOLE_BODY] = True  # type: ignore[typeddict-unknown-key]
 
     def on_response_complete(self) -> None:
         """Give a client that still sends a body nobody wants a last while to end it."""
@@ -111,9 +118,11 @@ class TimedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.abort()
 
-    def _break_off(self, cycle: RequestResponseCycle) -> None:
+    def _break_off(self, answered: weakref.ref[RequestResponseCycle]) -> None:
         """Close the connection in the middle of an answer."""
-        cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
+        cycle = answered()
+        if cycle is not None:
+            cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
         self._give_up()
 
     @staticmethod

@@ -1,5 +1,6 @@
 """Clients that dawdle over a real connection: they are shown the door, others are served."""
 
+import gc
 import socket
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from typing import Final
 import httpx
 import pytest
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tests.support.service.live_server import URL, listening
 
@@ -110,3 +112,18 @@ def test_too_many_connections_are_closed_and_those_there_are_go_on(tmp_path: Pat
             second.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
             assert second.recv(100).startswith(b"HTTP/1.1 200")
             assert ended(third) == b""
+
+
+def test_a_request_leaves_nothing_that_only_the_garbage_collector_frees(tmp_path: Path) -> None:
+    """Requests that held themselves stopped the process for 50 ms every 2,000 of them."""
+    with listening(tmp_path) as port, connected(port) as connection:
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(50):
+                connection.sendall(b"GET /v1/collections/plants HTTP/1.1\r\nHost: x\r\n\r\n")
+                assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
+            alive = sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+        finally:
+            gc.enable()
+        assert alive <= 2  # the last one of each connection
