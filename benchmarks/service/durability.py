@@ -198,7 +198,7 @@ def by_constants(table: Table, vectors: Vectors, like: Prepared) -> None:
     """Measure what HTTP leaves to inserts: each is answered with a constant, then bare."""
     told = f"answered with a constant over HTTP, then bare SQLite, {CLIENTS[0]} client, 1/s"
     with (
-        served(vectors[:1], program=CONSTANT) as server,
+        served(vectors[:0], program=CONSTANT) as server,
         bare_file(like, BEFORE) as bare,
         bare_file(like, BEFORE) as other,
     ):
