@@ -40,9 +40,9 @@ _MISS_RATIO: Final = 1.25
 """Where no slack measured is enough, the least one is taken that misses at most this many times as
 much as the greatest: beyond, much is scored for little."""
 _HARD_MISSES: Final = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-"""Hard queries aim at the least of these shares of the miss that others aim at, as the hits of
-queries unlike the items are harder to find: in frames of daily sports centroids found 0.83 of 0.8
-so, not 0.77. Nearer to the whole, searches may cost more by `_HARD_COST`."""
+"""Shares of the miss that others aim at. Hard queries aim at the least for which a search costs at
+most `_HARD_COST` times what it costs for the whole: the hits of queries unlike the items are harder
+to find. In frames of daily sports centroids found 0.83 of 0.8 so, not 0.77."""
 _HARD_COST: Final = 1.15
 """Without this bound, vectors of words were searched at 0.95 at 0.65 of the speed."""
 _HARD_RECALL: Final = 0.99
