@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from contextvars import Context
-from typing import Any
+from typing import Any, Final
+
+_MAX_JOINED: Final = 1 << 16
+"""A longer piece goes out by itself: it would be copied."""
 
 
 class JoinedWrites(asyncio.Transport):
@@ -25,7 +28,11 @@ class JoinedWrites(asyncio.Transport):
         """Send what waits and this, or have this wait."""
         if self._waiting:
             head, self._waiting = self._waiting, b""
-            self._transport.writelines((head, data))
+            if len(data) > _MAX_JOINED:
+                self._transport.write(head)
+                self._transport.write(data)
+            else:  # in Python 3.12 `writelines` takes no empty piece and no lost connection
+                self._transport.write(b"".join((head, data)))
         elif data:
             self._waiting = bytes(data)
             self._loop.call_soon(self._flush, context=self._context)

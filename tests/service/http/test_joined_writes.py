@@ -1,14 +1,16 @@
 """What is written in one turn of the event loop goes out together, and nothing is held back."""
 
 import asyncio
-from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from gcws_search.service.http.joined_writes import JoinedWrites
-from tests.service.http.test_timeouts import HEAD, connected
-from tests.support.service.live_server import listening
+from tests.service.http.test_timeouts import HEAD, connected, ended
+from tests.support.service.live_server import URL, listening
+
+LONG: Final = bytes(100_000)
 
 
 class Recorded(asyncio.Transport):
@@ -22,9 +24,6 @@ class Recorded(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         assert not self.is_closed
         self.sent.append(bytes(data))
-
-    def writelines(self, pieces: Iterable[bytes | bytearray | memoryview]) -> None:
-        self.write(b"".join(pieces))
 
     def close(self) -> None:
         self.is_closed = True
@@ -64,6 +63,8 @@ def sent(*pieces: bytes | str) -> list[bytes]:
         ((b"head", b"a", b"b"), [b"heada", b"b"]),
         ((b"head", "turn", b"body"), [b"head", b"body"]),
         ((b"head", b""), [b"head"]),
+        ((b"head", b"", "close"), [b"head"]),
+        ((b"head", LONG), [b"head", LONG]),
         ((b"",), []),
         ((b"head", "close"), [b"head"]),
         ((b"head", b"body", "close"), [b"headbody"]),
@@ -96,3 +97,10 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told(tmp_path: Path) -> None
         assert connection.recv(1000).startswith(b"HTTP/1.1 100")
         connection.sendall(body)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_without_a_body_goes_out_and_its_connection_ends(tmp_path: Path) -> None:
+    head = f"DELETE {URL} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+    with listening(tmp_path) as port, connected(port) as connection:
+        connection.sendall(head.encode())
+        assert ended(connection).startswith(b"HTTP/1.1 204")
