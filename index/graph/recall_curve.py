@@ -279,14 +279,14 @@ class LimitCurves:
             That are aimed at, for all queries and for foreign ones.
         """
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
-        found, most = None, inf
+        found, dearest = None, inf
         for miss in _HARD_MISSES:
             hard = self._hard(recall, miss)
             curve = self._of_items(hard, recall)
             number = curve.setting(recall)
-            if number is None or (cost := curve.at(number)[1]) > most:
+            if number is None or (cost := curve.at(number)[1]) > dearest:
                 break
-            found, most = Numbers(number, hard, foreign), min(most, _HARD_COST * cost)
+            found, dearest = Numbers(number, hard, foreign), min(dearest, _HARD_COST * cost)
         return found
 
     def _hard(self, recall: float, miss: float) -> Slack:

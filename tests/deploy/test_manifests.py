@@ -284,7 +284,9 @@ def test_the_job_s_script_is_one_for_the_shell(tmp_path: Path) -> None:
     shell, option, script = container["command"]
     stub = tmp_path / "gcws-search"
     stub.write_text(
-        '#!/bin/sh\necho "$*" >>"$CALLS"\n[ "$2" = node ] || [ "$(grep -c up "$CALLS")" = 3 ]\n'
+        '#!/bin/sh\necho "$*" >>"$CALLS"\n[ "$2" = node ] && exit\n'
+        # The node begins in the background: the first try waits for it.
+        'until grep -q node "$CALLS"; do :; done\n[ "$(grep -c up "$CALLS")" = 3 ]\n'
     )
     stub.chmod(0o755)
     calls = tmp_path / "calls"
@@ -292,6 +294,7 @@ def test_the_job_s_script_is_one_for_the_shell(tmp_path: Path) -> None:
         [shell, option, script.replace("sleep 5", "sleep 0")],
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "CALLS": str(calls)},
         check=False,
+        timeout=60,
     )
     assert done.returncode == 0
     lines = calls.read_text().splitlines()

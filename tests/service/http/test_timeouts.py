@@ -123,7 +123,7 @@ def test_a_request_leaves_nothing_that_only_the_garbage_collector_frees(tmp_path
             for _ in range(50):
                 connection.sendall(b"GET /v1/collections/plants HTTP/1.1\r\nHost: x\r\n\r\n")
                 assert connection.recv(65_536).startswith(b"HTTP/1.1 200")
-            alive = sum(isinstance(each, RequestResponseCycle) for each in gc.get_objects())
+            alive = sum(type(each) is RequestResponseCycle for each in gc.get_objects())
         finally:
             gc.enable()
         assert alive <= 2  # the last one of each connection
