@@ -20,6 +20,16 @@ from tests.support.service.client import Json
 WIDTHS = "(all) => all.map((one) => one.offsetWidth / one.parentElement.offsetWidth)"
 
 
+TYPE_AT_ONCE = """new MutationObserver((_, observer) => {
+  const field = document.querySelector("[data-query]");
+  if (!field) return;
+  observer.disconnect();
+  field.value = "0";
+  field.dispatchEvent(new Event("input", { bubbles: true }));
+}).observe(document, { childList: true, subtree: true });"""
+"""Types into the query's field before anything is painted."""
+
+
 def scores(page: Page) -> list[float]:
     """Return the scores that hits show."""
     shown = page.locator(".tiles .hit:not(.missed) .foot strong").all_inner_texts()
@@ -140,6 +150,15 @@ def test_values_are_those_of_the_hits_that_are_shown(url: str, tab: OpenTab) -> 
         expect(page.locator(".value bdi")).to_have_text([str(hit["payload"]["group"])])
         page.get_by_label("Item id").fill(str(int(item_id) + 1))
         page.get_by_role("button", name="Search").click()
+
+
+def test_what_is_typed_as_soon_as_there_is_a_field_stays(url: str, tab: OpenTab) -> None:
+    opened = tab(url)
+    opened.page.add_init_script(TYPE_AT_ONCE)
+    page = opened.open("#/points/query")
+    expect(page.get_by_label("Item id")).to_have_value("0")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator(".found strong")).to_contain_text("of 20")
 
 
 def test_a_pasted_row_is_searched(url: str, tab: OpenTab) -> None:

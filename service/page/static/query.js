@@ -68,10 +68,14 @@ function Form({ collection, params, problem }) {
   const given = FORMS.find(([form]) => params[form] !== undefined)?.[0];
   const [form, choose] = useState(given || "id");
   const [text, set] = useState(given ? params[given] : "");
+  const asked = JSON.stringify([params.id, params.row, params.names]);
+  const shown = useRef(asked);
   useEffect(() => {
+    if (shown.current === asked) return; // at the beginning: what was typed since stays
+    shown.current = asked;
     if (given) choose(given);
     set(given ? params[given] : "");
-  }, [params.id, params.row, params.names]);
+  }, [asked]);
   const change = (value) => {
     set(value);
     if (value.length > text.length + 3 && form === "id" && kindOf(value) === "row") choose("row");
