@@ -3,6 +3,7 @@
 `Catalog` holds collections on disk and in memory. Everything a caller needs is named in
 ``__init__.pyi``, and imported when it is first asked for. Each package names its modules.
 
+- `background`: threads that leave a processor to searches
 - `threads`: work split over threads
 - `group_commit`: writes that are committed together
 - `cost_model`: nanoseconds of each step; when a scan is sooner

@@ -18,6 +18,9 @@ from .backends import (
     POLICIES as POLICIES,
     Policies as Policies,
 )
+from .background import (
+    give_way as give_way,
+)
 from .catalog.catalog import (
     Catalog as Catalog,
 )
@@ -209,7 +212,6 @@ from .storage.snapshots import (
     Snapshot as Snapshot,
 )
 from .threads import (
-    give_way as give_way,
     work_alone as work_alone,
 )
 from .vectors.names import (

@@ -21,6 +21,7 @@ from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.backends.random_binning import RandomBinningBackend
+from gcws_search.index.background import Searches
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
@@ -30,7 +31,7 @@ from gcws_search.index.contracts.parameters import (
     RandomBinningParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.threads import Searches, Workers
+from gcws_search.index.threads import Workers
 
 __all__ = [
     "POLICIES",

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search.index.backends import POLICIES, Policies
+from gcws_search.index.background import Searches
 from gcws_search.index.catalog.check import findings_of
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
@@ -41,7 +42,6 @@ from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import Searches
 
 Progress = Callable[[str, int, int], None]
 _Loaded = StoredCollection | StoreError

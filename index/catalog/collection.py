@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
+from gcws_search.index.background import Searches
 from gcws_search.index.catalog.describe import (
     BackendDescription,
     Description,
@@ -60,7 +61,6 @@ from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 
 if TYPE_CHECKING:
@@ -228,7 +228,8 @@ class StoredCollection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        put = Put.of(items, mode, self.memory, sequences=sequences)
+        with self.searches.turn():
+            put = Put.of(items, mode, self.memory, sequences=sequences)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 

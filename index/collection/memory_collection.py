@@ -32,6 +32,7 @@ from gcws_search.index.backends.protocol import (
     is_overdue,
     restore_state,
 )
+from gcws_search.index.background import Searches
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.ids import RowsById
 from gcws_search.index.collection.items import (
@@ -50,7 +51,6 @@ from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowVi
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
 from gcws_search.index.payload.encoding import compact
-from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorSpace

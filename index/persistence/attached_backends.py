@@ -18,6 +18,7 @@ import orjson
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.backends.protocol import is_overdue
+from gcws_search.index.background import give_way
 from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
     SMALL_BATCH,
@@ -43,7 +44,6 @@ from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import give_way
 
 _log = logging.getLogger(__name__)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 
+from gcws_search.index.background import give_way
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.contracts.arrays import Int64s
@@ -15,7 +16,6 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.payload.filters import Filter
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import give_way
 
 _log = logging.getLogger(__name__)
 

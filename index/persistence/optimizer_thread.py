@@ -6,10 +6,10 @@ import logging
 import threading
 from collections.abc import Callable
 
+from gcws_search.index.background import give_way
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.persistence.writer import Writer
-from gcws_search.index.threads import give_way
 
 _log = logging.getLogger(__name__)
 

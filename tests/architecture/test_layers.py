@@ -9,12 +9,13 @@ import pytest
 
 from tests.support.paths import REPOSITORY
 
-EVERYWHERE = {"contracts", "threads", "kernels"}
+EVERYWHERE = {"background", "contracts", "threads", "kernels"}
 """Packages that all layers above them may import."""
 
 ARROWS: dict[str, set[str]] = {
     "contracts": set(),
-    "threads": set(),
+    "background": set(),
+    "threads": {"background"},
     "group_commit": set(),
     "kernels": {"contracts"},
     "payload": {"contracts"},

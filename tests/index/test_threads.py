@@ -4,13 +4,10 @@ import os
 import sys
 import threading
 
-import numpy as np
 import pytest
 
-from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.batches import RawBatch
-from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.threads import Searches, Workers, give_way, work_alone
+from gcws_search.index.background import Searches, give_way
+from gcws_search.index.threads import Workers, work_alone
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -118,19 +115,24 @@ def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
     assert priorities() == [before] * 2
 
 
-def parts_of(workers: Workers, *, gives_way: bool) -> int:
-    """Return into how many parts, each for a thread, a work is split for a thread of its own."""
-    found: list[int] = []
+def threads_of(workers: Workers, wanted: int, *, gives_way: bool) -> int:
+    """Return how many threads do the work of a thread; each of ``wanted`` ones waits for all."""
+    together, found = threading.Barrier(wanted, timeout=60), set[int]()
+
+    def note(first: int, last: int) -> None:
+        del first, last
+        if threading.get_ident() not in found:
+            found.add(threading.get_ident())
+            together.wait()
 
     def work() -> None:
         if gives_way:
             give_way()
-        workers.split(60, lambda first, last: found.append(last - first))
+        workers.split(60, note)
 
     caller = threading.Thread(target=work)
     caller.start()
     caller.join(60)
-    assert sum(found) == 60
     return len(found)
 
 
@@ -138,31 +140,60 @@ def parts_of(workers: Workers, *, gives_way: bool) -> int:
 def test_who_gives_way_has_a_thread_less_while_searches_are_expected(
     threads: int, left: int
 ) -> None:
-    searches = Searches(lambda: 100.0)
+    searches = Searches(lambda: 100.0, threads)
     workers = Workers(threads, searches=searches)
-    assert parts_of(workers, gives_way=True) == threads
+    assert threads_of(workers, threads, gives_way=True) == threads
     searches.announce()
-    assert parts_of(workers, gives_way=False) == threads
-    assert parts_of(workers, gives_way=True) == left
+    assert threads_of(workers, threads, gives_way=False) == threads
+    assert threads_of(workers, left, gives_way=True) == left
 
 
-def test_searches_are_expected_for_a_second_after_one() -> None:
-    now = 100.0
-    searches = Searches(lambda: now)
-    assert not searches.are_expected
+def test_work_in_the_background_is_cut_into_turns_while_searches_are_expected() -> None:
+    searches, sizes = Searches(lambda: 100.0, 2), list[int]()
+    workers = Workers(2, searches=searches)
+
+    def work(count: int) -> None:
+        give_way()
+        workers.split(count, lambda first, last: sizes.append(last - first), min_size=2)
+
+    for count in (0, 7, 60):
+        for expected in (False, True):
+            if expected:
+                searches.announce()
+            caller = threading.Thread(target=work, args=(count,))
+            caller.start()
+            caller.join(60)
+    assert sum(sizes) == 2 * (0 + 7 + 60)
+    assert max(sizes[-7:]) <= 9
+
+
+@pytest.mark.parametrize(("count", "threads"), [(8, 1), (60, 1), (4 * 64, 2), (1000, 2)])
+def test_short_work_is_not_split_beside_a_thread_in_the_background(
+    count: int, threads: int
+) -> None:
+    """A helper might wait for a processor for many times as long as the work takes."""
+    searches = Searches(lambda: 100.0, 2)
+    workers = Workers(2, searches=searches)
     searches.announce()
-    now = 100.9
-    assert searches.are_expected
-    now = 101.1
-    assert not searches.are_expected
+    began, done = threading.Event(), threading.Event()
 
+    def behind() -> None:
+        give_way()
+        with searches.turn():
+            began.set()
+            assert done.wait(60)
 
-def test_every_search_of_a_collection_is_announced() -> None:
-    searches = Searches(lambda: 100.0)
-    collection = MemoryCollection(CollectionConfig(dim=2), searches=searches)
-    query = collection.space.prepare(RawBatch("dense", dense=np.ones((1, 2), np.float32)))
-    collection.search(collection.view, query, SearchParams(limit=1))
-    assert searches.are_expected
+    loading = threading.Thread(target=behind)
+    loading.start()
+    assert began.wait(60)
+    parts: list[int] = []
+    workers.split(count, lambda first, last: parts.append(last - first), min_size=2)
+    done.set()
+    loading.join(60)
+    assert sum(parts) == count
+    assert len(parts) == threads
+    workers.split(count, lambda first, last: parts.append(last - first), min_size=2)
+    assert len(parts) == threads + 2
 
 
 def test_who_works_alone_is_helped_by_no_thread() -> None:
