@@ -264,6 +264,9 @@ class Audited(Protocol):
     def audited(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found; one thread."""
 
+    def is_in_doubt(self) -> bool:
+        """Return whether queries audited last find too little: more of them should be audited."""
+
 
 @runtime_checkable
 class Calibrated(Protocol[State_contra]):

@@ -163,6 +163,8 @@ class AuditPolicy:
     ----------
     share : float
         Of the queries, drawn at random; 0 for none.
+    in_doubt : float
+        This many times the share, up to 1, while those audited find too little, by chance or not.
     busy : float
         Share of the time in which exact answers are computed, at most.
     max_waiting : int
@@ -174,6 +176,7 @@ class AuditPolicy:
     """
 
     share: float = 0.001
+    in_doubt: float = 16.0
     busy: float = 0.01
     max_waiting: int = 16
     weeks: int = 53

@@ -167,6 +167,19 @@ def test_so_many_of_the_queries_are_drawn(size: int, rng: np.random.Generator) -
         assert_proportion(drawn, calls, 1 - (1 - 0.02) ** size)
 
 
+@pytest.mark.parametrize(("in_doubt", "share"), [(False, 0.01), (True, 0.1)])
+def test_more_are_drawn_while_queries_find_too_little(
+    in_doubt: bool, share: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = filled(rng.normal(size=(50, DIM)))
+    monkeypatch.setattr(memory.backend, "is_in_doubt", lambda: in_doubt, raising=True)
+    audit = RecallAudit(memory, replace(ALL, share=0.01, in_doubt=10.0))
+    rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
+    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
+    drawn = sum(audit.offer(rows, params, answers) for _ in range(20_000))
+    assert_proportion(drawn, 20_000, share)
+
+
 def test_none_are_drawn_of_no_share(rng: np.random.Generator) -> None:
     memory = filled(rng.normal(size=(50, DIM)))
     audit = RecallAudit(memory, replace(ALL, share=0.0))

@@ -93,3 +93,26 @@ def test_shares_are_saved() -> None:
 def test_false_shares_are_refused(saved: object) -> None:
     with pytest.raises(ValueError, match=r"number|list|share"):
         MissAllowance().restore(saved)
+
+
+def test_audited_queries_leave_doubt_while_they_find_less_than_was_asked() -> None:
+    allowance = MissAllowance()
+    doubts = [allowance.is_in_doubt]
+    for found in (1.0, 0.9, 0.35, 1.0, 1.0, 1.0, 1.0, 1.0):
+        allowance.take(10, 0.9, found)
+        doubts.append(allowance.is_in_doubt)
+    assert doubts == [False, False, False, True, True, True, True, True, False]
+
+
+def test_doubt_is_about_the_limits_audited_last() -> None:
+    allowance = audited([0.2], asked=0.9, limit=1)
+    assert allowance.is_in_doubt
+    allowance.take(100, 0.9, 1.0)
+    assert not allowance.is_in_doubt
+    allowance.take(1, 0.9, 0.9)
+    assert allowance.is_in_doubt
+
+
+def test_doubt_ends_where_the_share_changes() -> None:
+    least = AllowancePolicy().min_queries
+    assert not audited([0.0] * least, asked=0.8).is_in_doubt
