@@ -1,9 +1,9 @@
 """Threads in the background: while somebody searches, they leave a processor free.
 
-A system lets a thread that computes go on for some milliseconds, though another is ready that
-should go first. So a low priority is not enough: there must be a processor that is free. And a
-thread that was lent the interpreter's lock keeps all others waiting until it has a processor, so
-those in the background do not crowd each other out either. They take turns.
+The system may let a thread that computes run on for milliseconds while a more urgent one is ready.
+So a low priority is not enough: one processor must be free. A thread that was given the
+interpreter's lock and has no processor delays all others. So threads in the background do not
+compete with each other either: they take turns.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _NICE: Final = 5
 """A third of the share of a thread that does not give way."""
 _NICEST: Final = 19
 
-_LATELY_SECONDS: Final = 1.0
+_EXPECTED_SECONDS: Final = 1.0
 """After a search, others are expected for this time."""
 
-_PATIENCE_SECONDS: Final = 1.0
-"""Nobody waits longer for a turn: the one who has it may wait for what this thread holds."""
+_TIMEOUT_SECONDS: Final = 1.0
+"""No thread waits longer for a turn: the one that has it may wait for what this thread holds."""
 
 _this_thread: Final = threading.local()
 
@@ -33,7 +33,7 @@ _this_thread: Final = threading.local()
 def processors() -> list[int]:
     """Return the processors that this process may use, by number."""
     if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(os.getpid()))
+        return sorted(os.sched_getaffinity(os.getpid()))  # this thread may be bound to some
     return [*range(os.cpu_count() or 1)]
 
 
@@ -50,7 +50,7 @@ def give_way() -> None:
             nice = os.getpriority(os.PRIO_PROCESS, os.getpid()) + _NICE
             os.setpriority(os.PRIO_PROCESS, thread, min(nice, _NICEST))
     _this_thread.gives_way = True
-    _this_thread.is_aside = None  # it begins on the processors of the one that started it
+    _this_thread.leaves_first = None  # it begins on the processors of the one that started it
 
 
 def gives_way() -> bool:
@@ -58,63 +58,67 @@ def gives_way() -> bool:
     return getattr(_this_thread, "gives_way", False)
 
 
-def _stand_aside(*, aside: bool) -> None:
+def _bind(*, leaves_first: bool) -> None:
     """Run this thread on all processors but the first, or on all."""
-    if _this_thread.is_aside is aside or not hasattr(os, "sched_setaffinity"):
+    if _this_thread.leaves_first is leaves_first or not hasattr(os, "sched_setaffinity"):
         return
     every = processors()
+    permitted = every[1:] if leaves_first and len(every) > 1 else every
     with suppress(OSError):  # a container may have lost some meanwhile
-        os.sched_setaffinity(0, every[1:] or every if aside else every)
-    _this_thread.is_aside = aside
+        os.sched_setaffinity(0, permitted)
+    _this_thread.leaves_first = leaves_first
 
 
-class Turns:
-    """A number of places, given to those who wait for one in the order of their coming.
+class FairSemaphore:
+    """A semaphore that serves threads in the order in which they came.
 
     Parameters
     ----------
-    places : int
+    permits : int
+        Threads that may hold it at once.
     """
 
-    def __init__(self, places: int) -> None:
-        self._places = places
-        self._changing = threading.Lock()
-        self._waiting: deque[threading.Lock] = deque()
-        self.taken = 0
+    def __init__(self, permits: int) -> None:
+        self._permits = permits
+        self._lock = threading.Lock()
+        self._queue: deque[threading.Lock] = deque()
+        self.acquired = 0
 
     @property
     def waiting(self) -> int:
-        """How many threads wait for a place."""
-        return len(self._waiting)
+        """How many threads wait for a permit."""
+        return len(self._queue)
 
-    def take(self, seconds: float) -> bool:
-        """Return whether there was a place within this time."""
-        with self._changing:
-            if self.taken < self._places:
-                self.taken += 1
+    def acquire(self, timeout_seconds: float) -> bool:
+        """Take a permit; return False if none was free in time."""
+        with self._lock:
+            if self.acquired < self._permits:
+                self.acquired += 1
                 return True
-            mine = threading.Lock()
-            mine.acquire()
-            self._waiting.append(mine)
-        if mine.acquire(timeout=seconds):
+            ticket = threading.Lock()
+            ticket.acquire()
+            self._queue.append(ticket)
+        if ticket.acquire(timeout=timeout_seconds):
             return True
-        with self._changing:
-            if mine not in self._waiting:  # it was given just now
+        with self._lock:
+            if ticket not in self._queue:  # it was called just now
                 return True
-            self._waiting.remove(mine)
+            self._queue.remove(ticket)
             return False
 
-    def give_back(self) -> None:
-        """Give the place to the one who has waited longest, if anybody has."""
-        with self._changing:
-            if self._waiting:
-                self._waiting.popleft().release()
+    def release(self) -> None:
+        """Give a permit to the thread that has waited longest, or back."""
+        with self._lock:
+            if self._queue:
+                self._queue.popleft().release()
             else:
-                self.taken -= 1
+                self.acquired -= 1
 
 
 class Searches:
-    """When somebody searched last, in all collections of a catalog: they share the processors.
+    """Whether searches are expected, and the turns of threads in the background meanwhile.
+
+    All collections of a catalog have the same, for they share the processors.
 
     Parameters
     ----------
@@ -122,20 +126,20 @@ class Searches:
         Returns seconds.
     threads : int or None
         Threads that may run at once; None for as many as there are processors.
-    patience : float
-        Seconds that a thread waits for a turn before it goes on without.
+    timeout_seconds : float
+        How long a thread waits for a turn before it goes on without one.
     """
 
     def __init__(
         self,
         clock: Callable[[], float] = time.monotonic,
         threads: int | None = None,
-        patience: float = _PATIENCE_SECONDS,
+        timeout_seconds: float = _TIMEOUT_SECONDS,
     ) -> None:
-        self._patience = patience
         self._clock = clock
         self._last = float("-inf")
-        self._turns = Turns(max(1, (threads or len(processors())) - 1))
+        self._timeout_seconds = timeout_seconds
+        self._turns = FairSemaphore(max(1, (threads or len(processors())) - 1))
 
     def announce(self) -> None:
         """Say that somebody searches now; any thread."""
@@ -144,32 +148,33 @@ class Searches:
     @property
     def are_expected(self) -> bool:
         """Whether there was a search lately."""
-        return self._clock() - self._last < _LATELY_SECONDS
+        return self._clock() - self._last < _EXPECTED_SECONDS
 
     @property
-    def threads_behind(self) -> int:
-        """How many threads have a turn in the background."""
-        return self._turns.taken
+    def turns_taken(self) -> int:
+        """How many threads in the background have a turn."""
+        return self._turns.acquired
 
     @contextmanager
     def turn(self) -> Iterator[None]:
-        """Work in the background: in turns, on all processors but the first, while searches come.
+        """Take a turn while searches are expected, and leave the first processor free.
 
-        Nothing to a thread that does not give way, and inside another turn. No thread should wait
-        for others inside.
+        A thread that gets no turn in time goes on without one. Threads that do not give way, and
+        those that have a turn, are not affected. Inside, no thread waits for another.
         """
-        if not gives_way() or getattr(_this_thread, "has_turn", False):
+        if not gives_way() or getattr(_this_thread, "is_inside", False):
             yield
             return
-        _stand_aside(aside=self.are_expected)
-        if not self.are_expected:
+        expected = self.are_expected
+        _bind(leaves_first=expected)
+        if not expected:
             yield
             return
-        is_given = self._turns.take(self._patience)
-        _this_thread.has_turn = True
+        is_taken = self._turns.acquire(self._timeout_seconds)
+        _this_thread.is_inside = True
         try:
             yield
         finally:
-            _this_thread.has_turn = False
-            if is_given:
-                self._turns.give_back()
+            _this_thread.is_inside = False
+            if is_taken:
+                self._turns.release()

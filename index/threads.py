@@ -1,8 +1,7 @@
 """Work split over threads: kernels release the interpreter lock, so threads run side by side.
 
-Searches need low latency, loads and builds need throughput. While somebody searches, threads in
-the background use one processor less: a search that waits for a processor waits many times longer
-than it computes.
+Searches need low latency, loads and builds need throughput. While searches are expected, those in
+the background use one thread fewer, and take turns (`background`).
 
 The parallel loops of numba are not used: two callers inside them at once may abort the process.
 """
@@ -20,11 +19,11 @@ from gcws_search.index.background import Searches, give_way, gives_way, processo
 _PIECE: Final = 4
 """Pieces of a thread's part have at least this many times ``min_size`` items."""
 
-_TURNS: Final = 8
-"""Pieces of a thread's part in the background, while searches are expected: others take turns."""
+_BACKGROUND_PIECES: Final = 8
+"""Pieces of a background thread's part while searches are expected: others take turns between."""
 
-_LONG: Final = 64
-"""Work of this many times ``min_size`` items is split though others may hold its threads up."""
+_LONG_PART: Final = 64
+"""Parts of this many times ``min_size`` items have a thread each, though turns may delay it."""
 
 _this_thread: Final = threading.local()
 
@@ -64,7 +63,7 @@ class Workers:
         Whether the threads, but for the caller's, give way to others; those that help a caller who
         gives way do so anyway.
     searches : Searches or None
-        Those that a caller who gives way leaves a thread to; None for none.
+        Of all workers of a catalog; None for some of their own.
     """
 
     def __init__(
@@ -95,22 +94,23 @@ class Workers:
     def _pool_of_caller(self, *, behind: bool) -> ThreadPoolExecutor | None:
         return self._helpers_behind if behind or self._helpers is None else self._helpers
 
-    def _max_parts(self, wanted: int, *, behind: bool) -> int:
-        """Return how many threads may work at once for a caller who has work for ``wanted``."""
+    def _thread_count(self, wanted: int, *, behind: bool) -> int:
+        """Return how many threads work at once for a caller who has work for ``wanted`` threads."""
         if getattr(_this_thread, "is_alone", False):
             return 1
         if behind:
-            return min(wanted, self.threads - (self.threads > 1 and self._searches.are_expected))
-        free = max(self.threads - self._searches.threads_behind, wanted // _LONG)
-        return min(wanted, self.threads, free)
+            free = self.threads - (self.threads > 1 and self._searches.are_expected)
+        else:
+            free = max(self.threads - self._searches.turns_taken, wanted // _LONG_PART)
+        return max(1, min(wanted, self.threads, free))
 
     def split(
         self, count: int, work: Callable[[int, int], None], *, min_size: int = 1, pieces: int = 1
     ) -> None:
         """Call ``work(first, last)`` on parts that cover range(count), and wait for all of them.
 
-        For a caller who gives way a thread less does it while searches are expected, in turns. For
-        others a thread less does short work beside each thread that works in the background.
+        In the background, while searches are expected, one thread fewer works, in turns. In the
+        foreground short work leaves out a thread for each turn that is taken.
 
         Parameters
         ----------
@@ -125,16 +125,14 @@ class Workers:
         """
         behind = gives_way()
         wanted = count // max(min_size, 1)
-        threads = self._max_parts(wanted, behind=behind)
-        pool = self._pool_of_caller(behind=behind) if threads > 1 else None
+        threads = self._thread_count(wanted, behind=behind)
         if behind and self._searches.are_expected:
-            pieces = max(pieces, _TURNS)
-        elif pool is None:
+            pieces = max(pieces, _BACKGROUND_PIECES)
+        elif threads == 1:
             if count:
                 work(0, count)
             return
-        threads = threads if pool is not None else min(count, 1)
-        parts = max(threads, min(threads * pieces, wanted // _PIECE))
+        parts = min(count, max(threads, min(threads * pieces, wanted // _PIECE)))
         left = deque(range(parts))
 
         def run() -> None:
@@ -146,6 +144,7 @@ class Workers:
                 with self._searches.turn():
                     work(count * part // parts, count * (part + 1) // parts)
 
+        pool = self._pool_of_caller(behind=behind) if threads > 1 else None
         futures = [] if pool is None else [pool.submit(run) for _ in range(threads - 1)]
         try:
             run()

@@ -322,9 +322,9 @@ class GcwsBackend:
         """Take in the recall that a query asked for, and what it found; one thread."""
         self.graphs.allowance.take(limit, asked, found)
 
-    def is_in_doubt(self) -> bool:
-        """Return whether queries audited last may find too little; see `Audited`."""
-        return self.graphs.allowance.is_in_doubt
+    def finds_too_little(self) -> bool:
+        """Return whether queries audited last found less than was asked; see `Audited`."""
+        return self.graphs.allowance.finds_too_little
 
     def curve(self, state: GcwsState, view: RowView, limit: int) -> CostCurve:
         """Return what recall costs for a limit; no points where there is no graph."""

@@ -264,8 +264,11 @@ class Audited(Protocol):
     def audited(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found; one thread."""
 
-    def is_in_doubt(self) -> bool:
-        """Return whether queries audited last find too little: more of them should be audited."""
+    def finds_too_little(self) -> bool:
+        """Return whether queries audited last found less than was asked, in the mean.
+
+        It may be by chance: more of them should be audited.
+        """
 
 
 @runtime_checkable

@@ -228,8 +228,7 @@ class StoredCollection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        with self.searches.turn():
-            put = Put.of(items, mode, self.memory, sequences=sequences)
+        put = Put.of(items, mode, self.memory, sequences=sequences)
         put.keeps_payloads, put.progress = keeps_payloads, progress
         return put
 

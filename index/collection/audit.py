@@ -132,8 +132,8 @@ class RecallAudit:
     def _gap(self) -> float:
         """Return which query from now on is audited next: 1 for the very next."""
         share = self.policy.share
-        if self._backend is not None and self._backend.is_in_doubt():
-            share *= self.policy.in_doubt
+        if self._backend is not None and self._backend.finds_too_little():
+            share *= self.policy.low_recall_factor
         if share >= 1:
             return 1
         return 1 + int(self._random.expovariate(-log1p(-share))) if share > 0 else inf

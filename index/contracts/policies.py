@@ -163,8 +163,8 @@ class AuditPolicy:
     ----------
     share : float
         Of the queries, drawn at random; 0 for none.
-    in_doubt : float
-        This many times the share, up to 1, while those audited find too little, by chance or not.
+    low_recall_factor : float
+        The share is multiplied by this, up to 1, while audited queries find too little.
     busy : float
         Share of the time in which exact answers are computed, at most.
     max_waiting : int
@@ -176,7 +176,7 @@ class AuditPolicy:
     """
 
     share: float = 0.001
-    in_doubt: float = 16.0
+    low_recall_factor: float = 16.0
     busy: float = 0.01
     max_waiting: int = 16
     weeks: int = 53

@@ -90,7 +90,7 @@ class MissAllowance:
         self._policy = policy
         self._shares = [1.0] * (len(_CLASSES) + 1)
         self._audited = [_Sums() for _ in self._shares]
-        self._last = 0
+        self._last_class = 0
 
     def share(self, limit: int) -> float:
         """Return the share for a limit; 0 where the graph finds too little, however searched."""
@@ -102,20 +102,16 @@ class MissAllowance:
         return [*zip((*_CLASSES, None), self._shares, strict=True)]
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether queries of the limits audited last find too little in the mean, by chance or not.
-
-        Centroids of frames of daily sports found .81 of .9: the share was halved after 8,300
-        queries, and after 73,000 where no more were audited. Of items 1.08 in 1,000 were.
-        """
-        return self._audited[self._last].beyond > 0
+    def finds_too_little(self) -> bool:
+        """Whether queries of the class of limits audited last do; see `protocol.Audited`."""
+        return self._audited[self._last_class].beyond > 0
 
     def take(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found."""
         policy, place = self._policy, bisect_left(_CLASSES, limit)
         audited, share = self._audited[place], self._shares[place]
         audited.add(limit, asked, found)
-        self._last = place
+        self._last_class = place
         if audited.queries < policy.min_queries:
             return
         count, margin = audited.queries, policy.deviations * audited.error

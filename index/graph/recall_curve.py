@@ -40,11 +40,11 @@ _MISS_RATIO: Final = 1.25
 """Where no slack measured is enough, the least one is taken that misses at most this many times as
 much as the greatest: beyond, much is scored for little."""
 _HARD_MISSES: Final = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-"""Shares of the miss that others aim at. Hard queries aim at the least for which a search costs at
-most `_HARD_COST` times what it costs for the whole: the hits of queries unlike the items are harder
-to find. In frames of daily sports centroids found 0.83 of 0.8 so, not 0.77."""
+"""Shares of others' miss that hard queries may aim at, tried in this order. They take the last one
+by which a search costs at most `_HARD_COST` times the least cost of those before: the hits of
+queries unlike the items are harder to find."""
 _HARD_COST: Final = 1.15
-"""Without this bound, vectors of words were searched at 0.95 at 0.65 of the speed."""
+"""Without it, vectors of words were searched 0.65 times as fast at 0.95."""
 _HARD_RECALL: Final = 0.99
 """Beyond this recall they aim at what others aim at: 0.996 took Fashion-MNIST a third longer."""
 _SAFETY: Final = 5
@@ -273,20 +273,22 @@ class LimitCurves:
     def setting(self, recall: float, foreign_recall: float) -> Numbers | None:
         """Return the numbers of a search, None where no first search is enough.
 
+        What hard queries aim at follows from cost; see `_HARD_MISSES`.
+
         Parameters
         ----------
         recall, foreign_recall : float
             That are aimed at, for all queries and for foreign ones.
         """
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
-        found, dearest = None, inf
+        found, max_cost = None, inf
         for miss in _HARD_MISSES:
             hard = self._hard(recall, miss)
             curve = self._of_items(hard, recall)
             number = curve.setting(recall)
-            if number is None or (cost := curve.at(number)[1]) > dearest:
+            if number is None or (cost := curve.at(number)[1]) > max_cost:
                 break
-            found, dearest = Numbers(number, hard, foreign), min(dearest, _HARD_COST * cost)
+            found, max_cost = Numbers(number, hard, foreign), min(max_cost, _HARD_COST * cost)
         return found
 
     def _hard(self, recall: float, miss: float) -> Slack:

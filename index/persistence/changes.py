@@ -129,8 +129,9 @@ class Put(Change):
             places = last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
             sequences = sequences and [sequences[place] for place in places]
-        blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
-        rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences)
+        with collection.searches.turn():  # a load's rows take some ms
+            blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
+            rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences)
         return cls(rows=rows, items=encoded, places=places, mode=mode)
 
     def plan(self, numbers: SequenceNumbers) -> None:

@@ -6,12 +6,12 @@ import asyncio
 from contextvars import Context
 from typing import Any, Final
 
-_MAX_JOINED: Final = 1 << 16
+_MAX_JOINED_BYTES: Final = 1 << 16
 """A longer piece goes out by itself: it would be copied."""
 
 
 class JoinedWrites(asyncio.Transport):
-    """Writes in pairs: each first one waits for the next, or for the end of the loop's turn.
+    """Writes in pairs: the first waits for the next, or for the next iteration of the event loop.
 
     uvicorn writes a head and a body apart, and each write is a call of the system and a packet.
     One for both took 7 µs less of the 115 µs of a query beside 15 others.
@@ -25,13 +25,13 @@ class JoinedWrites(asyncio.Transport):
         self._waiting = b""
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Send what waits and this, or have this wait."""
+        """Send this with what waits; where nothing waits, let it wait for the next write."""
         if self._waiting:
             head, self._waiting = self._waiting, b""
-            if len(data) > _MAX_JOINED:
+            if len(data) > _MAX_JOINED_BYTES:
                 self._transport.write(head)
                 self._transport.write(data)
-            else:  # in Python 3.12 `writelines` takes no empty piece and no lost connection
+            else:  # from Python 3.12 on `writelines` fails on an empty piece or a lost connection
                 self._transport.write(b"".join((head, data)))
         elif data:
             self._waiting = bytes(data)

@@ -89,7 +89,7 @@ class TimedProtocol(HttpToolsProtocol):
             cycle.keep_alive = False
 
     def on_message_complete(self) -> None:
-        """Be ready for the next head."""
+        """Note that the whole body has come, and be ready for the next head."""
         self._reading_head = True
         self._head_bytes = 0
         super().on_message_complete()
@@ -118,9 +118,9 @@ class TimedProtocol(HttpToolsProtocol):
         if not self.transport.is_closing():
             self.transport.abort()
 
-    def _break_off(self, answered: weakref.ref[RequestResponseCycle]) -> None:
+    def _break_off(self, cycle_reference: weakref.ref[RequestResponseCycle]) -> None:
         """Close the connection in the middle of an answer."""
-        cycle = answered()
+        cycle = cycle_reference()
         if cycle is not None:
             cycle.disconnected = True  # nothing more is to be sent, and nothing is wrong
         self._give_up()

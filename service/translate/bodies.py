@@ -99,19 +99,21 @@ async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
     BodyTooLarge
         At once when the announced length is above the limit, else when that many have arrived.
     RequestTimeout, Overloaded
+    ClientDisconnect
     """
     refuse_announced(request, limit_bytes, instead)
     if HAS_WHOLE_BODY in request.scope:  # no clock, which takes 6 µs
-        return await _received(request, limit_bytes, instead)
+        return await _read_all(request, limit_bytes, instead)
     seconds = guards_of(request).settings.body_seconds
     try:
         async with asyncio.timeout(seconds):
-            return await _received(request, limit_bytes, instead)
+            return await _read_all(request, limit_bytes, instead)
     except TimeoutError:
         raise RequestTimeout(seconds) from None
 
 
-async def _received(request: Request, limit_bytes: int, instead: str) -> bytes:
+async def _read_all(request: Request, limit_bytes: int, instead: str) -> bytes:
+    """Return the whole body, without a clock; errors as of `read`."""
     admission = guards_of(request).admission
     chunks: list[bytes] = []
     received, more = 0, True

@@ -1,4 +1,4 @@
-"""Threads in the background: turns, processors, priorities."""
+"""Threads in the background: semaphore, processors."""
 
 import os
 import threading
@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gcws_search.index.background import Searches, Turns, give_way, gives_way, processors
+from gcws_search.index.background import FairSemaphore, Searches, give_way, gives_way, processors
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
@@ -41,74 +41,74 @@ def run(work: Callable[[], None]) -> None:
 
 
 def test_places_are_given_in_the_order_of_coming() -> None:
-    turns, order = Turns(1), list[int]()
-    assert turns.take(0)
+    semaphore, order = FairSemaphore(1), list[int]()
+    assert semaphore.acquire(0)
     waiting = []
     for number in range(5):
 
         def wait(number: int = number) -> None:
-            assert turns.take(60)
+            assert semaphore.acquire(60)
             order.append(number)
-            turns.give_back()
+            semaphore.release()
 
         waiting.append(threading.Thread(target=wait))
         waiting[-1].start()
-        while turns.waiting <= number:
+        while semaphore.waiting <= number:
             time.sleep(0.001)
-    turns.give_back()
+    semaphore.release()
     for thread in waiting:
         thread.join(60)
     assert order == [*range(5)]
-    assert turns.taken == 0
+    assert semaphore.acquired == 0
 
 
 def test_nobody_waits_longer_than_was_said_and_no_place_is_lost() -> None:
-    turns = Turns(2)
-    assert turns.take(0)
-    assert turns.take(0)
-    assert not turns.take(0.001)
-    assert turns.waiting == 0
-    turns.give_back()
-    assert turns.take(0)
-    turns.give_back()
-    turns.give_back()
-    assert turns.taken == 0
+    semaphore = FairSemaphore(2)
+    assert semaphore.acquire(0)
+    assert semaphore.acquire(0)
+    assert not semaphore.acquire(0.001)
+    assert semaphore.waiting == 0
+    semaphore.release()
+    assert semaphore.acquire(0)
+    semaphore.release()
+    semaphore.release()
+    assert semaphore.acquired == 0
 
 
 def test_no_more_have_a_turn_than_there_are_places() -> None:
-    turns, inside, most, counted = Turns(3), 0, list[int](), threading.Lock()
+    semaphore, inside, counts, counted = FairSemaphore(3), 0, list[int](), threading.Lock()
 
     def work() -> None:
         nonlocal inside
         for _ in range(200):
-            assert turns.take(60)
+            assert semaphore.acquire(60)
             with counted:
                 inside += 1
-                most.append(inside)
+                counts.append(inside)
             with counted:
                 inside -= 1
-            turns.give_back()
+            semaphore.release()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert len(most) == 8 * 200
-    assert max(most) <= 3
-    assert turns.taken == 0
+    assert len(counts) == 8 * 200
+    assert max(counts) <= 3
+    assert semaphore.acquired == 0
 
 
-def test_only_threads_that_give_way_take_turns_and_only_while_searches_are_expected() -> None:
+def test_only_threads_that_give_way_take_semaphore_and_only_while_searches_are_expected() -> None:
     now = 100.0
     searches = Searches(lambda: now, 2)
     taken: dict[str, int] = {}
 
     def note(name: str) -> None:
         with searches.turn():
-            taken[name] = searches.threads_behind
+            taken[name] = searches.turns_taken
             with searches.turn():  # one turn is enough
-                assert searches.threads_behind == taken[name]
+                assert searches.turns_taken == taken[name]
 
     def behind() -> None:
         nonlocal now
@@ -126,7 +126,7 @@ def test_only_threads_that_give_way_take_turns_and_only_while_searches_are_expec
     note("before")
     expected = {"behind, idle": 0, "behind": 1, "behind, idle again": 0, "before": 0}
     assert taken == expected
-    assert searches.threads_behind == 0
+    assert searches.turns_taken == 0
 
 
 def test_a_turn_ends_with_an_error() -> None:
@@ -139,12 +139,12 @@ def test_a_turn_ends_with_an_error() -> None:
             raise KeyError
 
     run(behind)
-    assert searches.threads_behind == 0
+    assert searches.turns_taken == 0
 
 
-def test_who_waits_for_a_turn_for_ever_goes_on_without_one() -> None:
+def test_a_thread_goes_on_without_a_turn_after_the_time_out() -> None:
     """The one who has the turn may wait for a lock that this thread holds."""
-    searches, lock = Searches(lambda: 100.0, 2, patience=0.01), threading.Lock()
+    searches, lock = Searches(lambda: 100.0, 2, timeout_seconds=0.01), threading.Lock()
     searches.announce()
     has_lock, has_turn = threading.Event(), threading.Event()
 
@@ -170,7 +170,7 @@ def test_who_waits_for_a_turn_for_ever_goes_on_without_one() -> None:
     for thread in threads:
         thread.join(60)
         assert not thread.is_alive()
-    assert searches.threads_behind == 0
+    assert searches.turns_taken == 0
 
 
 @pytest.mark.skipif(

@@ -116,7 +116,7 @@ def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
 
 
 def threads_of(workers: Workers, wanted: int, *, gives_way: bool) -> int:
-    """Return how many threads do the work of a thread; each of ``wanted`` ones waits for all."""
+    """Return how many threads one `split` uses; each waits until ``wanted`` have begun."""
     together, found = threading.Barrier(wanted, timeout=60), set[int]()
 
     def note(first: int, last: int) -> None:
@@ -148,32 +148,39 @@ def test_who_gives_way_has_a_thread_less_while_searches_are_expected(
     assert threads_of(workers, left, gives_way=True) == left
 
 
-def test_work_in_the_background_is_cut_into_turns_while_searches_are_expected() -> None:
+@pytest.mark.parametrize(
+    ("count", "expected", "parts"),
+    [(0, False, 0), (7, False, 1), (60, False, 1), (0, True, 0), (7, True, 1), (60, True, 7)],
+)
+def test_work_in_the_background_is_cut_into_turns_while_searches_are_expected(
+    count: int, expected: bool, parts: int
+) -> None:
     searches, sizes = Searches(lambda: 100.0, 2), list[int]()
-    workers = Workers(2, searches=searches)
+    workers = Workers(1, searches=searches)
+    if expected:
+        searches.announce()
 
-    def work(count: int) -> None:
+    def work() -> None:
         give_way()
         workers.split(count, lambda first, last: sizes.append(last - first), min_size=2)
 
-    for count in (0, 7, 60):
-        for expected in (False, True):
-            if expected:
-                searches.announce()
-            caller = threading.Thread(target=work, args=(count,))
-            caller.start()
-            caller.join(60)
-    assert sum(sizes) == 2 * (0 + 7 + 60)
-    assert max(sizes[-7:]) <= 9
+    caller = threading.Thread(target=work)
+    caller.start()
+    caller.join(60)
+    assert sum(sizes) == count
+    assert len(sizes) == parts
 
 
-@pytest.mark.parametrize(("count", "threads"), [(8, 1), (60, 1), (4 * 64, 2), (1000, 2)])
-def test_short_work_is_not_split_beside_a_thread_in_the_background(
-    count: int, threads: int
+@pytest.mark.parametrize(
+    ("processors", "count", "threads"),
+    [(2, 8, 1), (2, 250, 1), (2, 256, 2), (2, 1000, 2), (4, 60, 3), (4, 511, 3), (4, 512, 4)],
+)
+def test_short_work_leaves_out_a_thread_for_each_turn_that_is_taken(
+    processors: int, count: int, threads: int
 ) -> None:
-    """A helper might wait for a processor for many times as long as the work takes."""
-    searches = Searches(lambda: 100.0, 2)
-    workers = Workers(2, searches=searches)
+    """It might wait for a processor for many times as long as the work takes."""
+    searches = Searches(lambda: 100.0, processors)
+    workers = Workers(processors, searches=searches)
     searches.announce()
     began, done = threading.Event(), threading.Event()
 
@@ -193,7 +200,7 @@ def test_short_work_is_not_split_beside_a_thread_in_the_background(
     assert sum(parts) == count
     assert len(parts) == threads
     workers.split(count, lambda first, last: parts.append(last - first), min_size=2)
-    assert len(parts) == threads + 2
+    assert len(parts) == threads + processors
 
 
 def test_who_works_alone_is_helped_by_no_thread() -> None:
@@ -215,3 +222,23 @@ def test_who_works_alone_is_helped_by_no_thread() -> None:
     caller.join(60)
     count("others")
     assert found == {"before": 4, "alone": 1, "others": 4}
+
+
+def test_threads_in_the_background_that_work_together_do_not_wait_for_each_others_turns() -> None:
+    """Each waits for helpers, which take turns; who waits for others has none itself."""
+    searches = Searches(lambda: 100.0, 3, timeout_seconds=60)
+    searches.announce()
+    workers, done = Workers(3, searches=searches), list[int]()
+
+    def work() -> None:
+        give_way()
+        workers.split(400, lambda first, last: done.append(last - first))
+
+    callers = [threading.Thread(target=work) for _ in range(4)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join(30)
+        assert not caller.is_alive()
+    assert sum(done) == 4 * 400
+    assert searches.turns_taken == 0

@@ -71,7 +71,7 @@ function Form({ collection, params, problem }) {
   const asked = JSON.stringify([params.id, params.row, params.names]);
   const shown = useRef(asked);
   useEffect(() => {
-    if (shown.current === asked) return; // at the beginning: what was typed since stays
+    if (shown.current === asked) return; // it runs after the first paint: what was typed stays
     shown.current = asked;
     if (given) choose(given);
     set(given ? params[given] : "");

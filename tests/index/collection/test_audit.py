@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pytest
 
 from gcws_search.index.backends import POLICIES, Policies
+from gcws_search.index.backends.protocol import audited
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.items import ItemBatch, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -167,17 +168,25 @@ def test_so_many_of_the_queries_are_drawn(size: int, rng: np.random.Generator) -
         assert_proportion(drawn, calls, 1 - (1 - 0.02) ** size)
 
 
-@pytest.mark.parametrize(("in_doubt", "share"), [(False, 0.01), (True, 0.1)])
+@pytest.mark.parametrize(("found_little", "share"), [(False, 0.01), (True, 0.1)])
 def test_more_are_drawn_while_queries_find_too_little(
-    in_doubt: bool, share: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    found_little: bool, share: float, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory = filled(rng.normal(size=(50, DIM)))
-    monkeypatch.setattr(memory.backend, "is_in_doubt", lambda: in_doubt, raising=True)
-    audit = RecallAudit(memory, replace(ALL, share=0.01, in_doubt=10.0))
+    monkeypatch.setattr(memory.backend, "finds_too_little", lambda: found_little)
+    audit = RecallAudit(memory, replace(ALL, share=0.01, low_recall_factor=10.0))
     rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
     answers = answered(memory, np.empty(0), np.zeros((1, 1)))
     drawn = sum(audit.offer(rows, params, answers) for _ in range(20_000))
     assert_proportion(drawn, 20_000, share)
+
+
+def test_a_graph_is_told_what_queries_found(rng: np.random.Generator) -> None:
+    backend = audited(filled(rng.normal(size=(50, DIM))).backend)
+    assert backend is not None
+    assert not backend.finds_too_little()
+    backend.audited(10, 0.9, 0.2)
+    assert backend.finds_too_little()
 
 
 def test_none_are_drawn_of_no_share(rng: np.random.Generator) -> None:

@@ -95,24 +95,24 @@ def test_false_shares_are_refused(saved: object) -> None:
         MissAllowance().restore(saved)
 
 
-def test_audited_queries_leave_doubt_while_they_find_less_than_was_asked() -> None:
+def test_queries_find_too_little_while_their_mean_is_less_than_was_asked() -> None:
     allowance = MissAllowance()
-    doubts = [allowance.is_in_doubt]
+    judged = [allowance.finds_too_little]
     for found in (1.0, 0.9, 0.35, 1.0, 1.0, 1.0, 1.0, 1.0):
         allowance.take(10, 0.9, found)
-        doubts.append(allowance.is_in_doubt)
-    assert doubts == [False, False, False, True, True, True, True, True, False]
+        judged.append(allowance.finds_too_little)
+    assert judged == [False, False, False, True, True, True, True, True, False]
 
 
-def test_doubt_is_about_the_limits_audited_last() -> None:
+def test_only_the_limits_audited_last_are_judged() -> None:
     allowance = audited([0.2], asked=0.9, limit=1)
-    assert allowance.is_in_doubt
+    assert allowance.finds_too_little
     allowance.take(100, 0.9, 1.0)
-    assert not allowance.is_in_doubt
+    assert not allowance.finds_too_little
     allowance.take(1, 0.9, 0.9)
-    assert allowance.is_in_doubt
+    assert allowance.finds_too_little
 
 
-def test_doubt_ends_where_the_share_changes() -> None:
-    least = AllowancePolicy().min_queries
-    assert not audited([0.0] * least, asked=0.8).is_in_doubt
+def test_judging_begins_anew_where_the_share_changes() -> None:
+    count = AllowancePolicy().min_queries
+    assert not audited([0.0] * count, asked=0.8).finds_too_little

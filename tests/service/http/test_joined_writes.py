@@ -1,4 +1,4 @@
-"""What is written in one turn of the event loop goes out together, and nothing is held back."""
+"""What one iteration of the event loop writes goes out together, and nothing is held back."""
 
 import asyncio
 from pathlib import Path
