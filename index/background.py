@@ -59,8 +59,13 @@ def gives_way() -> bool:
 
 
 def _bind(*, leaves_first: bool) -> None:
-    """Run this thread on all processors but the first, or on all."""
+    """Run this thread on all processors but the first, or on all.
+
+    The main thread is left alone: its processors are those of the process.
+    """
     if _this_thread.leaves_first is leaves_first or not hasattr(os, "sched_setaffinity"):
+        return
+    if threading.current_thread() is threading.main_thread():
         return
     every = processors()
     permitted = every[1:] if leaves_first and len(every) > 1 else every

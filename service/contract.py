@@ -135,10 +135,6 @@ class CollectionProtocol(Protocol):
     def names(self) -> NamesProtocol:
         """Names of coordinates."""
 
-    @property
-    def is_searched(self) -> bool:
-        """Whether searches are expected beside a load."""
-
     def wait_until_found(self) -> None:
         """Return when searches find what was put, or when that takes too long."""
 

@@ -91,7 +91,10 @@ class _Tally:
 
 
 class _Query(NamedTuple):
-    """A query that was answered; ``scores`` is None where the answer is exact already."""
+    """A query that was answered; ``scores`` is None where the answer is exact already.
+
+    ``counts`` says whether it is one of those that would have been drawn anyway.
+    """
 
     view: View
     query: VectorBatch
@@ -99,6 +102,7 @@ class _Query(NamedTuple):
     where: Filter | None
     skip: Int64s | None
     scores: Float64s | None
+    counts: bool
 
 
 class RecallAudit:
@@ -127,6 +131,7 @@ class RecallAudit:
         self._waiting: deque[_Query] = deque()
         self._tallying = threading.Lock()
         self._tallies: dict[_Request, _Tally] = {}
+        self._next_counts = True
         self._until_next = self._gap()
 
     def _gap(self) -> float:
@@ -134,6 +139,8 @@ class RecallAudit:
         share = self.policy.share
         if self._backend is not None and self._backend.finds_too_little():
             share *= self.policy.low_recall_factor
+        # Those drawn besides would give the weeks' means the weight of queries that find little.
+        self._next_counts = self._random.random() * min(share, 1.0) < self.policy.share
         if share >= 1:
             return 1
         return 1 + int(self._random.expovariate(-log1p(-share))) if share > 0 else inf
@@ -171,7 +178,7 @@ class RecallAudit:
         left = self._until_next = self._until_next - len(queries)
         if left > 0 or not len(queries):
             return False
-        number = max(0, len(queries) + int(left) - 1)
+        number, counts = max(0, len(queries) + int(left) - 1), self._next_counts
         self._until_next = self._gap()
         if (
             self._backend is None
@@ -191,6 +198,7 @@ class RecallAudit:
                 where,
                 None if skip is None else skip[only],
                 None if exact else results.found.hits(number)[1].copy(),
+                counts,
             )
         )
         return True
@@ -203,7 +211,7 @@ class RecallAudit:
             return False
         found = 1.0 if asked.scores is None else self._found(asked, asked.scores)
         if found is not None:
-            self._take(asked.params, found)
+            self._take(asked.params, found, counts=asked.counts)
         return True
 
     def _found(self, asked: _Query, scores: Float64s) -> float | None:
@@ -218,14 +226,15 @@ class RecallAudit:
         last = true.scores[wanted - 1] - _ROUNDING
         return min(1.0, float((scores >= last).sum()) / wanted)
 
-    def _take(self, params: SearchParams, found: float) -> None:
-        asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
-        with self._tallying:
-            tally = self._tallies.setdefault(asked, _Tally())
-            tally.queries += 1
-            tally.found += found
-            tally.squares += found * found
-            self._forget()
+    def _take(self, params: SearchParams, found: float, *, counts: bool) -> None:
+        if counts:
+            asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
+            with self._tallying:
+                tally = self._tallies.setdefault(asked, _Tally())
+                tally.queries += 1
+                tally.found += found
+                tally.squares += found * found
+                self._forget()
         if self._backend is not None:
             self._backend.audited(params.limit, params.recall, found)
 

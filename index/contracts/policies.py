@@ -164,7 +164,8 @@ class AuditPolicy:
     share : float
         Of the queries, drawn at random; 0 for none.
     low_recall_factor : float
-        The share is multiplied by this, up to 1, while audited queries find too little.
+        The share is multiplied by this, up to 1, while audited queries find too little. Results
+        are those of the share itself.
     busy : float
         Share of the time in which exact answers are computed, at most.
     max_waiting : int

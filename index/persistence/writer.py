@@ -235,10 +235,9 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
             self._collection.make_room(
                 write.items.vectors for write in writes if isinstance(write, Put)
             )
-        with self._collection.searches.turn():  # a load's commits take some ms
-            start = time.perf_counter()
-            self._store.write(writes)
-            seconds = time.perf_counter() - start
+        start = time.perf_counter()
+        self._store.write(writes, self._collection.searches.turn)
+        seconds = time.perf_counter() - start
         self.commits += 1
         self.commit_seconds += seconds
         self.commit_counts[bisect_left(COMMIT_BOUNDS, seconds)] += 1

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -180,7 +180,11 @@ class Store:
         """Key of the next row that is put without one; the others follow one by one."""
         return self._next_sequence
 
-    def write(self, changes: Sequence[Change]) -> None:
+    def write(
+        self,
+        changes: Sequence[Change],
+        turn: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         """Make changes, one after the other, in one transaction.
 
         Parameters
@@ -188,6 +192,8 @@ class Store:
         changes : sequence of Change
             The ids of the rows put are new, or those of rows removed. Sequence numbers that the
             rows have rise, and were never used before.
+        turn : callable
+            Entered for what takes processor time, not while a lock or the disk is waited for.
 
         Raises
         ------
@@ -202,7 +208,7 @@ class Store:
                 self._insert((sequence,), changes[0].rows)
             self._next_sequence = sequence + 1
             return
-        with self._transaction():
+        with self._transaction(), turn():
             for change in changes:
                 if change.removed:
                     self._delete(change.removed)

@@ -108,11 +108,6 @@ class LocalCollection:
         """The collection in memory."""
         return self.stored
 
-    @property
-    def is_searched(self) -> bool:
-        """Whether searches are expected beside a load."""
-        return self.stored.searches.are_expected
-
     def wait_until_found(self) -> None:
         """Return: what was committed is found."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -55,6 +56,18 @@ class Pool:
             thread_name_prefix=f"gcws-{name}",
             initializer=ix.give_way if gives_way else None,
         )
+        if not gives_way:
+            self._start(threads)
+
+    def _start(self, threads: int) -> None:
+        """Start all threads now: each has the priority and processors of the one that starts it.
+
+        Later that might be a load, which hands the lead of a group of writes on.
+        """
+        all_submitted = threading.Event()
+        for _ in range(threads):  # while these wait, each needs a thread of its own
+            self._executor.submit(all_submitted.wait)
+        all_submitted.set()
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Call a function in a thread.

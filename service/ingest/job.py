@@ -249,8 +249,6 @@ class Load:
                     if storing is not None:
                         storing.result()
                     storing = storage.submit(self._store, staged, account, report)
-                    if self.collection.is_searched:
-                        storing.result()  # two threads would take both of two processors
             finally:
                 if storing is not None:
                     storing.result()  # raises what went wrong in an earlier chunk

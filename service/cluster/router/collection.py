@@ -81,8 +81,6 @@ class ClusterCollection:
     context : RouterContext
     """
 
-    is_searched = False  # loads take no processor from searches: those run elsewhere
-
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
         self.number = row.number
         self.name = row.name

@@ -181,6 +181,24 @@ def test_more_are_drawn_while_queries_find_too_little(
     assert_proportion(drawn, 20_000, share)
 
 
+def test_queries_drawn_besides_are_left_out_of_the_results(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A week's mean would have more of the queries that find little than were asked."""
+    memory, judged = filled(rng.normal(size=(50, DIM))), list[float]()
+    monkeypatch.setattr(memory.backend, "finds_too_little", lambda: True)
+    monkeypatch.setattr(memory.backend, "audited", lambda limit, asked, found: judged.append(found))
+    audit = RecallAudit(memory, replace(ALL, share=0.02, low_recall_factor=10.0))
+    rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
+    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
+    for _ in range(10_000):
+        audit.offer(rows, params, answers)
+        audit.step()
+    [result] = audit.results()
+    assert_proportion(len(judged), 10_000, 0.2)
+    assert_proportion(result.queries, 10_000, 0.02)
+
+
 def test_a_graph_is_told_what_queries_found(rng: np.random.Generator) -> None:
     backend = audited(filled(rng.normal(size=(50, DIM))).backend)
     assert backend is not None

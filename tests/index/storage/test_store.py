@@ -1,6 +1,6 @@
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -126,6 +126,22 @@ def test_many_changes_are_one_after_the_other(store: Store) -> None:
     )
     assert keys_and_ids(store) == [(3, "c"), (6, "b")]
     assert store.next_sequence == 7
+
+
+def test_a_turn_is_taken_neither_for_the_lock_nor_for_the_commit(path: Path) -> None:
+    """Who waits for another process inside would keep all other loads waiting."""
+    store, inside = Store(path, "things"), list[bool]()
+
+    @contextmanager
+    def turn() -> Iterator[None]:
+        inside.append(store.connection.in_transaction)
+        yield
+        inside.append(store.connection.in_transaction)
+
+    store.write([Change([], rows(["a", "b"]))], turn)
+    assert inside == [True, True]
+    assert [item_id for _, item_id in keys_and_ids(store)] == ["a", "b"]
+    store.close()
 
 
 def test_keys_are_never_used_again(path: Path, store: Store) -> None:

@@ -33,11 +33,11 @@ class Gate:
         self.sizes: list[int] = []
         write = Store.write
 
-        def gated(store: Store, changes: Json) -> None:
+        def gated(store: Store, changes: Json, turn: Json) -> None:
             self.sizes.append(len(changes))
             self.began.set()
             assert self.may_go_on.wait(SECONDS)
-            write(store, changes)
+            write(store, changes, turn)
 
         patch.setattr(Store, "write", gated)
 

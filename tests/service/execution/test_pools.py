@@ -1,10 +1,13 @@
 """Pools, and the choice of where a search runs."""
 
 import asyncio
+import os
+import sys
 import threading
 
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.service.execution.pools import Pace, Pool, Pools
 from gcws_search.service.http.errors import QueueFull
 
@@ -48,6 +51,32 @@ def test_a_call_given_up_keeps_its_place_until_its_thread_is_done() -> None:
         assert pool.waiting == 0
 
     asyncio.run(scenario())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere threads have no priorities")
+def test_a_pools_threads_have_the_pools_priority_whoever_submits() -> None:
+    """A load hands the lead of a group of writes on, from a thread that gives way."""
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    pool = Pool("writes", threads=3, limit=3)
+    together, ended = threading.Barrier(3, timeout=60), threading.Barrier(4, timeout=60)
+    found = list[int]()
+
+    def note() -> None:
+        together.wait()  # so that each thread takes one
+        found.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
+        ended.wait()
+
+    def load() -> None:
+        ix.give_way()
+        for _ in range(3):
+            pool.submit(note, lambda: None)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    loading.join(60)
+    ended.wait()
+    pool.close()
+    assert found == [before] * 3
 
 
 def test_pace_follows_what_is_recorded() -> None:

@@ -188,9 +188,8 @@ def test_an_aborted_pipe_frees_both_ends() -> None:
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize("searched", [False, True])
-def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, searched: bool
+def test_a_chunk_is_read_beside_storing_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catalog = ix.Catalog.open(tmp_path)
     stored, _ = catalog.create("beside", ix.CollectionConfig(dim=4))
@@ -199,7 +198,7 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
     commit = stored.commit
 
     def committed(write: ix.Put) -> ix.WriteResult:
-        assert searched or read.wait(60)
+        assert read.wait(60)
         return commit(write)
 
     def chunks(_source: source.Source, _counting: Json) -> Iterator[ItemRows]:
@@ -215,12 +214,10 @@ def test_a_chunk_is_read_beside_storing_the_last_unless_searches_are_expected(
             )
 
     monkeypatch.setattr(stored, "commit", committed)
-    if searched:
-        stored.searches.announce()
     unsearched: Json = None
     load = Load(LocalCollection(stored, unsearched), "upsert", "stop", 1, lambda: None)
     account = load.begin()
     load.run(chunks, lambda: b"", lambda *_: None, account)
     assert account.inserted == 2
-    assert before == [0, int(searched)]
+    assert before == [0, 0]
     catalog.close()
