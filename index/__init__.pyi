@@ -20,6 +20,7 @@ from .backends import (
 )
 from .background import (
     give_way as give_way,
+    gives_way as gives_way,
 )
 from .catalog.catalog import (
     Catalog as Catalog,

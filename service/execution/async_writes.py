@@ -64,7 +64,8 @@ class AwaitedPuts:
         future: _Future = loop.create_future()
         # What is logged in the thread names the request too.
         in_context = partial(copy_context().run, read)
-        collection.submit(in_context, mode, partial(self._end, loop, future), self._pool.submit)
+        run = partial(self._pool.submit, loop)
+        collection.submit(in_context, mode, partial(self._end, loop, future), run)
         return await future
 
     def _end(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -56,18 +55,6 @@ class Pool:
             thread_name_prefix=f"gcws-{name}",
             initializer=ix.give_way if gives_way else None,
         )
-        if not gives_way:
-            self._start(threads)
-
-    def _start(self, threads: int) -> None:
-        """Start all threads now: each has the priority and processors of the one that starts it.
-
-        Later that might be a load, which hands the lead of a group of writes on.
-        """
-        all_submitted = threading.Event()
-        for _ in range(threads):  # while these wait, each needs a thread of its own
-            self._executor.submit(all_submitted.wait)
-        all_submitted.set()
 
     async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Call a function in a thread.
@@ -112,15 +99,31 @@ class Pool:
         """Count a call that has ended; on the event loop."""
         self.waiting -= 1
 
-    def submit(self, function: Callable[[], object], dropped: Callable[[], object]) -> None:
+    def submit(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        function: Callable[[], object],
+        dropped: Callable[[], object],
+    ) -> None:
         """Call a function in a thread for calls that are counted already; any thread.
 
         Parameters
         ----------
+        loop : asyncio.AbstractEventLoop
         function : callable
         dropped : callable
             Is called instead once the pool is closed, by that thread or this one.
         """
+        if not ix.gives_way():
+            self._submit(function, dropped)
+            return
+        # A thread has the priority and the processors of the one that starts it.
+        try:
+            loop.call_soon_threadsafe(self._submit, function, dropped)
+        except RuntimeError:  # the loop is closed
+            dropped()
+
+    def _submit(self, function: Callable[[], object], dropped: Callable[[], object]) -> None:
         try:
             future = self._executor.submit(function)
         except RuntimeError:  # closed

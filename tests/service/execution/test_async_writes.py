@@ -166,7 +166,7 @@ async def closed(pool: Pool) -> None:
     refused = threading.Event()
     async with asyncio.timeout(SECONDS):
         while not refused.is_set():
-            pool.submit(lambda: None, refused.set)
+            pool.submit(asyncio.get_running_loop(), lambda: None, refused.set)
             await asyncio.sleep(0)
 
 
@@ -177,7 +177,7 @@ def test_those_whose_first_turn_never_comes_are_told_so(client: Client) -> None:
     unused: Json = None
 
     async def scenario() -> None:
-        pool.submit(may_end.wait, lambda: None)
+        pool.submit(asyncio.get_running_loop(), may_end.wait, lambda: None)
         put = asyncio.create_task(AwaitedPuts(pool).put(collection, unused, "upsert"))
         while not pool.waiting:  # noqa: ASYNC110
             await asyncio.sleep(0)
