@@ -125,7 +125,7 @@ class Workers:
         """
         behind = gives_way()
         wanted = count // max(min_size, 1)
-        threads = self._thread_count(wanted, behind=behind)
+        threads = self._thread_count(wanted, behind=behind) if wanted > 1 else 1
         if behind and self._searches.are_expected:
             pieces = max(pieces, _BACKGROUND_PIECES)
         elif threads == 1:
