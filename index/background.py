@@ -106,7 +106,7 @@ class FairSemaphore:
         if ticket.acquire(timeout=timeout_seconds):
             return True
         with self._lock:
-            if ticket not in self._queue:  # it was called just now
+            if ticket not in self._queue:  # a permit was given just now
                 return True
             self._queue.remove(ticket)
             return False

@@ -139,7 +139,7 @@ class RecallAudit:
         share = self.policy.share
         if self._backend is not None and self._backend.finds_too_little():
             share *= self.policy.low_recall_factor
-        # Those drawn besides would give the weeks' means the weight of queries that find little.
+        # More are drawn while queries find little: they would pull the mean of a week down.
         self._next_counts = self._random.random() * min(share, 1.0) < self.policy.share
         if share >= 1:
             return 1

@@ -103,7 +103,7 @@ class MissAllowance:
 
     @property
     def finds_too_little(self) -> bool:
-        """Whether queries of the class of limits audited last do; see `protocol.Audited`."""
+        """Whether those of the limits audited last found less than was asked; see `Audited`."""
         return self._audited[self._last_class].beyond > 0
 
     def take(self, limit: int, asked: float, found: float) -> None:
