@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Final
+from collections.abc import Callable, Generator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing
+from typing import Final, TypeVar
 
 from gcws_search.index.background import Searches, give_way, gives_way, processors
 
@@ -25,7 +26,12 @@ _BACKGROUND_PIECES: Final = 8
 _LONG_PART: Final = 64
 """Parts of this many times ``min_size`` items have a thread each, though turns may delay it."""
 
+_AHEAD: Final = 2
+"""Pieces that `read_ahead` has made or makes before they are asked for."""
+
 _this_thread: Final = threading.local()
+
+T = TypeVar("T")
 
 
 class StoppedError(Exception):
@@ -154,3 +160,23 @@ class Workers:
             wait(started)
         for future in started:
             future.result()
+
+
+def read_ahead(pieces: Generator[T]) -> Generator[T]:
+    """Yield what a generator yields; a thread of its own makes the next pieces meanwhile.
+
+    What it raises comes out here. It is closed when this one is.
+    """
+    making: deque[Future[T | None]] = deque()
+    with closing(pieces), ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
+        try:
+            while True:
+                while len(making) < _AHEAD:
+                    making.append(pool.submit(next, pieces, None))
+                piece = making.popleft().result()
+                if piece is None:
+                    return
+                yield piece
+        finally:
+            for future in making:
+                future.cancel()

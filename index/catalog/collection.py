@@ -61,6 +61,7 @@ from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import read_ahead
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class StoredCollection:
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         with storage_errors(self.name):
-            self.memory.load(rows, len(self.store), self.checkpoints.read)
+            self.memory.load(read_ahead(rows), len(self.store), self.checkpoints.read)
         self.attached_backends.load(progress)
         self.auditor.load()
         self.checkpoints.loaded()

@@ -8,7 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import (
+    Float32s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    large,
+)
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -502,12 +509,11 @@ class GraphLifecycle:
             narrow=narrow,
             drift=drift,
             policy=policy.link,
+            links=_own_links(saved.links, unknown),
         )
         if len(unknown) or tables.bands >= used:
             tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows)
-        width = min(WIDTH, saved.links.shape[1])
-        np.maximum(saved.links[:, :width], NONE, out=links.array[:, :width])
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)
@@ -527,3 +533,15 @@ class GraphLifecycle:
             self.allowance,
         )
         return graph, tables
+
+
+def _own_links(saved: Int32s, unknown: Int64s) -> Int32s:
+    """Return links of a file as a graph's, the same array where it is as wide; none of unknown."""
+    links = saved
+    if saved.shape[1] != WIDTH:
+        links = large((len(saved), WIDTH), np.int32)
+        links.fill(NONE)
+        width = min(WIDTH, saved.shape[1])
+        links[:, :width] = saved[:, :width]
+    links[unknown, 0] = NONE
+    return links

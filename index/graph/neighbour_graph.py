@@ -151,6 +151,8 @@ class NeighbourGraph:
     drift : DriftMonitor
         Of rows that are linked already.
     policy : LinkPolicy
+    links : (n, WIDTH) int32 or None
+        Of ``rows``, and this graph's from now on; None where they have none yet.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class NeighbourGraph:
         narrow: bool = False,
         drift: DriftMonitor = _NO_DRIFT,
         policy: LinkPolicy = LINK_POLICY,
+        links: Int32s | None = None,
     ) -> None:
         self._policy = policy
         self._scratch = ScratchPool()
@@ -177,7 +180,7 @@ class NeighbourGraph:
         self._extending = threading.Lock()
         self._in_turn = 0  # rows before this one were linked, or had no need to be
         self._drift = drift
-        self.cover(rows)
+        self._take_in(rows, links)
 
     @property
     def nbytes(self) -> int:
@@ -203,13 +206,21 @@ class NeighbourGraph:
         """Take in new rows without links; return the links of all of ``rows``."""
         n = len(rows)
         if n > self._count:
+            self._take_in(rows, None)
+        return NeighbourLinks(self._links[:n], self._quantized.cover(rows), self._tables)
+
+    def _take_in(self, rows: VectorBatch, links: Int32s | None) -> None:
+        """Take in new rows, with the links of all rows or without."""
+        n = len(rows)
+        if links is not None:
+            self._links = links
+        else:
             self._links = with_room(self._links, self._count, n)
             self._links[self._count : n] = NONE
-            if rows.form == "sparse":
-                new = np.diff(rows.indptr[self._count : n + 1])
-                self._longest = max(self._longest, int(new.max(initial=0)))
-            self._count = n
-        return NeighbourLinks(self._links[:n], self._quantized.cover(rows), self._tables)
+        if rows.form == "sparse":
+            new = np.diff(rows.indptr[self._count : n + 1])
+            self._longest = max(self._longest, int(new.max(initial=0)))
+        self._count = n
 
     @property
     def tables(self) -> int:

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Protocol, TypeVar
@@ -112,23 +112,24 @@ class Checkpoints:
         self._complete = unknown == 0
         return SavedIndex(links, self._read_notes())
 
-    def _read_parts(self) -> list[Part]:
-        parts, damaged = [], []
+    def _read_parts(self) -> Iterator[Part]:
+        damaged = []
         try:
             for number, data in self._store.links():
                 try:
-                    parts.append(unpacked(number, data))
-                    self._checksums[number] = zlib.crc32(data)
+                    part = unpacked(number, data)
                 except ValueError as error:
                     self._checksums[number] = _NO_CHECKSUM
                     damaged.append((number, error))
+                else:
+                    self._checksums[number] = zlib.crc32(data)
+                    yield part
         except StoreError as error:
             self._warn("what cannot be read is rebuilt", error)
         if damaged:
             number, reason = damaged[0]
             more = f", and {len(damaged) - 1} further ones" if len(damaged) > 1 else ""
             self._warn(f"part {number} is rebuilt{more}", reason)
-        return parts
 
     def _read_notes(self) -> dict[str, Any]:
         try:

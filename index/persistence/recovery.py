@@ -6,7 +6,7 @@ Codes of an earlier hash are computed again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,7 @@ def loaded(
     backend: Backend[Any],
     policy: RecoveryPolicy,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[EncodedBatch]:
+) -> Generator[EncodedBatch]:
     """Yield all rows of a file; nothing else may be written to it meanwhile.
 
     Codes of an earlier hash, which compare with none of the present one, are replaced in the file

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s
+from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s, large
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 
 PART_SEQUENCES: Final = 1024
@@ -129,32 +129,43 @@ def _check_sequences(number: int, part: Part) -> None:
         raise ValueError("a list names what is no sequence number")
 
 
-def joined(sequences: Int64s, parts: Sequence[Part]) -> Int32s:
+def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
     """Return the links of rows with these sequence numbers, by row.
 
     Parameters
     ----------
     sequences : (n,) int64
         Rising.
-    parts : sequence of Part
+    parts : iterable of Part
 
     Returns
     -------
     (n, R) int32
         As `index.contracts.saved_index.SavedIndex` has them for a backend; R is the widest part's.
     """
-    width = max((part.named.shape[1] for part in parts), default=1)
-    links = np.full((len(sequences), width), NO_ROW, np.int32)
-    links[:, 0] = UNKNOWN
+    links = large((len(sequences), 0), np.int32)
     rows_of = _looked_up(sequences)
     for part in parts:
+        if part.named.shape[1] > links.shape[1]:
+            links = _widened(links, part.named.shape[1])
         rows = rows_of(part.sequences)
         own_links = rows_of(part.named)[rows >= 0]
         emptied = (own_links < 0).all(axis=1) & (part.named[rows >= 0] != _NO_SEQUENCE).any(axis=1)
         _close_gaps(own_links)
         own_links[emptied, 0] = UNKNOWN
         links[rows[rows >= 0], : own_links.shape[1]] = own_links
-    return links
+    return links if links.shape[1] else _widened(links, 1)
+
+
+def _widened(links: Int32s, width: int) -> Int32s:
+    """Return links with more entries a row; rows that had none are unknown."""
+    wider = large((len(links), width), np.int32)
+    wider.fill(NO_ROW)
+    if links.shape[1]:
+        wider[:, : links.shape[1]] = links
+    else:
+        wider[:, 0] = UNKNOWN
+    return wider
 
 
 def _looked_up(sequences: Int64s) -> Callable[[AnyArray], Int32s]:

@@ -66,6 +66,7 @@ _BACKGROUND_PAGES: Final = "wal_autocheckpoint = 500"
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 11
 """With eight times as many, the tuples of a chunk leave the cache: reading took twice as long."""
+_PARTS_A_READ: Final = 16
 _RECOVERY: Final = RecoveryPolicy()
 _LAST_NAMES: Final = "\U0010ffff" * 255
 """Behind a prefix: no name with that prefix is beyond it."""
@@ -304,13 +305,7 @@ class Store:
         found = named = 0
         share = policy.chunk_bytes * count // (self.bytes_on_disk + 1)
         size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
-        with self._reading, sql_errors(self.name, self.path):
-            cursor = self._reader.execute(sql.READ_ALL)
-        while True:
-            with self._reading, sql_errors(self.name, self.path):
-                rows = cursor.fetchmany(size)
-            if not rows:
-                break
+        for rows in self._batches(sql.READ_ALL, size):
             chunk = self._checked(rows)
             if chunk.sequences[0] < 1:
                 raise DamagedFile(self.name, f"a row has sequence number {chunk.sequences[0]}")
@@ -324,13 +319,7 @@ class Store:
     def _check_ids(self, named: int) -> None:
         """Raise DamagedFile unless the list of ids, by which rows are found, has those rows."""
         last = ""
-        with self._reading, sql_errors(self.name, self.path):
-            cursor = self._reader.execute(sql.READ_IDS)
-        while True:
-            with self._reading, sql_errors(self.name, self.path):
-                rows = cursor.fetchmany(_MAX_ROWS_PER_CHUNK)
-            if not rows:
-                break
+        for rows in self._batches(sql.READ_IDS, _MAX_ROWS_PER_CHUNK):
             named -= sum(map(hash, rows))
             ids = [last, *(item_id for _, item_id in rows)]
             with self._types():
@@ -360,14 +349,27 @@ class Store:
         except (TypeError, AttributeError, ValueError) as error:
             raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
 
-    def links(self) -> list[tuple[int, bytes]]:
-        """Return all parts of links there are, by number (`index.storage.graph_parts`).
+    def links(self) -> Iterator[tuple[int, bytes]]:
+        """Yield all parts of links there are, by number (`index.storage.graph_parts`).
 
         Raises
         ------
         DamagedFile
         """
-        return self._read(sql.READ_LINKS, ())
+        return chain.from_iterable(self._batches(sql.READ_LINKS, _PARTS_A_READ))
+
+    def _batches(self, statement: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
+        """Yield the rows of a statement, ``size`` at a time; other reads may come between."""
+        with self._reading, sql_errors(self.name, self.path):
+            if self._refusal is not None:
+                raise self._refusal()
+            cursor = self._reader.execute(statement)
+        while True:
+            with self._reading, sql_errors(self.name, self.path):
+                rows = cursor.fetchmany(size)
+            if not rows:
+                return
+            yield rows
 
     def write_links(self, part: int, data: bytes | None) -> None:
         """Replace a part of links, None to remove it; the disk is not waited for.

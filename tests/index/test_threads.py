@@ -3,11 +3,12 @@
 import os
 import sys
 import threading
+from collections.abc import Generator
 
 import pytest
 
 from gcws_search.index.background import Searches, give_way
-from gcws_search.index.threads import Workers, work_alone
+from gcws_search.index.threads import Workers, read_ahead, work_alone
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -242,3 +243,55 @@ def test_threads_in_the_background_that_work_together_do_not_wait_for_each_other
         assert not caller.is_alive()
     assert sum(done) == 4 * 400
     assert searches.turns_taken == 0
+
+
+def test_pieces_read_ahead_are_those_of_the_generator_and_made_by_another_thread() -> None:
+    makers: set[threading.Thread] = set()
+
+    def pieces() -> Generator[int]:
+        for piece in range(50):
+            makers.add(threading.current_thread())
+            yield piece
+
+    assert [*read_ahead(pieces())] == [*range(50)]
+    assert len(makers) == 1
+    assert threading.current_thread() not in makers
+
+
+def test_the_next_piece_is_made_while_one_is_used() -> None:
+    made = [threading.Event() for _ in range(3)]
+
+    def pieces() -> Generator[int]:
+        for piece, event in enumerate(made):
+            event.set()
+            yield piece
+
+    for piece in read_ahead(pieces()):
+        assert made[min(piece + 1, 2)].wait(30)
+
+
+def test_what_a_generator_raises_comes_out_behind_its_pieces() -> None:
+    def pieces() -> Generator[int]:
+        yield 1
+        raise OSError("no space")
+
+    ahead = read_ahead(pieces())
+    assert next(ahead) == 1
+    with pytest.raises(OSError, match="no space"):
+        next(ahead)
+
+
+def test_a_generator_read_ahead_is_closed_with_its_reader() -> None:
+    closed = threading.Event()
+
+    def pieces() -> Generator[int]:
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.set()
+
+    ahead = read_ahead(pieces())
+    next(ahead)
+    ahead.close()
+    assert closed.is_set()

@@ -202,7 +202,7 @@ def test_rows_are_read_by_their_sequence_numbers(store: Store) -> None:
 
 
 def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: Store) -> None:
-    assert store.links() == []
+    assert [*store.links()] == []
     assert store.meta("notes") is None
     for part, data in ((3, b"c"), (1, b"a"), (2**40, b"\x00"), (1, b"b")):
         store.write_links(part, data)
@@ -211,12 +211,12 @@ def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: St
     put(store, ["x"])
     store.close()
     again = Store(path, "things")
-    assert again.links() == [(1, b"b"), (3, b"c"), (2**40, b"\x00")]
+    assert [*again.links()] == [(1, b"b"), (3, b"c"), (2**40, b"\x00")]
     assert again.meta("notes") == '{"ä":1}'
     again.write_links(3, None)
     again.write_links(4, None)
     again.write_meta("notes", None)
-    assert again.links() == [(1, b"b"), (2**40, b"\x00")]
+    assert [*again.links()] == [(1, b"b"), (2**40, b"\x00")]
     assert again.meta("notes") is None
     assert again.identity == IDENTITY
     assert keys_and_ids(again) == [(1, "x")]
