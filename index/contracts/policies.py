@@ -146,13 +146,23 @@ class OptimizerPolicy:
 
     Attributes
     ----------
-    pause_seconds : float
-    quiet_growth : float
-        While more rows than that are put in a pause, as in a bulk load, it would be in vain.
+    pause_seconds, max_pause_seconds : float
+        It waits as long at least, and at most, before it looks again.
+    gaps : float
+        A load has ended when nothing has come for as many times the mean gap between its rows: now
+        and then one takes longer, as when more memory is needed.
+    seconds_a_row : float
+        What a row is taken to take at least; those of the collection are timed.
+    max_growth : float
+        While rows grow by more than this share in the time it would take, as in a bulk load, it
+        would be in vain.
     """
 
     pause_seconds: float = 0.2
-    quiet_growth: float = 1.05
+    max_pause_seconds: float = 5.0
+    gaps: float = 4.0
+    seconds_a_row: float = 2e-5
+    max_growth: float = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -272,7 +272,7 @@ class GraphLifecycle:
         visible = alive.copy()
         visible[held_out] = 0
         first_copies = policy.link.linked_copies
-        groups = equal_groups(rows, linked, keys[linked], more_than=first_copies)
+        groups = equal_groups(rows, linked, keys, more_than=first_copies)
         leaders = np.arange(len(rows) if groups else 0, dtype=np.int32)
         for group in groups:
             leaders[group[first_copies:]] = group[0]
@@ -280,7 +280,7 @@ class GraphLifecycle:
         single = linked[leaders[linked] == linked] if groups else linked
         neighbours.link(
             single,
-            keys[single],
+            keys,
             tables,
             links,
             visible,
@@ -320,7 +320,7 @@ class GraphLifecycle:
             return None
         neighbours.link(
             held_out,
-            keys[held_out],
+            keys,
             tables,
             links,
             alive,
@@ -517,7 +517,7 @@ class GraphLifecycle:
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)
-            keys = keys_by_row(tables, neighbours.linked_through(tables))[unknown]
+            keys = keys_by_row(tables, neighbours.linked_through(tables))
             neighbours.link(unknown, keys, tables, links, alive, linked=known, workers=workers)
         neighbours.mark_all_linked()
         # Rows that were dead when the graph was built, or died since, are gone.

@@ -303,7 +303,7 @@ class NeighbourGraph:
             if len(others):
                 self.link(
                     others,
-                    used[others - begins],
+                    used,
                     tables,
                     links,
                     alive,
@@ -316,7 +316,7 @@ class NeighbourGraph:
                 alive[last_ones] = 1
                 self.link(
                     last_ones,
-                    used[last_ones - begins],
+                    used,
                     tables,
                     links,
                     alive,
@@ -346,8 +346,9 @@ class NeighbourGraph:
         ----------
         chosen : (c,) int64
             Rows, in the order of the rounds in which they are linked.
-        keys : (c, t) uint64
-            Their keys in the first tables, as many as `linked_through` says.
+        keys : (k, t) uint64
+            Of the last rows of all, these among them, in the first tables: as many as
+            `linked_through` says.
         tables : Tables
         links : NeighbourLinks
             Of all rows.
@@ -362,6 +363,7 @@ class NeighbourGraph:
             Where a row's search enters by each row of a table: another one, for copies of that.
         """
         done, policy = 0, self._policy
+        first = len(links) - len(keys)
         while done < len(chosen) and not (stop is not None and stop.is_set()):
             share = (linked + done) // policy.round_share
             size = max(policy.min_round, min(policy.max_round, share))
@@ -370,7 +372,7 @@ class NeighbourGraph:
             beam = self._beam * (policy.early_factor if early else 1)
             self._link_round(
                 chosen[part],
-                keys[part],
+                keys[chosen[part] - first],
                 tables,
                 links,
                 alive,

@@ -132,11 +132,11 @@ class Tables:
         segments, end = [], 0
         for segment in self.segments:
             start, end = end, end + len(segment)
-            further = _build(keys_of(start, end), start, workers, stop)
             keys = large((bands, len(segment)), np.uint64)
             rows = large((bands, len(segment)), np.int32)
-            np.concatenate([segment.keys, further.keys], out=keys)
-            np.concatenate([segment.rows, further.rows], out=rows)
+            known = len(segment.keys)
+            _fill(keys_of(start, end), start, workers, keys[known:], rows[known:], stop)
+            keys[:known], rows[:known] = segment.keys, segment.rows
             segments.append(TableSegment(keys, rows))
         return Tables.of(bands, tuple(segments))
 
@@ -166,12 +166,24 @@ def _should_merge(before: int, last: int) -> bool:
     return before + last <= TAIL_ROWS or GROWTH * last >= before
 
 
-def _build(
-    codes: UInt64s, first_row: int, workers: Workers, stop: threading.Event | None = None
-) -> TableSegment:
+def _build(codes: UInt64s, first_row: int, workers: Workers) -> TableSegment:
     n, bands = codes.shape
     keys = large((bands, n), np.uint64)
     rows = large((bands, n), np.int32)
+    _fill(codes, first_row, workers, keys, rows)
+    return TableSegment(keys, rows)
+
+
+def _fill(
+    codes: UInt64s,
+    first_row: int,
+    workers: Workers,
+    keys: UInt64s,
+    rows: Int32s,
+    stop: threading.Event | None = None,
+) -> None:
+    """Write the tables of rows into (bands, n) ``keys`` and ``rows``."""
+    n, bands = codes.shape
 
     def build(first: int, last: int) -> None:
         step = last - first if stop is None else 1
@@ -180,7 +192,6 @@ def _build(
             build_tables(codes, first_row, band, band + step, keys, rows)
 
     workers.split(bands, build, min_size=max(1, _ROWS_A_THREAD // n))
-    return TableSegment(keys, rows)
 
 
 def _merge(a: TableSegment, b: TableSegment, workers: Workers) -> TableSegment:

@@ -4,14 +4,64 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from gcws_search.index.background import give_way
+from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.contracts.policies import OptimizerPolicy
 from gcws_search.index.persistence.writer import Writer
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Arrivals:
+    """What had come by a moment.
+
+    Attributes
+    ----------
+    rows : int
+    version : int
+        Of the view: it rises with each change.
+    time : float
+        Seconds, of the monotonic clock.
+    """
+
+    rows: int
+    version: int
+    time: float
+
+    @classmethod
+    def now(cls, view: View) -> Arrivals:
+        """Return what has come by now, as the latest view shows."""
+        return cls(len(view), view.version, time.monotonic())
+
+    def seconds_for_each_row(self) -> float:
+        """Return the time since that moment, divided by the rows there were."""
+        return (time.monotonic() - self.time) / max(1, self.rows)
+
+    def pause(self, since: Arrivals, seconds_a_row: float, policy: OptimizerPolicy) -> float:
+        """Return how many seconds to wait before looking again, 0 to begin now.
+
+        Rows of a bulk load may come many at a time, with gaps in which none come.
+
+        Parameters
+        ----------
+        since : Arrivals
+            An earlier moment.
+        seconds_a_row : float
+            What optimizing takes for each row.
+        policy : OptimizerPolicy
+        """
+        rows, seconds = self.rows - since.rows, self.time - since.time
+        if rows * seconds_a_row <= policy.max_growth * seconds:
+            return 0.0
+        gap = seconds / (self.version - since.version)
+        return min(max(policy.pause_seconds, policy.gaps * gap), policy.max_pause_seconds)
 
 
 class OptimizerThread:
@@ -43,6 +93,7 @@ class OptimizerThread:
         self._stopping = threading.Event()
         self._skip_pause = threading.Event()  # set to end a pause
         self._busy = False
+        self._seconds_a_row = collection.policies.optimizer.seconds_a_row
         self.thread: threading.Thread | None = None
 
     @property
@@ -81,11 +132,15 @@ class OptimizerThread:
     def _run(self) -> None:
         give_way()
         try:
+            since = Arrivals.now(self._collection.view)
             while self._goes_on():
-                self._wait_for_quiet()
+                since = self._wait_for_quiet(since)
                 published = optimize(
                     self._collection, self._writer.run_between_changes, self._stopping
                 )
+                taken = since.seconds_for_each_row()
+                least = self._collection.policies.optimizer.seconds_a_row
+                self._seconds_a_row = max(least, self._seconds_a_row / 2, taken)
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
@@ -102,12 +157,16 @@ class OptimizerThread:
             self._busy = self._is_due and not self._stopping.is_set()
             return self._busy
 
-    def _wait_for_quiet(self) -> None:
+    def _wait_for_quiet(self, since: Arrivals) -> Arrivals:
         """Return once rows come in slowly, or there is no time to wait for that."""
         policy = self._collection.policies.optimizer
-        while True:
-            before = len(self._collection.view)
-            if self._skip_pause.wait(policy.pause_seconds):
-                return
-            if len(self._collection.view) <= policy.quiet_growth * before:
-                return
+        pause, now = policy.pause_seconds, since
+        while pause and not self._skip_pause.wait(pause):
+            since, now = now, self._arrived(now)
+            pause = now.pause(since, self._seconds_a_row, policy)
+        return Arrivals.now(self._collection.view)
+
+    def _arrived(self, before: Arrivals) -> Arrivals:
+        """Return what has come, the change that is being made included."""
+        now = self._writer.run_between_changes(lambda: Arrivals.now(self._collection.view))
+        return before if now is None else now

@@ -9,6 +9,8 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AnyArray, Bools, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 
+_BLOCK: Final = 4096
+"""Rows whose keys are folded at a time: the cache holds them."""
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -22,8 +24,8 @@ def equal_groups(
     rows : VectorBatch
     chosen : (c,) int64
         The rows compared.
-    keys : (c, t) uint64
-        Hashes of each: equal rows have equal ones.
+    keys : (n, t) uint64
+        Hashes of all rows: equal rows have equal ones.
     more_than : int
 
     Returns
@@ -33,7 +35,11 @@ def equal_groups(
     """
     if len(chosen) <= more_than:
         return []
-    hashes = _folded(rows.norms[chosen].view(np.uint32).astype(np.uint64), keys)
+    hashes = rows.norms.view(np.uint32).astype(np.uint64)
+    for start in range(0, len(keys), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        hashes[part] = _folded(hashes[part], keys[part])
+    hashes = hashes[chosen]
     runs = _runs(hashes, more_than)
     if rows.form == "dense" and runs:  # rows near to each other have equal keys, too
         near = np.sort(np.concatenate(runs))

@@ -74,12 +74,12 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     links = neighbours.cover(rows)
     keys = keys_by_row(tables, neighbours.linked_through(tables))
     first, rest = np.split(rng.permutation(3000), [2000])
-    neighbours.link(first, keys[first], tables, links, alive, linked=0, workers=Workers(1))
+    neighbours.link(first, keys, tables, links, alive, linked=0, workers=Workers(1))
     joined = 0
     for row in rest[:200]:
         before = [other for other in links.array[row].tolist() if other >= 0]
         neighbours.link(
-            np.array([row]), keys[[row]], tables, links, alive, linked=2000, workers=Workers(1)
+            np.array([row]), keys, tables, links, alive, linked=2000, workers=Workers(1)
         )
         after = [other for other in links.array[row].tolist() if other >= 0]
         assert len(set(after)) == len(after)
