@@ -13,7 +13,6 @@ from gcws_search.index.backends.protocol import Backend, self_optimizing
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
-from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -75,7 +74,7 @@ class Engine:
     def with_threads(self, threads: int) -> "Engine":
         """Return the same index, searched on so many threads."""
         backend: Backend[Any] = make_backend(self.config, threads=threads)
-        return replace(self, backend=backend, state=on_threads(self.state, backend.workers))
+        return replace(self, backend=backend, state=on_threads(self.state, backend))
 
     def prepare(self, vectors: Vectors) -> VectorBatch:
         """Return vectors as this index's queries."""
@@ -86,10 +85,16 @@ class Engine:
         return self.backend.search(self.state, self.view, queries, params)
 
 
-def on_threads(state: Any, workers: Workers) -> Any:  # noqa: ANN401  # of any backend
-    """Return the state of a backend, its graph searched by these threads."""
+def on_threads(state: Any, backend: Backend[Any]) -> Any:  # noqa: ANN401  # of any backend
+    """Return the state of a backend, its graph searched by the threads of another one like it.
+
+    They hash the queries, too.
+    """
     graph = getattr(state, "graph", None)
-    return state if graph is None else replace(state, graph=replace(graph, workers=workers))
+    if graph is None or not isinstance(backend, GcwsBackend):
+        return state
+    graph = replace(graph, workers=backend.workers, band_keys=backend.band_keys)
+    return replace(state, graph=graph)
 
 
 def config_for(vectors: Vectors, params: BackendParams) -> CollectionConfig:

@@ -111,7 +111,7 @@ def measure(folder: Path, items: int) -> Measured:
     one = make_backend(config, threads=1)
     if not isinstance(one, GcwsBackend) or state.graph is None:
         raise TypeError(one.kind)
-    state = on_threads(state, one.workers)
+    state = on_threads(state, one)
 
     def exactly() -> BatchHits:
         params = SearchParams(limit=LIMIT, recall=1.0)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from benchmarks.harness.engine import Engine
+from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
 
 
@@ -16,6 +17,8 @@ def test_an_index_is_searched_on_as_many_threads_as_are_asked_for(
     other = engine.with_threads(threads)
     assert engine.state.graph.workers.threads == 2
     assert other.state.graph.workers.threads == other.backend.workers.threads == threads
+    assert isinstance(other.backend, GcwsBackend)
+    assert other.state.graph.band_keys is other.backend.band_keys
     queries, params = engine.prepare(rows[:9]), SearchParams(limit=3, recall=0.9)
     found, again = (each.search(queries, params) for each in (engine, other))
     np.testing.assert_array_equal(found.rows, again.rows)
