@@ -266,7 +266,7 @@ class GraphLifecycle:
             tables = self._band_keys.widened(tables, rows, neighbours.tables, workers, stop=stop)
         except StoppedError:
             return None
-        links = neighbours.cover(rows)
+        links = neighbours.cover(rows, workers)
         keys = keys_by_row(tables, neighbours.linked_through(tables))
         linked = order[len(held_out) :]
         visible = alive.copy()
@@ -513,7 +513,7 @@ class GraphLifecycle:
         )
         if len(unknown) or tables.bands >= used:
             tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
-        links = neighbours.cover(rows)
+        links = neighbours.cover(rows, workers)
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)

@@ -101,6 +101,7 @@ class LinkPolicy:
 
 LINK_POLICY: Final = LinkPolicy()
 _NO_ROWS: Final = np.empty(0, np.int64)
+_ALONE: Final = Workers(1)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
 _ROWS_A_STEP: Final = 1 << 16
@@ -202,12 +203,12 @@ class NeighbourGraph:
         """How rows are quantized."""
         return self._quantized.quantizer
 
-    def cover(self, rows: VectorBatch) -> NeighbourLinks:
+    def cover(self, rows: VectorBatch, workers: Workers = _ALONE) -> NeighbourLinks:
         """Take in new rows without links; return the links of all of ``rows``."""
         n = len(rows)
         if n > self._count:
             self._take_in(rows, None)
-        return NeighbourLinks(self._links[:n], self._quantized.cover(rows), self._tables)
+        return NeighbourLinks(self._links[:n], self._quantized.cover(rows, workers), self._tables)
 
     def _take_in(self, rows: VectorBatch, links: Int32s | None) -> None:
         """Take in new rows, with the links of all rows or without."""

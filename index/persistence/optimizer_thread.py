@@ -138,9 +138,11 @@ class OptimizerThread:
                 published = optimize(
                     self._collection, self._writer.run_between_changes, self._stopping
                 )
-                taken = since.seconds_for_each_row()
-                least = self._collection.policies.optimizer.seconds_a_row
-                self._seconds_a_row = max(least, self._seconds_a_row / 2, taken)
+                self._seconds_a_row = max(
+                    self._collection.policies.optimizer.seconds_a_row,
+                    since.seconds_for_each_row(),
+                    self._seconds_a_row / 2,
+                )
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:

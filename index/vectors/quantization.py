@@ -24,7 +24,10 @@ from gcws_search.index.kernels.quantized.quantize import (
     round_to_shorts,
 )
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MAX_SHORT, SHORTS, SPARSE
+from gcws_search.index.threads import Workers
 
+_ALONE: Final = Workers(1)
+_ROWS_A_THREAD: Final = 4096
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
 _NEAREST: Final = (3, 10)
@@ -107,12 +110,26 @@ class Quantizer:
         if self.kind == FLOATS:
             return np.ascontiguousarray(dense).view(np.uint8), norms
         copies: UInt8s = large((len(dense), self.stride(dense.shape[1])), np.uint8)
+        if self.kind == SPARSE:
+            return copies, norms
         rounded = np.empty(len(dense), np.float32)
+        self.write(dense, copies, rounded)
+        return copies, rounded
+
+    def write(self, dense: Float32s, copies: UInt8s, norms: Float32s) -> None:
+        """Write rows as bytes or shorts.
+
+        Parameters
+        ----------
+        dense : (n, width) float32
+        copies : (n, stride) uint8, written in place
+        norms : (n,) float32, written in place
+            In units.
+        """
         if self.kind == BYTES:
-            round_to_bytes(dense, self.step, self.origin, copies, rounded)
-        elif self.kind == SHORTS:
-            round_to_shorts(dense, self.step, copies.view(np.int16), rounded)
-        return copies, norms if self.kind == SPARSE else rounded
+            round_to_bytes(dense, self.step, self.origin, copies, norms)
+        else:
+            round_to_shorts(dense, self.step, copies.view(np.int16), norms)
 
 
 def byte_quantizers(
@@ -254,7 +271,7 @@ class QuantizedRows:
         """Bytes of memory held."""
         return self._copies.nbytes + self._norms.nbytes
 
-    def cover(self, rows: VectorBatch) -> QuantizedView:
+    def cover(self, rows: VectorBatch, workers: Workers = _ALONE) -> QuantizedView:
         """Take in the rows that are new, and return all of them."""
         n, copies = len(rows), rows.copies
         if copies is not None and self.quantizer == Quantizer(BYTES, copies.step, copies.origin):
@@ -262,14 +279,15 @@ class QuantizedRows:
                 self._forget()
             return QuantizedView.of(self.quantizer, rows, copies.codes, copies.norms)
         if self._is_copied and n > self._count:
-            new, norms = self.quantizer.round(rows.dense[self._count :], rows.norms[self._count :])
-            if self._count == 0:  # nothing to copy to or from
-                self._copies, self._norms = new, norms
-            else:
-                self._copies = with_room(self._copies, self._count, n)
-                self._norms = with_room(self._norms, self._count, n)
-                self._copies[self._count : n] = new
-                self._norms[self._count : n] = norms
+            start, dense = self._count, rows.dense
+            codes = self._copies = with_room(self._copies, start, n)
+            norms = self._norms = with_room(self._norms, start, n)
+
+            def write(first: int, last: int) -> None:
+                part = slice(start + first, start + last)
+                self.quantizer.write(dense[part], codes[part], norms[part])
+
+            workers.split(n - start, write, min_size=_ROWS_A_THREAD)
             self._count = n
         if self._is_copied:
             return QuantizedView.of(self.quantizer, rows, self._copies[:n], self._norms[:n])
@@ -284,7 +302,7 @@ class QuantizedRows:
     def take(self, places: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
         taken = QuantizedRows(self.quantizer, 0)
-        taken._is_copied = self._is_copied
+        taken._is_copied, taken._copies = self._is_copied, self._copies[:0]
         if self._count:
             taken._copies, taken._norms = self._copies[places], self._norms[places]
             taken._count = len(places)
