@@ -104,7 +104,7 @@ def measure(folder: Path, items: int) -> Measured:
     space = VectorSpace.of(config)
     _built(space, config, folder, _COMPILING_ROWS)
     rows, state, seconds = _built(space, config, folder, items)
-    resident, peak = _memory("VmRSS"), _memory("VmHWM")
+    resident, peak = memory_of_process("VmRSS"), memory_of_process("VmHWM")
     alive = np.ones(items, np.uint8)
     view = RowView(rows.view(), alive, items, LiveSample.of(alive))
     queries = space.prepare(space.from_dense(np.load(folder / "queries.npy")))
@@ -188,15 +188,15 @@ def _recall(found: BatchHits, truth: BatchHits) -> float:
     return float(np.minimum(good, LIMIT).mean() / LIMIT)
 
 
-def _memory(line: str) -> int:
+def memory_of_process(line: str) -> int:
     """Return a figure of this process's memory, in bytes."""
     status = Path("/proc/self/status").read_text()
     return next(int(each.split()[1]) for each in status.splitlines() if line in each) * 1024
 
 
-def _save(folder: Path, items: int) -> None:
+def save_made(folder: Path, items: int, dim: int = 128) -> None:
     """Write the rows of one size, and queries that are not among them."""
-    stored, queries = DataSet("made", made(rows=items + QUERIES)).hold_out(QUERIES)
+    stored, queries = DataSet("made", made(rows=items + QUERIES, dim=dim)).hold_out(QUERIES)
     np.save(folder / "stored.npy", stored)
     np.save(folder / "queries.npy", queries)
 
@@ -238,7 +238,7 @@ def main(given: Sequence[str] | None = None) -> None:
     costs, memory = Table("growth", COSTS), Table("memory", MEMORY)
     for items in options.rows:
         with tempfile.TemporaryDirectory() as name:
-            in_own_process(_save, Path(name), items)
+            in_own_process(save_made, Path(name), items)
             add_rows(costs, memory, in_own_process(measure, Path(name), items))
         print(costs.rows[-1], memory.rows[-1], flush=True)
     costs.notes.append(

@@ -16,9 +16,8 @@ from typing import Any, Final, get_args
 import numpy as np
 import psutil
 
-from benchmarks.harness.datasets import DataSet, made
 from benchmarks.harness.report import Table, arguments
-from benchmarks.library.growth import in_own_process
+from benchmarks.library.growth import in_own_process, memory_of_process, save_made
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
@@ -35,17 +34,19 @@ _PAGE_OUT: Final = 21
 """MADV_PAGEOUT of Linux, which Python has no name for."""
 
 COLUMNS: Final = (
-    "storage", "items", "dim", "load and build, s", "start, s", "memory after a start, GiB",
-    "mapped, GiB", *(f"µs a query at {target}" for target in TARGETS),
+    "storage", "items", "dim", "put, s", "put and linked, s", "at most, GiB", "start, s",
+    "memory after a start, GiB", "mapped, GiB", *(f"µs a query at {target}" for target in TARGETS),
     *(f"cold, µs at {target}" for target in TARGETS), "exact scan, ms", "cold, ms",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What one storage costs; ``asked`` and ``cold`` are seconds of a query, a scan's the last."""
+    """What one storage costs a process that has just been started.
 
-    build_seconds: float
+    ``asked`` and ``cold`` are seconds of a query, a scan's the last.
+    """
+
     start_seconds: float
     memory: int
     mapped: int
@@ -53,26 +54,36 @@ class Measured:
     cold: list[float]
 
 
-def measure(folder: Path, storage: Storage, rows: int, dim: int) -> Measured:
-    """Return what a collection of the made set costs."""
-    stored, queries = DataSet("made", made(rows=rows + QUERIES, dim=dim)).hold_out(QUERIES)
+def fill(data: Path, folder: Path, storage: Storage) -> tuple[float, float, int]:
+    """Put all rows into a collection.
+
+    Returns
+    -------
+    float, float, int
+        Seconds until all are put, and until the graph is built; bytes of memory at most, pages of
+        mapped files included.
+    """
     catalog = Catalog.open(folder, durability="normal")
     catalog.load()
-    collection = catalog.create("made", CollectionConfig(dim=dim, storage=storage))[0]
-    began = time.perf_counter()
-    for first in range(0, rows, _CHUNK):
-        chunk = stored[first : first + _CHUNK]
-        ids = [*map(str, range(first, first + len(chunk)))]
-        collection.put(ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids)))
+    with (data / "stored.npy").open("rb") as file:  # mapped, its pages would count
+        np.lib.format.read_magic(file)
+        (rows, dim), _, dtype = np.lib.format.read_array_header_1_0(file)
+        collection = catalog.create("made", CollectionConfig(dim=dim, storage=storage))[0]
+        began = time.perf_counter()
+        for first in range(0, rows, _CHUNK):
+            chunk = np.fromfile(file, dtype, min(_CHUNK, rows - first) * dim).reshape(-1, dim)
+            ids = [*map(str, range(first, first + len(chunk)))]
+            collection.put(ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids)))
+        put = time.perf_counter() - began
     collection.finish_background_work()
     seconds = time.perf_counter() - began
     catalog.close()
-    del stored, collection, catalog
-    return in_own_process(_started, folder, queries, seconds)  # type: ignore[no-any-return]
+    return put, seconds, memory_of_process("VmHWM")
 
 
-def _started(folder: Path, queries: Any, build_seconds: float) -> Measured:  # noqa: ANN401
+def start(data: Path, folder: Path) -> Measured:
     """Return what the collection costs a process that has just been started."""
+    queries = np.load(data / "queries.npy")
     before, began = _unmapped_bytes(), time.perf_counter()
     catalog = Catalog.open(folder, durability="normal", threads=1)
     catalog.load()
@@ -84,7 +95,7 @@ def _started(folder: Path, queries: Any, build_seconds: float) -> Measured:  # n
     cold = [_median(collection, queries, each, cold=True) for each in (*TARGETS, 1.0)]
     mapped = collection.describe().bytes_mapped
     catalog.close()
-    return Measured(build_seconds, seconds, memory, mapped, asked, cold)
+    return Measured(seconds, memory, mapped, asked, cold)
 
 
 def _median(
@@ -129,15 +140,20 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = arguments("Vectors in memory beside vectors in a mapped file.", data=False)
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--dim", type=int, default=DIM)
+    parser.add_argument(
+        "--storage", nargs="+", choices=get_args(Storage), default=get_args(Storage)
+    )
     options = parser.parse_args(given)
     table = Table("mapped", COLUMNS)
-    for storage in get_args(Storage):
-        with tempfile.TemporaryDirectory() as name:
-            found = measure(Path(name), storage, options.rows, options.dim)
+    for storage in options.storage:
+        with tempfile.TemporaryDirectory() as data, tempfile.TemporaryDirectory() as folder:
+            in_own_process(save_made, Path(data), options.rows, options.dim)
+            put, seconds, peak = in_own_process(fill, Path(data), Path(folder), storage)
+            found: Measured = in_own_process(start, Path(data), Path(folder))
         cold = found.cold if storage == "mapped" else []
         cells = [*(f"{1e6 * each:,.0f}" for each in cold[:-1])] or [""] * len(TARGETS)
         table.add(
-            storage, f"{options.rows:,}", str(options.dim), found.build_seconds,
+            storage, f"{options.rows:,}", str(options.dim), put, seconds, peak / 2**30,
             found.start_seconds, found.memory / 2**30, found.mapped / 2**30,
             *(f"{1e6 * each:,.0f}" for each in found.asked[:-1]), *cells,
             1e3 * found.asked[-1], 1e3 * cold[-1] if cold else "",

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby, islice
 from typing import Any, Final
 
 import numpy as np
@@ -32,6 +33,7 @@ MAX_ENTRIES: Final = 64
 """No row has more links: memory for all of them is reserved by the widest part."""
 MAX_SEQUENCE: Final = 1 << 62
 """No sequence number is beyond it."""
+_PARTS_AT_A_TIME: Final = 16
 _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table
 
 
@@ -119,8 +121,8 @@ def unpacked(number: int, data: bytes) -> Part:
 
 def _check_sequences(number: int, part: Part) -> None:
     """Raise ValueError unless rows rise within the part, and each is linked to others, once."""
-    sequences, named = part.sequences.astype(np.int64), part.named
-    if (np.diff(sequences) <= 0).any():
+    sequences, named = part.sequences, part.named
+    if (sequences[1:] <= sequences[:-1]).any():
         raise ValueError("sequence numbers do not rise")
     lowest, end = max(1, number * PART_SEQUENCES), (number + 1) * PART_SEQUENCES
     if not lowest <= sequences[0] <= sequences[-1] < end:
@@ -145,7 +147,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
     """
     links = large((len(sequences), 0), np.int32)
     rows_of = _looked_up(sequences)
-    for part in parts:
+    for part in _in_batches(parts):
         if part.named.shape[1] > links.shape[1]:
             links = _widened(links, part.named.shape[1])
         rows = rows_of(part.sequences)
@@ -155,6 +157,18 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
         own_links[emptied, 0] = UNKNOWN
         links[rows[rows >= 0], : own_links.shape[1]] = own_links
     return links if links.shape[1] else _widened(links, 1)
+
+
+def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
+    """Yield some parts as one: short work gives up the interpreter too often."""
+    left = iter(parts)
+    while batch := [*islice(left, _PARTS_AT_A_TIME)]:
+        for _, alike in groupby(batch, lambda part: part.named.shape[1]):
+            some = [*alike]
+            yield Part(
+                np.concatenate([part.sequences for part in some]),
+                np.concatenate([part.named for part in some]),
+            )
 
 
 def _widened(links: Int32s, width: int) -> Int32s:
