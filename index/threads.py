@@ -27,7 +27,7 @@ _LONG_PART: Final = 64
 """Parts of this many times ``min_size`` items have a thread each, though turns may delay it."""
 
 _AHEAD: Final = 2
-"""Pieces that `read_ahead` has made or makes before they are asked for."""
+"""Pieces that `read_ahead` has asked for before it waits for the first of them."""
 
 _this_thread: Final = threading.local()
 
@@ -163,20 +163,30 @@ class Workers:
 
 
 def read_ahead(pieces: Generator[T]) -> Generator[T]:
-    """Yield what a generator yields; a thread of its own makes the next pieces meanwhile.
+    """Yield the pieces of a generator, which a thread of its own makes.
 
-    What it raises comes out here. It is closed when this one is.
+    The next piece is made while the caller uses one. Errors of the generator are raised here, in
+    place of a piece. Closing this generator closes that one.
+
+    Parameters
+    ----------
+    pieces : generator
+        Yields no None.
     """
-    making: deque[Future[T | None]] = deque()
+    futures: deque[Future[T | None]] = deque()
     with closing(pieces), ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
         try:
             while True:
-                while len(making) < _AHEAD:
-                    making.append(pool.submit(next, pieces, None))
-                piece = making.popleft().result()
+                while len(futures) < _AHEAD:
+                    futures.append(pool.submit(next, pieces, None))
+                piece = futures.popleft().result()
                 if piece is None:
                     return
                 yield piece
         finally:
-            for future in making:
+            for future in futures:
                 future.cancel()
+
+
+ALONE: Final = Workers(1)
+"""No thread but the caller's."""

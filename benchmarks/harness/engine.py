@@ -88,7 +88,7 @@ class Engine:
 def on_threads(state: Any, backend: Backend[Any]) -> Any:  # noqa: ANN401  # of any backend
     """Return the state of a backend, its graph searched by the threads of another one like it.
 
-    They hash the queries, too.
+    Those threads hash the queries, too.
     """
     graph = getattr(state, "graph", None)
     if graph is None or not isinstance(backend, GcwsBackend):

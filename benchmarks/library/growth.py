@@ -189,7 +189,7 @@ def _recall(found: BatchHits, truth: BatchHits) -> float:
 
 
 def memory_of_process(line: str) -> int:
-    """Return a figure of this process's memory, in bytes."""
+    """Return a figure of this process's memory, in bytes, by its name in /proc/self/status."""
     status = Path("/proc/self/status").read_text()
     return next(int(each.split()[1]) for each in status.splitlines() if line in each) * 1024
 

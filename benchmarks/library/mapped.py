@@ -34,7 +34,7 @@ _PAGE_OUT: Final = 21
 """MADV_PAGEOUT of Linux, which Python has no name for."""
 
 COLUMNS: Final = (
-    "storage", "items", "dim", "put, s", "put and linked, s", "at most, GiB", "start, s",
+    "storage", "items", "dim", "put, s", "put and linked, s", "peak while filling, GiB", "start, s",
     "memory after a start, GiB", "mapped, GiB", *(f"µs a query at {target}" for target in TARGETS),
     *(f"cold, µs at {target}" for target in TARGETS), "exact scan, ms", "cold, ms",
 )  # fmt: skip

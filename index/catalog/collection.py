@@ -61,7 +61,6 @@ from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import read_ahead
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 
 if TYPE_CHECKING:
@@ -160,8 +159,8 @@ class StoredCollection:
         self.metadata.load()
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
-        with storage_errors(self.name):
-            self.memory.load(read_ahead(rows), len(self.store), self.checkpoints.read)
+        with storage_errors(self.name), rows as pieces:
+            self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.attached_backends.load(progress)
         self.auditor.load()
         self.checkpoints.loaded()

@@ -147,22 +147,21 @@ class OptimizerPolicy:
     Attributes
     ----------
     pause_seconds, max_pause_seconds : float
-        It waits as long at least, and at most, before it looks again.
-    gaps : float
-        A load has ended when nothing has come for as many times the mean gap between its rows: now
-        and then one takes longer, as when more memory is needed.
+        The shortest and the longest wait between two looks at the collection.
+    gap_factor : float
+        A bulk load is taken to have ended after a wait of this many mean gaps between its views.
+        One gap may be longer than the others, as when more memory is needed.
     seconds_a_row : float
-        What a row is taken to take at least; those of the collection are timed.
-    max_growth : float
-        While rows grow by more than this share in the time it would take, as in a bulk load, it
-        would be in vain.
+        What optimizing is taken to need for a row; a longer time that was measured replaces it.
+    max_growth_share : float
+        Optimizing waits while the rows would grow by more than this share before it ends.
     """
 
     pause_seconds: float = 0.2
     max_pause_seconds: float = 5.0
-    gaps: float = 4.0
+    gap_factor: float = 4.0
     seconds_a_row: float = 2e-5
-    max_growth: float = 0.4
+    max_growth_share: float = 0.4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

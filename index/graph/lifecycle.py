@@ -536,12 +536,15 @@ class GraphLifecycle:
 
 
 def _own_links(saved: Int32s, unknown: Int64s) -> Int32s:
-    """Return links of a file as a graph's, the same array where it is as wide; none of unknown."""
+    """Return saved links as (n, WIDTH) int32, without those of ``unknown`` rows.
+
+    The array of (n, R) ``saved`` is used, and changed in place, where R is WIDTH.
+    """
     links = saved
     if saved.shape[1] != WIDTH:
         links = large((len(saved), WIDTH), np.int32)
         links.fill(NONE)
         width = min(WIDTH, saved.shape[1])
         links[:, :width] = saved[:, :width]
-    links[unknown, 0] = NONE
+    links[unknown] = NONE
     return links

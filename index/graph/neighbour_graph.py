@@ -37,7 +37,7 @@ from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import ALONE, Workers
 from gcws_search.index.vectors.quantization import QuantizedRows, QuantizedView, Quantizer
 
 WIDTH: Final = 32
@@ -101,7 +101,6 @@ class LinkPolicy:
 
 LINK_POLICY: Final = LinkPolicy()
 _NO_ROWS: Final = np.empty(0, np.int64)
-_ALONE: Final = Workers(1)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
 _ROWS_A_STEP: Final = 1 << 16
@@ -153,7 +152,8 @@ class NeighbourGraph:
         Of rows that are linked already.
     policy : LinkPolicy
     links : (n, WIDTH) int32 or None
-        Of ``rows``, and this graph's from now on; None where they have none yet.
+        Links of ``rows``, which the graph changes in place from now on; None where no row is
+        linked.
     """
 
     def __init__(
@@ -203,7 +203,7 @@ class NeighbourGraph:
         """How rows are quantized."""
         return self._quantized.quantizer
 
-    def cover(self, rows: VectorBatch, workers: Workers = _ALONE) -> NeighbourLinks:
+    def cover(self, rows: VectorBatch, workers: Workers = ALONE) -> NeighbourLinks:
         """Take in new rows without links; return the links of all of ``rows``."""
         n = len(rows)
         if n > self._count:
@@ -211,7 +211,7 @@ class NeighbourGraph:
         return NeighbourLinks(self._links[:n], self._quantized.cover(rows, workers), self._tables)
 
     def _take_in(self, rows: VectorBatch, links: Int32s | None) -> None:
-        """Take in new rows, with the links of all rows or without."""
+        """Take in new rows, with the (n, WIDTH) links of all rows or without."""
         n = len(rows)
         if links is not None:
             self._links = links
@@ -348,8 +348,8 @@ class NeighbourGraph:
         chosen : (c,) int64
             Rows, in the order of the rounds in which they are linked.
         keys : (k, t) uint64
-            Of the last rows of all, these among them, in the first tables: as many as
-            `linked_through` says.
+            Band keys of the last k rows of all, which include ``chosen``, in the first tables: as
+            many as `linked_through` says.
         tables : Tables
         links : NeighbourLinks
             Of all rows.

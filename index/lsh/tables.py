@@ -135,7 +135,8 @@ class Tables:
             keys = large((bands, len(segment)), np.uint64)
             rows = large((bands, len(segment)), np.int32)
             known = len(segment.keys)
-            _fill(keys_of(start, end), start, workers, keys[known:], rows[known:], stop)
+            further = keys_of(start, end)
+            _fill(further, start, workers, keys[known:], rows[known:], stop=stop)
             keys[:known], rows[:known] = segment.keys, segment.rows
             segments.append(TableSegment(keys, rows))
         return Tables.of(bands, tuple(segments))
@@ -178,18 +179,19 @@ def _fill(
     codes: UInt64s,
     first_row: int,
     workers: Workers,
-    keys: UInt64s,
-    rows: Int32s,
+    out_keys: UInt64s,
+    out_rows: Int32s,
+    *,
     stop: threading.Event | None = None,
 ) -> None:
-    """Write the tables of rows into (bands, n) ``keys`` and ``rows``."""
+    """Write the tables of rows with (n, bands) ``codes`` into (bands, n) keys and rows."""
     n, bands = codes.shape
 
     def build(first: int, last: int) -> None:
         step = last - first if stop is None else 1
         for band in range(first, last, step):
             end_if(stop)
-            build_tables(codes, first_row, band, band + step, keys, rows)
+            build_tables(codes, first_row, band, band + step, out_keys, out_rows)
 
     workers.split(bands, build, min_size=max(1, _ROWS_A_THREAD // n))
 

@@ -20,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Arrivals:
-    """What had come by a moment.
+    """Rows and version of a collection at one moment.
 
     Attributes
     ----------
     rows : int
     version : int
-        Of the view: it rises with each change.
+        Of the view: it rises with each view.
     time : float
         Seconds, of the monotonic clock.
     """
@@ -37,11 +37,11 @@ class Arrivals:
 
     @classmethod
     def now(cls, view: View) -> Arrivals:
-        """Return what has come by now, as the latest view shows."""
+        """Return those of the latest view."""
         return cls(len(view), view.version, time.monotonic())
 
     def seconds_for_each_row(self) -> float:
-        """Return the time since that moment, divided by the rows there were."""
+        """Return the seconds since that moment, divided by the rows there were."""
         return (time.monotonic() - self.time) / max(1, self.rows)
 
     def pause(self, since: Arrivals, seconds_a_row: float, policy: OptimizerPolicy) -> float:
@@ -58,10 +58,10 @@ class Arrivals:
         policy : OptimizerPolicy
         """
         rows, seconds = self.rows - since.rows, self.time - since.time
-        if rows * seconds_a_row <= policy.max_growth * seconds:
+        if rows * seconds_a_row <= policy.max_growth_share * seconds:
             return 0.0
         gap = seconds / (self.version - since.version)
-        return min(max(policy.pause_seconds, policy.gaps * gap), policy.max_pause_seconds)
+        return min(max(policy.pause_seconds, policy.gap_factor * gap), policy.max_pause_seconds)
 
 
 class OptimizerThread:
@@ -93,6 +93,7 @@ class OptimizerThread:
         self._stopping = threading.Event()
         self._skip_pause = threading.Event()  # set to end a pause
         self._busy = False
+        self._seen: Arrivals | None = None  # when it last looked, or began
         self._seconds_a_row = collection.policies.optimizer.seconds_a_row
         self.thread: threading.Thread | None = None
 
@@ -116,7 +117,8 @@ class OptimizerThread:
         self.start_if_due()
         self._skip_pause.set()
         self._wait()
-        self._skip_pause.clear()
+        if not self._stopping.is_set():
+            self._skip_pause.clear()
 
     def stop(self) -> None:
         """End soon, and begin nothing more."""
@@ -131,18 +133,18 @@ class OptimizerThread:
 
     def _run(self) -> None:
         give_way()
+        policy = self._collection.policies.optimizer
         try:
-            since = Arrivals.now(self._collection.view)
             while self._goes_on():
-                since = self._wait_for_quiet(since)
+                self._wait_for_quiet()
+                if not self._goes_on():  # much may have changed meanwhile
+                    break
+                self._seen = began = self._now()
                 published = optimize(
                     self._collection, self._writer.run_between_changes, self._stopping
                 )
-                self._seconds_a_row = max(
-                    self._collection.policies.optimizer.seconds_a_row,
-                    since.seconds_for_each_row(),
-                    self._seconds_a_row / 2,
-                )
+                taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
+                self._seconds_a_row = max(policy.seconds_a_row, taken)
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
@@ -159,16 +161,23 @@ class OptimizerThread:
             self._busy = self._is_due and not self._stopping.is_set()
             return self._busy
 
-    def _wait_for_quiet(self, since: Arrivals) -> Arrivals:
-        """Return once rows come in slowly, or there is no time to wait for that."""
-        policy = self._collection.policies.optimizer
-        pause, now = policy.pause_seconds, since
-        while pause and not self._skip_pause.wait(pause):
-            since, now = now, self._arrived(now)
-            pause = now.pause(since, self._seconds_a_row, policy)
-        return Arrivals.now(self._collection.view)
+    def _wait_for_quiet(self) -> None:
+        """Return once rows come in slowly, or there is no time to wait for that.
 
-    def _arrived(self, before: Arrivals) -> Arrivals:
-        """Return what has come, the change that is being made included."""
-        now = self._writer.run_between_changes(lambda: Arrivals.now(self._collection.view))
-        return before if now is None else now
+        It waits no longer than optimizing takes: a load that goes on may be endless.
+        """
+        policy, began = self._collection.policies.optimizer, self._now()
+        since, pause = self._seen or began, policy.pause_seconds
+        while pause and not self._skip_pause.wait(pause) and not self._stopping.is_set():
+            self._seen = now = self._look()
+            pause = now.pause(since, self._seconds_a_row, policy)
+            if now.time - began.time > self._seconds_a_row * now.rows:
+                return
+            since = now
+
+    def _look(self) -> Arrivals:
+        """Return what there is, the change that is being made included."""
+        return self._writer.run_between_changes(self._now) or self._now()
+
+    def _now(self) -> Arrivals:
+        return Arrivals.now(self._collection.view)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,22 +27,24 @@ from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.records import ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import read_ahead
 from gcws_search.index.vectors.space import VectorSpace
 
 _log = logging.getLogger(__name__)
 
 
+@contextmanager
 def loaded(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
     policy: RecoveryPolicy,
     progress: Callable[[int], None] | None = None,
-) -> Generator[EncodedBatch]:
-    """Yield all rows of a file; nothing else may be written to it meanwhile.
+) -> Iterator[Iterator[EncodedBatch]]:
+    """Read all rows of a file, some ahead of those that are asked for.
 
-    Codes of an earlier hash, which compare with none of the present one, are replaced in the file
-    as well: all at the end, or none.
+    Nothing else may be written to it meanwhile. Codes of an earlier hash, which compare with none
+    of the present one, are replaced in the file as well: all at the end, or none.
 
     Parameters
     ----------
@@ -52,12 +54,24 @@ def loaded(
         Its codes are those of the file.
     policy : RecoveryPolicy
     progress : callable
-        Called with the number of rows read since the last call.
+        Called with the number of rows read since the last call, by a thread that reads.
 
     Raises
     ------
     DamagedFile, DiskFull
+        While the rows are taken.
     """
+    with closing(read_ahead(_pieces(store, space, backend, policy, progress))) as pieces:
+        yield pieces
+
+
+def _pieces(
+    store: Store,
+    space: VectorSpace,
+    backend: Backend[Any],
+    policy: RecoveryPolicy,
+    progress: Callable[[int], None] | None,
+) -> Generator[EncodedBatch]:
     with _replacing_outdated_codes(store) as replace_codes:
         for chunk in store.chunks(policy):
             try:

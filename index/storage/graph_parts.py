@@ -34,6 +34,7 @@ MAX_ENTRIES: Final = 64
 MAX_SEQUENCE: Final = 1 << 62
 """No sequence number is beyond it."""
 _PARTS_AT_A_TIME: Final = 16
+"""2 MB of links, which fit into a cache."""
 _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table
 
 
@@ -160,19 +161,22 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
 
 
 def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
-    """Yield some parts as one: short work gives up the interpreter too often."""
-    left = iter(parts)
-    while batch := [*islice(left, _PARTS_AT_A_TIME)]:
-        for _, alike in groupby(batch, lambda part: part.named.shape[1]):
-            some = [*alike]
+    """Yield up to `_PARTS_AT_A_TIME` neighbouring parts of one width as one.
+
+    Another thread runs Python meanwhile, and each short call waits for it: rows are named by id.
+    """
+    remaining = iter(parts)
+    while batch := [*islice(remaining, _PARTS_AT_A_TIME)]:
+        for _, group in groupby(batch, lambda part: part.named.shape[1]):
+            same_width = [*group]
             yield Part(
-                np.concatenate([part.sequences for part in some]),
-                np.concatenate([part.named for part in some]),
+                np.concatenate([part.sequences for part in same_width]),
+                np.concatenate([part.named for part in same_width]),
             )
 
 
 def _widened(links: Int32s, width: int) -> Int32s:
-    """Return links with more entries a row; rows that had none are unknown."""
+    """Return (n, R) links as (n, width) ones; rows without an entry are unknown."""
     wider = large((len(links), width), np.int32)
     wider.fill(NO_ROW)
     if links.shape[1]:

@@ -350,7 +350,7 @@ class Store:
             raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
 
     def links(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all parts of links there are, by number (`index.storage.graph_parts`).
+        """Yield all parts of links, by number (`index.storage.graph_parts`); each is read when due.
 
         Raises
         ------
@@ -360,12 +360,12 @@ class Store:
 
     def _batches(self, statement: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of a statement, ``size`` at a time; other reads may come between."""
-        with self._reading, sql_errors(self.name, self.path):
-            if self._refusal is not None:
-                raise self._refusal()
-            cursor = self._reader.execute(statement)
+        cursor: sqlite3.Cursor | None = None
         while True:
             with self._reading, sql_errors(self.name, self.path):
+                if self._refusal is not None:
+                    raise self._refusal()
+                cursor = cursor or self._reader.execute(statement)
                 rows = cursor.fetchmany(size)
             if not rows:
                 return

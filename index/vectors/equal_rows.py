@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -10,7 +11,8 @@ from gcws_search.index.contracts.arrays import AnyArray, Bools, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 
 _BLOCK: Final = 4096
-"""Rows whose keys are folded at a time: the cache holds them."""
+"""Rows whose numbers are folded in at a time: the cache holds them."""
+_ZERO: Final = np.float32(0.0)
 _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -36,15 +38,14 @@ def equal_groups(
     if len(chosen) <= more_than:
         return []
     hashes = rows.norms.view(np.uint32).astype(np.uint64)
-    for start in range(0, len(keys), _BLOCK):
-        part = slice(start, start + _BLOCK)
-        hashes[part] = _folded(hashes[part], keys[part])
+    _fold_in(hashes, lambda part: keys[part])
     hashes = hashes[chosen]
     runs = _runs(hashes, more_than)
     if rows.form == "dense" and runs:  # rows near to each other have equal keys, too
         near = np.sort(np.concatenate(runs))
-        values = rows.dense[chosen[near]] + np.float32(0.0)  # -0 becomes 0
-        with_values = _folded(hashes[near], values.view(np.uint32))
+        with_values, places = hashes[near], chosen[near]
+        # -0 becomes 0
+        _fold_in(with_values, lambda part: (rows.dense[places[part]] + _ZERO).view(np.uint32))
         runs = [near[run] for run in _runs(with_values, more_than)]
     groups = []
     for run in runs:
@@ -57,11 +58,12 @@ def equal_groups(
     return groups
 
 
-def _folded(hashes: UInt64s, columns: AnyArray) -> UInt64s:
-    """Return (c,) hashes with the numbers of (c, k) columns folded in."""
-    for column in columns.T:
-        hashes = (hashes ^ column) * _MULTIPLIER
-    return hashes
+def _fold_in(hashes: UInt64s, numbers: Callable[[slice], AnyArray]) -> None:
+    """Fold the (m, k) numbers of some rows at a time into (n,) hashes, in place."""
+    for start in range(0, len(hashes), _BLOCK):
+        part = slice(start, start + _BLOCK)
+        for column in numbers(part).T:
+            hashes[part] = (hashes[part] ^ column) * _MULTIPLIER
 
 
 def _runs(hashes: UInt64s, more_than: int) -> list[Int64s]:

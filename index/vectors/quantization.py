@@ -24,9 +24,8 @@ from gcws_search.index.kernels.quantized.quantize import (
     round_to_shorts,
 )
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, MAX_SHORT, SHORTS, SPARSE
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import ALONE, Workers
 
-_ALONE: Final = Workers(1)
 _ROWS_A_THREAD: Final = 4096
 _CUTS: Final = (1.0, 0.9999, 0.999, 0.99)
 """Shares of the magnitudes that are within range; the rest is cut off."""
@@ -116,20 +115,20 @@ class Quantizer:
         self.write(dense, copies, rounded)
         return copies, rounded
 
-    def write(self, dense: Float32s, copies: UInt8s, norms: Float32s) -> None:
-        """Write rows as bytes or shorts.
+    def write(self, dense: Float32s, out: UInt8s, out_norms: Float32s) -> None:
+        """Write rows as bytes or int16.
 
         Parameters
         ----------
         dense : (n, width) float32
-        copies : (n, stride) uint8, written in place
-        norms : (n,) float32, written in place
+        out : (n, stride) uint8, written in place
+        out_norms : (n,) float32, written in place
             In units.
         """
         if self.kind == BYTES:
-            round_to_bytes(dense, self.step, self.origin, copies, norms)
+            round_to_bytes(dense, self.step, self.origin, out, out_norms)
         else:
-            round_to_shorts(dense, self.step, copies.view(np.int16), norms)
+            round_to_shorts(dense, self.step, out.view(np.int16), out_norms)
 
 
 def byte_quantizers(
@@ -271,7 +270,7 @@ class QuantizedRows:
         """Bytes of memory held."""
         return self._copies.nbytes + self._norms.nbytes
 
-    def cover(self, rows: VectorBatch, workers: Workers = _ALONE) -> QuantizedView:
+    def cover(self, rows: VectorBatch, workers: Workers = ALONE) -> QuantizedView:
         """Take in the rows that are new, and return all of them."""
         n, copies = len(rows), rows.copies
         if copies is not None and self.quantizer == Quantizer(BYTES, copies.step, copies.origin):

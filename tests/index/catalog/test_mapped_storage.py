@@ -19,6 +19,7 @@ from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
 from gcws_search.index.contracts.policies import CompactionPolicy
+from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.policies import graphs_from
@@ -173,6 +174,26 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
         assert isinstance(again.failures["things"], DiskFull)
     again.load()
     assert answers(again.get("things")) == before
+    again.close()
+
+
+def test_a_start_that_fails_among_the_rows_leaves_no_thread(
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, _ = clustered(rng, 40_000, 20, dim=DIM)  # several pieces are read
+    put(catalog.create("things", config("memory"))[0], rows)
+    catalog.close()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(GrowingRows, "append", fail)
+        again = opened(tmp_path)
+        assert isinstance(again.failures["things"], DiskFull)
+        assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
+    again.load()
+    assert len(again.get("things")) == 40_000
     again.close()
 
 

@@ -5,14 +5,16 @@ import pytest
 from gcws_search.index.contracts.policies import OptimizerPolicy
 from gcws_search.index.persistence.optimizer_thread import Arrivals
 
-POLICY = OptimizerPolicy(pause_seconds=0.2, max_pause_seconds=5.0, gaps=4.0, max_growth=0.4)
+POLICY = OptimizerPolicy(
+    pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4
+)
 SECONDS_A_ROW = 2e-5
 START = Arrivals(1_000_000, 100, 50.0)
 
 
 def pause(rows: int, versions: int, seconds: float) -> float:
-    later = Arrivals(START.rows + rows, START.version + versions, START.time + seconds)
-    return later.pause(START, SECONDS_A_ROW, POLICY)
+    end = Arrivals(START.rows + rows, START.version + versions, START.time + seconds)
+    return end.pause(START, SECONDS_A_ROW, POLICY)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3_999])
@@ -41,6 +43,6 @@ def test_it_waits_for_the_end_of_a_bulk_load_by_the_gaps_between_its_rows(
 
 
 def test_slow_optimizing_waits_for_slower_loads() -> None:
-    later = Arrivals(START.rows + 1_000, START.version + 10, START.time + 1.0)
-    assert later.pause(START, 3e-4, POLICY) == 0.0
-    assert later.pause(START, 5e-4, POLICY) > 0.0
+    end = Arrivals(START.rows + 1_000, START.version + 10, START.time + 1.0)
+    assert end.pause(START, 3e-4, POLICY) == 0.0
+    assert end.pause(START, 5e-4, POLICY) > 0.0

@@ -17,7 +17,7 @@ from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimize import optimize
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.policies import CompactionPolicy
+from gcws_search.index.contracts.policies import CompactionPolicy, OptimizerPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.payload.filters import parse_filter
@@ -286,6 +286,57 @@ def test_closing_ends_an_improvement(
     monkeypatch.undo()
     with opened(tmp_path) as stored:
         stored.finish_background_work()
+        assert has_lists(stored)
+
+
+def waiting(**given: float) -> Policies:
+    """Return policies of an optimizer that waits before it begins."""
+    return replace(POLICIES, optimizer=OptimizerPolicy(**given))
+
+
+def test_closing_ends_a_pause_and_nothing_begins(tmp_path: Path, rng: np.random.Generator) -> None:
+    with opened(tmp_path, waiting(pause_seconds=1e6)) as stored:
+        put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
+    assert not has_lists(stored)
+
+
+def test_who_waits_for_it_ends_a_pause(tmp_path: Path, rng: np.random.Generator) -> None:
+    with opened(tmp_path, waiting(pause_seconds=1e6)) as stored:
+        put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
+        stored.finish_background_work()
+        assert has_lists(stored)
+
+
+def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    policies = waiting(pause_seconds=0.01, gap_factor=1e9, max_pause_seconds=1e6, seconds_a_row=1e3)
+    rows, _ = clustered(rng, 6000, 0, dim=DIM)
+    with opened(tmp_path, policies) as stored:
+        put(stored, rows[:1500])
+        stored.finish_background_work()
+        assert stored.memory.view.state.graph.built == 1500
+        put(stored, rows[1500:], 1500)
+        thread = stored.optimizer.thread
+        assert thread is not None
+        thread.join(1.0)
+        assert thread.is_alive()
+        assert stored.memory.overdue(stored.memory.view) is not None
+        stored.finish_background_work()
+        assert stored.memory.view.state.graph.built == 6000
+
+
+def test_an_endless_load_is_waited_for_no_longer_than_optimizing_takes(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    policies = waiting(pause_seconds=0.01, seconds_a_row=1e-9, max_growth_share=0.0)
+    rows, _ = clustered(rng, 900, 0, dim=DIM)
+    with opened(tmp_path, policies) as stored:
+        put(stored, rows)
+        for place in range(900, 20_000):
+            put(stored, rows[place % 900][None], place)
+            if stored.memory.view.state.graph is not None:
+                break
         assert has_lists(stored)
 
 

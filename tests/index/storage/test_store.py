@@ -201,6 +201,16 @@ def test_rows_are_read_by_their_sequence_numbers(store: Store) -> None:
     assert store.at([]) == []
 
 
+def test_parts_of_links_are_read_until_the_store_is_closed(store: Store) -> None:
+    for part in range(100):
+        store.write_links(part, b"a")
+    parts = store.links()
+    assert next(parts) == (0, b"a")
+    store.close()
+    with pytest.raises(CollectionNotFound):
+        list(parts)
+
+
 def test_parts_of_links_and_notes_are_replaced_and_removed(path: Path, store: Store) -> None:
     assert [*store.links()] == []
     assert store.meta("notes") is None
