@@ -89,6 +89,21 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     assert joined
 
 
+@pytest.mark.parametrize("first", [0, 1000])
+def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> None:
+    """Where no row has links, a search sees the rows beside its keys alone."""
+    data, _ = clustered(rng, 1500, 0)
+    index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(np.concatenate([data, data]))
+    rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
+    keys = keys_by_row(tables, empty_graph(index).linked_through(tables), first)
+    for row in rng.choice(np.arange(1500, 3000), 20, replace=False):
+        neighbours = empty_graph(index)
+        links = neighbours.cover(rows)
+        chosen = np.array([row])
+        neighbours.link(chosen, keys, tables, links, alive, linked=0, workers=Workers(1))
+        assert row - 1500 in links.array[row]
+
+
 def without_links(index: SmallIndex) -> list[int]:
     """Return the rows to which no row links."""
     assert isinstance(index.state, GcwsState)
