@@ -100,6 +100,15 @@ def test_without_parts_every_list_is_unknown() -> None:
     assert joined(keys[:0], []).shape == (0, 1)
 
 
+def test_many_parts_are_joined(rng: np.random.Generator) -> None:
+    keys = np.arange(1, 40 * PART_SEQUENCES, dtype=np.int64)
+    links = some_links(rng, len(keys), 3)
+    parts = kept(keys, all_alive(keys), links)
+    assert len(parts) == 40
+    restored = joined(keys, [unpacked(each, data) for each, data in parts.items()])
+    np.testing.assert_array_equal(restored, links)
+
+
 def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     keys = np.arange(1, PART_SEQUENCES + 100, dtype=np.int64)
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
