@@ -163,7 +163,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
 def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
     """Yield up to `_PARTS_AT_A_TIME` neighbouring parts of one width as one.
 
-    Another thread runs Python meanwhile, and each short call waits for it: rows are named by id.
+    Meanwhile another thread maps ids to rows in Python, and each short call waits for it.
     """
     remaining = iter(parts)
     while batch := [*islice(remaining, _PARTS_AT_A_TIME)]:
