@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s, with_room
+from gcws_search.index.contracts.arrays import Int32s, Int64s, SetAside, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
@@ -176,6 +176,7 @@ class NeighbourGraph:
         if narrow:
             self._beam = policy.narrow_beam
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
+        self._room = SetAside()
         self._count = 0
         self._longest = 0
         self._extending = threading.Lock()
@@ -216,7 +217,7 @@ class NeighbourGraph:
         if links is not None:
             self._links = links
         else:
-            self._links = with_room(self._links, self._count, n)
+            self._links = self._room.with_room(self._links, self._count, n)
             self._links[self._count : n] = NONE
         if rows.form == "sparse":
             new = np.diff(rows.indptr[self._count : n + 1])

@@ -13,7 +13,15 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, large, with_room
+from gcws_search.index.contracts.arrays import (
+    Float32s,
+    Float64s,
+    Int64s,
+    SetAside,
+    UInt8s,
+    large,
+    with_room,
+)
 from gcws_search.index.contracts.batches import RowCopies, VectorBatch
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.contracts.saved_index import count_of, list_of, number_of
@@ -263,6 +271,7 @@ class QuantizedRows:
         stride = quantizer.stride(width) if self._is_copied else 0
         self._copies = np.empty((0, stride), np.uint8)
         self._norms = np.empty(0, np.float32)
+        self._room = SetAside()
         self._count = 0
 
     @property
@@ -279,7 +288,7 @@ class QuantizedRows:
             return QuantizedView.of(self.quantizer, rows, copies.codes, copies.norms)
         if self._is_copied and n > self._count:
             start, dense = self._count, rows.dense
-            codes = self._copies = with_room(self._copies, start, n)
+            codes = self._copies = self._room.with_room(self._copies, start, n)
             norms = self._norms = with_room(self._norms, start, n)
 
             def write(first: int, last: int) -> None:
@@ -296,6 +305,7 @@ class QuantizedRows:
     def _forget(self) -> None:
         """Hold no copies: those of before stay with the views of them."""
         self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
+        self._room = SetAside()
         self._count = 0
 
     def take(self, places: Int64s) -> QuantizedRows:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, large, with_room
+from gcws_search.index.contracts.arrays import Float32s, SetAside, large, with_room
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.ordering.heap import empty_heaps
@@ -48,6 +48,7 @@ class GrowingCopies:
     def __init__(self, width: int) -> None:
         self._pays = 0 < _MIN_RATIO * Quantizer(BYTES).stride(width) <= 4 * width
         self._copies: RowCopies | None = None
+        self._room = SetAside()
         self._judged = 0
         self._reserved = 0
 
@@ -88,12 +89,12 @@ class GrowingCopies:
             if chosen is None:
                 self._copies = None
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
-                known, first = _empty(room, rows.dense.shape[1], chosen), 0
-                self._copies = known
+                known, first = _empty(0, rows.dense.shape[1], chosen), 0
+                self._copies, self._room = known, SetAside()
         if self._copies is None or known is None:
             return
         self._copies = RowCopies(
-            with_room(known.codes, first, room),
+            self._room.with_room(known.codes, first, room),
             with_room(known.norms, first, room),
             with_room(known.errors, first, room),
             with_room(known.excesses, first, room),

@@ -98,13 +98,3 @@ def test_memory_is_counted_and_at_most_doubled(rng: np.random.Generator, dim: in
         array.nbytes for array in (view.dense, view.indptr, view.slots, view.values, view.norms)
     )
     assert used <= rows.nbytes <= 2 * used + 4096
-
-
-@pytest.mark.parametrize("count", [1, 1000, 20_000, 40_000])
-def test_large_arrays_begin_with_a_cache_line(count: int) -> None:
-    for _ in range(5):  # elsewhere in memory each time
-        rows = large((count, 64), np.uint8)
-        assert rows.shape == (count, 64)
-        assert rows.ctypes.data % 64 == 0
-        rows[:] = 7
-        assert (rows == 7).all()

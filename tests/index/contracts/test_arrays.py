@@ -1,0 +1,81 @@
+"""Large arrays, and those that grow: aligned, and with the same entries in every view."""
+
+import errno
+import mmap
+import os
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts.arrays import Float32s, SetAside, large
+
+EMPTY: Float32s = np.empty((0, 64), np.float32)
+SMALL, LARGE, LARGER = 1000, 400_000, 700_000
+"""Rows of 256 bytes: copied as they grow, and not."""
+
+
+@pytest.mark.parametrize("count", [1, 1000, 20_000, 40_000])
+def test_large_arrays_begin_with_a_cache_line(count: int) -> None:
+    for _ in range(5):  # elsewhere in memory each time
+        rows = large((count, 64), np.uint8)
+        assert rows.shape == (count, 64)
+        assert rows.ctypes.data % 64 == 0
+        rows[:] = 7
+        assert (rows == 7).all()
+
+
+def grown(room: SetAside, array: Float32s, count: int, wanted: int) -> Float32s:
+    """Return the array with room for more rows, each new one filled with its number."""
+    array = room.with_room(array, count, wanted)
+    array[count:wanted] = np.arange(count, wanted, dtype=np.float32)[:, None]
+    return array
+
+
+def test_an_array_of_any_size_grows_and_views_of_before_stay_valid() -> None:
+    room, array, count = SetAside(), EMPTY, 0
+    views = []
+    for wanted in (1, SMALL, SMALL + 1, LARGE, LARGE + 1, LARGER):
+        array = grown(room, array, count, wanted)
+        count = wanted
+        views.append(array[:count])
+        assert len(array) >= count
+        assert room.with_room(array, count, len(array)) is array
+    for view in views:
+        assert (view == np.arange(len(view), dtype=np.float32)[:, None]).all()
+
+
+def test_a_large_array_stays_where_it_is() -> None:
+    room = SetAside()
+    first = grown(room, EMPTY, 0, LARGE)
+    second = grown(room, first, LARGE, LARGER)
+    assert second.ctypes.data == first.ctypes.data
+    assert second.ctypes.data % (1 << 21) == 0  # a huge page begins here
+    assert len(second) <= LARGER * 9 // 8
+
+
+def test_an_array_from_elsewhere_is_copied() -> None:
+    room = SetAside()
+    first = grown(room, EMPTY, 0, LARGE)
+    other = grown(room, np.full((10, 64), 7, np.float32), 10, LARGE)
+    assert other.ctypes.data != first.ctypes.data
+    assert (other[:10] == 7).all()
+    assert (first[:10] == np.arange(10, dtype=np.float32)[:, None]).all()
+
+
+def test_without_address_space_growing_copies(monkeypatch: pytest.MonkeyPatch) -> None:
+    most, system = 2 * LARGER * EMPTY.itemsize * EMPTY.shape[1], mmap.mmap
+    granted = []
+
+    def given(fileno: int, length: int, flags: int) -> mmap.mmap:
+        if length > most:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        granted.append(length)
+        return system(fileno, length, flags=flags)
+
+    monkeypatch.setattr(mmap, "mmap", given)
+    room = SetAside()
+    array = grown(room, EMPTY, 0, LARGE)
+    array = grown(room, array, LARGE, LARGER)
+    array = grown(room, array, LARGER, LARGER * 3 // 2)
+    assert len(granted) >= 2
+    assert (array[:, 0] == np.arange(len(array), dtype=np.float32))[: LARGER * 3 // 2].all()
