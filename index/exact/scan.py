@@ -36,6 +36,7 @@ from gcws_search.index.threads import Workers
 _SPARE_HITS: Final = 8
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
 _BYTES_A_FLOAT: Final = 4  # bytes that are scanned in the time that a float takes
+_PIECES: Final = 4  # parts for each thread: some queries have thousands of rows that nearly tie
 
 
 def scan(
@@ -121,7 +122,7 @@ class _Scan:
                 self._rank(some, slice(first, last), [heaps])
 
             workers.split(m, scan_queries)
-        wider = self._complete(with_ties) if any(self._incomplete) else {}
+        wider = self._complete(workers, with_ties) if any(self._incomplete) else {}
         return BatchHits.found(
             SCAN,
             self._out.rows,
@@ -165,17 +166,22 @@ class _Scan:
             rerank_exactly(rows_of(some), self._scanner.rows, ranked, self._limits, out)
         )
 
-    def _complete(self, with_ties: bool) -> dict[int, tuple[Int64s, Float64s]]:
+    def _complete(self, workers: Workers, with_ties: bool) -> dict[int, tuple[Int64s, Float64s]]:
         """Answer the queries whose heaps had no room; return those with more hits than places."""
         out, vectors, wider = self._out, self._view.vectors, {}
-        for i in np.flatnonzero(out.bounds < np.inf).tolist():
-            query = self._queries[i : i + 1]
-            near = self._scanner.collect(query, int(self._skip[i]), float(out.bounds[i]))
-            found, exact = rescored(vectors, query, near, self._params)
-            out.sizes[i] = size = min(self._places, len(found))
-            out.rows[i, :size], out.scores[i, :size] = found[:size], exact[:size]
-            if with_ties and len(found) > self._places:
-                wider[i] = found, exact
+        incomplete = np.flatnonzero(out.bounds < np.inf).tolist()
+
+        def answer(first: int, last: int) -> None:
+            for i in incomplete[first:last]:
+                query = self._queries[i : i + 1]
+                near = self._scanner.collect(query, int(self._skip[i]), float(out.bounds[i]))
+                found, exact = rescored(vectors, query, near, self._params)
+                out.sizes[i] = size = min(self._places, len(found))
+                out.rows[i, :size], out.scores[i, :size] = found[:size], exact[:size]
+                if with_ties and len(found) > self._places:
+                    wider[i] = found, exact
+
+        workers.split(len(incomplete), answer, pieces=_PIECES)
         return wider
 
 
@@ -202,11 +208,13 @@ def rescored(
 ) -> tuple[Int64s, Float64s]:
     """Return rows with their float64 scores, best first, cut after the limit's ties."""
     scores = exact_scores(vectors, query, rows)
+    if len(rows) > params.limit:
+        last = len(rows) - params.limit
+        best = scores >= np.partition(scores, last)[last]
+        rows, scores = rows[best], scores[best]
     order = np.lexsort((rows, -scores))
     if params.min_score > 0:
         order = order[scores[order] >= params.min_score]
-    if len(order) > params.limit:
-        order = order[scores[order] >= scores[order[params.limit - 1]]]
     return rows[order], scores[order]
 
 
