@@ -7,7 +7,7 @@ of the linked rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Final, NamedTuple
@@ -16,7 +16,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import FOREIGN, HARD, Sample
+from gcws_search.index.graph.held_out import FOREIGN, HARD, Answers, Sample
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -52,6 +52,10 @@ class CalibrationPolicy:
         After a setting by which searches score more rows, every second query is asked. After four
         times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
         sixth of the time of linking and measuring.
+    asked_again : (int, int)
+        Of the queries that found all by a narrower search, one in the first number is asked by a
+        wider one, or about the second number of them: they find all again, and tell how many more
+        rows are scored.
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
@@ -118,6 +122,7 @@ class CalibrationPolicy:
         *(0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0),
     )
     fewer_queries: int = 1000
+    asked_again: tuple[int, int] = (4, 16)
     ratio: float = 2.0
     min_recall: float = 0.75
     wide_ratio: float = 1.1
@@ -193,7 +198,7 @@ def calibrate(
     sample: Sample,
     *,
     scan_nanoseconds: float,
-    max_candidates: float = inf,
+    max_candidates: Callable[[int], float] = lambda limit: inf,
     policy: CalibrationPolicy,
 ) -> Calibration:
     """Measure recall by beam setting for a few limits; others lie between or beyond.
@@ -203,8 +208,9 @@ def calibrate(
     sample : Sample
     scan_nanoseconds : float
         What scanning one row takes.
-    max_candidates : float
-        Searches that score more rows take longer than scans: nothing is measured beyond.
+    max_candidates : callable
+        Takes a limit. Searches that score more rows take longer than scans: nothing is measured
+        beyond.
     policy : CalibrationPolicy
     """
     share, min_sums = policy.sums
@@ -216,7 +222,6 @@ def calibrate(
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample.nearest, policy)
-    max_candidates = min(max_candidates, policy.max_share * sample.rows)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]
@@ -229,8 +234,9 @@ def calibrate(
             np.int64
         )
         measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
-        measured_at.measure_settings(max_candidates)
-        measured_at.measure_extensions(max_candidates)
+        max_scored = min(max_candidates(searched), policy.max_share * sample.rows)
+        measured_at.measure_settings(max_scored)
+        measured_at.measure_extensions(max_scored)
         curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
 
@@ -349,6 +355,7 @@ class _Measurements:
         self._sums_count = any(
             self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
         )
+        self._found: dict[int, Answers] = {}
         self._points: dict[int, dict[int, _Point]] = {}
         self._extended: dict[tuple[int, float], dict[int, tuple[float, float, float]]] = {}
 
@@ -376,25 +383,43 @@ class _Measurements:
         policy = self._policy
         of_tiers, truths = self._of_tiers(), self._truth.values()
         first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
+        entered: Answers | None = None  # those to the first slack of the tier before
         for tier in (HARD, FOREIGN):
-            missed, asked = inf, of_tiers
+            missed, asked, narrower = inf, of_tiers, entered
             for place, slack in enumerate(policy.slacks):
-                found = self._sample.search(
-                    self._queries[asked], self._searched, first, (tier, slack)
-                )
+                found = self._search(asked, first, (tier, slack), narrower)
+                entered, narrower = found if place == 0 else entered, found
                 points = self._extended[tier, slack] = {
-                    limit: self._judged_extension(found, asked, truth, tier)
+                    limit: self._judged_extension(found.hits, asked, truth, tier)
                     for limit, truth in self._truth.items()
                 }
                 lowest = min(recall for recall, *_ in points.values())
                 adds_little = place > 1 and 1.0 - lowest > policy.left * missed
                 missed = 1.0 - lowest
-                dear = float(found.candidates.mean()) > max_candidates
+                dear = points[self._searched][2] > max_candidates
                 if lowest >= policy.enough or dear or adds_little:
                     break
                 if place == 0:  # who is of another tier by now, stays so
-                    inside = [self._inside(found, asked, each, tier) for each in truths]
+                    inside = [self._inside(found.hits, asked, each, tier) for each in truths]
                     asked = asked[np.logical_or.reduce(inside)]
+
+    def _search(
+        self,
+        asked: Int64s,
+        setting: BeamSetting,
+        extension: tuple[int, float] | None = None,
+        narrower: Answers | None = None,
+    ) -> Answers:
+        """Return what searches find for queries by place; see ``asked_again`` of the policy."""
+        spared = np.zeros(len(asked), np.bool_) if narrower is None else narrower.complete_of(asked)
+        complete, (share, count) = np.flatnonzero(spared), self._policy.asked_again
+        spared[complete[:: max(1, min(share, len(complete) // count))]] = False
+        numbers = self._queries[asked[~spared]]
+        hits = self._sample.search(numbers, self._searched, setting, extension)
+        if narrower is not None and spared.any():
+            hits = narrower.filled_in(asked, spared, hits)
+        shares = [_shares_found(hits, truth, asked) for truth in self._truth.values()]
+        return Answers(asked, hits, np.min(shares, axis=0) == 1.0)
 
     def _of_tiers(self) -> Int64s:
         """Return the places of queries by which extensions are measured: all if they are few."""
@@ -482,12 +507,16 @@ class _Measurements:
         if self._sums_count:
             asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
         setting = BeamSetting.of(policy.settings[place], self._searched)
-        found = self._sample.search(self._queries[asked], self._searched, setting)
-        short = found.sizes < self._truth[self._searched].wanted
+        narrower = self._found.get(before)
+        if policy.settings[place] >= 1 > policy.settings[before]:  # ended otherwise
+            narrower = None
+        found = self._search(asked, setting, narrower=narrower)
+        short = found.hits.sizes < self._truth[self._searched].wanted
         if np.mean(short) > policy.max_short and place < len(policy.settings) - 1:
             return False
+        self._found[place] = found
         self._points[place] = {
-            limit: self._judged(found, asked, truth) for limit, truth in self._truth.items()
+            limit: self._judged(found.hits, asked, truth) for limit, truth in self._truth.items()
         }
         return True
 

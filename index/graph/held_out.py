@@ -1,4 +1,4 @@
-"""Queries of a calibration: items that are held out, and sums of two of them."""
+"""Queries of a calibration: items that are held out, and sums of two of them; answers to them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Bools, Float32s, Int64s, UInt8s, UInt32s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, joined
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -259,3 +259,38 @@ class HeldOut:
             min_part=_QUERIES_A_PART,
             pieces=self.pieces,
         ).hits
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What searches found for some queries.
+
+    Attributes
+    ----------
+    asked : (a,) int64
+        Places of the queries, rising.
+    hits : BatchHits
+    is_complete : (a,) bool
+        Whether all hits wanted are among them, for each limit judged.
+    """
+
+    asked: Int64s
+    hits: BatchHits
+    is_complete: Bools
+
+    def complete_of(self, others: Int64s) -> Bools:
+        """Return which of other queries found all here."""
+        return np.isin(others, self.asked[self.is_complete], assume_unique=True)
+
+    def filled_in(self, others: Int64s, spared: Bools, hits: BatchHits) -> BatchHits:
+        """Return hits of a wider search for all of ``others``: from here for those it has spared.
+
+        Their candidates grow as those do of others that found all here.
+        """
+        again = self.complete_of(others) & ~spared
+        before = self.hits.candidates[np.searchsorted(self.asked, others[again])]
+        growth = hits.candidates[again[~spared]].mean() / max(1.0, before.mean())
+        known = self.hits.some(np.searchsorted(self.asked, others[spared]))
+        known.candidates[:] = growth * known.candidates
+        parts = (np.flatnonzero(~spared), hits), (np.flatnonzero(spared), known)
+        return BatchHits.merged(parts)

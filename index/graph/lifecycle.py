@@ -351,10 +351,14 @@ class GraphLifecycle:
             none = np.full(len(queries), -1, np.int64)
             work = scan_work(linked, queries, drift.LIMIT, skip=none, inverted=sample.inverted)
             cost = alone = counted_scan_nanoseconds(work)
+
+        def max_candidates(limit: int) -> float:
+            return sample.graph.candidates_within(sample.view, policy.growth * alone, limit)
+
         return calibrate(
             sample,
             scan_nanoseconds=cost / sample.rows,
-            max_candidates=sample.graph.candidates_within(sample.view, policy.growth * alone),
+            max_candidates=max_candidates,
             policy=policy.calibration,
         )
 

@@ -180,13 +180,13 @@ class GraphSearch:
             return Skipped.SCAN_IS_QUICKER
         filtered = view.permitted_count < len(view.vectors)
         share = self.policy.filtered_budget if filtered else self.policy.budget
-        max_candidates = self.candidates_within(view, share * scanning)
+        max_candidates = self.candidates_within(view, share * scanning, params.limit)
         plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
         if not filtered:
             return plan
         return replace(
             plan,
-            row_nanoseconds=self._row_nanoseconds(view),
+            row_nanoseconds=self._row_nanoseconds(view, params.limit),
             scan_nanoseconds=scanning,
             tally=Tally(self.nanoseconds(view, setting.first)),
         )
@@ -333,20 +333,22 @@ class GraphSearch:
 
     def nanoseconds(self, view: RowView, setting: BeamSetting) -> float:
         """Return what a search for one query takes."""
-        return self.policy.search_nanoseconds + setting.candidates * self._row_nanoseconds(view)
+        row = self._row_nanoseconds(view, setting.places)
+        return self.policy.search_nanoseconds + setting.candidates * row
 
-    def candidates_within(self, view: RowView, nanoseconds: float) -> float:
-        """Return how many rows one query may score to take no more time."""
+    def candidates_within(self, view: RowView, nanoseconds: float, limit: int) -> float:
+        """Return how many rows one query for ``limit`` hits may score to take no more time."""
         left = nanoseconds - self.policy.search_nanoseconds
-        return max(0.0, left) / self._row_nanoseconds(view)
+        return max(0.0, left) / self._row_nanoseconds(view, limit)
 
-    def _row_nanoseconds(self, view: RowView) -> float:
+    def _row_nanoseconds(self, view: RowView, limit: int) -> float:
         policy, vectors = self.policy, view.vectors
+        row = policy.row_nanoseconds + policy.place_nanoseconds * limit
         if vectors.form == "dense":
             width = self.links.quantized.copies.shape[1]
-            return float(policy.row_nanoseconds + policy.byte_nanoseconds * width)
+            return float(row + policy.byte_nanoseconds * width)
         entries = len(vectors.values) / max(1, len(vectors))
-        return policy.row_nanoseconds + policy.entry_nanoseconds * entries
+        return row + policy.entry_nanoseconds * entries
 
     def scan_nanoseconds(self, view: RowView, together: int) -> float:
         """Return what the exact scan takes for one query, of ``together`` in a thread."""

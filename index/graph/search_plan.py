@@ -67,8 +67,9 @@ class SearchPolicy:
         Those that run; the entry tables, the beam search, the re-rank and the fall-back always do.
     search_nanoseconds : float
         Time of a search before its first row.
-    row_nanoseconds, byte_nanoseconds, entry_nanoseconds : float
-        Time to score a row: in all, for a byte of it, for a non-zero of it.
+    row_nanoseconds, byte_nanoseconds, entry_nanoseconds, place_nanoseconds : float
+        Time to score a row: in all, for a byte of it, for a non-zero of it, and to find its place
+        in the pool for each hit wanted.
     min_candidates : int
         Rows that a search for good recall scores at least; fingerprints took 420 at 0.95.
     spare : int
@@ -127,6 +128,7 @@ class SearchPolicy:
     row_nanoseconds: float = 30.0
     byte_nanoseconds: float = 0.06
     entry_nanoseconds: float = 2.0
+    place_nanoseconds: float = 0.35
     min_candidates: int = 400
     spare: int = 4
     spare_quantized: int = 10

@@ -63,11 +63,11 @@ def test_an_array_from_elsewhere_is_copied() -> None:
 
 
 def test_without_address_space_growing_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    most, system = 2 * LARGER * EMPTY.itemsize * EMPTY.shape[1], mmap.mmap
+    greatest, system = 2 * LARGER * EMPTY.itemsize * EMPTY.shape[1], mmap.mmap
     granted = []
 
     def given(fileno: int, length: int, flags: int) -> mmap.mmap:
-        if length > most:
+        if length > greatest:
             raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
         granted.append(length)
         return system(fileno, length, flags=flags)

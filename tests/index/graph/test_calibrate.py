@@ -82,7 +82,10 @@ def calibrated(
 
     sample = Fake(queries, sums, rows, once, extended or finds_all, scan)
     return calibrate(
-        sample, scan_nanoseconds=1.0, max_candidates=max_candidates, policy=CalibrationPolicy()
+        sample,
+        scan_nanoseconds=1.0,
+        max_candidates=lambda _: max_candidates,
+        policy=CalibrationPolicy(),
     )
 
 
@@ -425,6 +428,33 @@ def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> Non
     assert slacks(lambda _: 0.5, lambda _: 10) == 3
     assert slacks(lambda _: 1.0, lambda _: 10) == 1
     assert slacks(rising.__getitem__, dear.__getitem__) == 4
+
+
+def test_queries_that_found_all_are_asked_again_in_part() -> None:
+    """By each wider search more rows are scored, and more of the queries find all."""
+    _, scan = graded_queries(1000)
+
+    def curves(asked_again: int) -> tuple[LimitCurves, int]:
+        policy, asked = CalibrationPolicy(asked_again=(asked_again, 16)), [0]
+
+        def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+            place = policy.settings.index(setting.number)
+            asked[0] += len(chosen)
+            hits = scan(chosen, limit)
+            hits.scores[chosen >= 80 * place, limit - 1] -= 1e-3
+            hits.work[:, CANDIDATES] = 50 + 10 * place
+            return hits
+
+        sample = Fake(1000, 0, ROWS, once, lambda chosen, limit, *_: scan(chosen, limit), scan)
+        made = calibrate(sample, scan_nanoseconds=1.0, policy=policy)
+        return of_limit(made, 10), asked[0]
+
+    some, asked = curves(4)
+    every, asked_of_every = curves(1)
+    assert some.typical.settings == every.typical.settings
+    assert some.typical.recalls == pytest.approx(every.typical.recalls)
+    assert some.typical.candidates == pytest.approx(every.typical.candidates, rel=0.02)
+    assert asked < 0.8 * asked_of_every
 
 
 # Sums of two

@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.arrays import large
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import LARGE_DIM, expanded_row, prepared, space_of
