@@ -34,8 +34,9 @@ _PAGE_OUT: Final = 21
 """MADV_PAGEOUT of Linux, which Python has no name for."""
 
 COLUMNS: Final = (
-    "storage", "items", "dim", "put, s", "put and linked, s", "peak while filling, GiB", "start, s",
-    "memory after a start, GiB", "mapped, GiB", *(f"µs a query at {target}" for target in TARGETS),
+    "storage", "items", "dim", "put, s", "longest put, ms", "put and linked, s",
+    "peak while filling, GiB", "start, s", "memory after a start, GiB", "mapped, GiB",
+    *(f"µs a query at {target}" for target in TARGETS),
     *(f"cold, µs at {target}" for target in TARGETS), "exact scan, ms", "cold, ms",
 )  # fmt: skip
 
@@ -54,15 +55,23 @@ class Measured:
     cold: list[float]
 
 
-def fill(data: Path, folder: Path, storage: Storage) -> tuple[float, float, int]:
-    """Put all rows into a collection.
+@dataclass(frozen=True, slots=True)
+class Filled:
+    """What putting all rows costs.
 
-    Returns
-    -------
-    float, float, int
-        Seconds until all are put, and until the graph is built; bytes of memory at most, pages of
-        mapped files included.
+    ``put`` and ``linked`` are seconds until all are put, and until the graph is built. ``longest``
+    are those of the slowest batch, and ``peak`` is bytes of memory, pages of mapped files included.
     """
+
+    put: float
+    longest: float
+    linked: float
+    peak: int
+
+
+def fill(data: Path, folder: Path, storage: Storage) -> Filled:
+    """Put all rows into a collection."""
+    longest = 0.0
     catalog = Catalog.open(folder, durability="normal")
     catalog.load()
     with (data / "stored.npy").open("rb") as file:  # mapped, its pages would count
@@ -73,12 +82,15 @@ def fill(data: Path, folder: Path, storage: Storage) -> tuple[float, float, int]
         for first in range(0, rows, _CHUNK):
             chunk = np.fromfile(file, dtype, min(_CHUNK, rows - first) * dim).reshape(-1, dim)
             ids = [*map(str, range(first, first + len(chunk)))]
-            collection.put(ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids)))
+            items = ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids))
+            asked = time.perf_counter()
+            collection.put(items)
+            longest = max(longest, time.perf_counter() - asked)
         put = time.perf_counter() - began
     collection.finish_background_work()
     seconds = time.perf_counter() - began
     catalog.close()
-    return put, seconds, memory_of_process("VmHWM")
+    return Filled(put, longest, seconds, memory_of_process("VmHWM"))
 
 
 def start(data: Path, folder: Path) -> Measured:
@@ -148,12 +160,13 @@ def main(given: Sequence[str] | None = None) -> None:
     for storage in options.storage:
         with tempfile.TemporaryDirectory() as data, tempfile.TemporaryDirectory() as folder:
             in_own_process(save_made, Path(data), options.rows, options.dim)
-            put, seconds, peak = in_own_process(fill, Path(data), Path(folder), storage)
+            filled: Filled = in_own_process(fill, Path(data), Path(folder), storage)
             found: Measured = in_own_process(start, Path(data), Path(folder))
         cold = found.cold if storage == "mapped" else []
         cells = [*(f"{1e6 * each:,.0f}" for each in cold[:-1])] or [""] * len(TARGETS)
         table.add(
-            storage, f"{options.rows:,}", str(options.dim), put, seconds, peak / 2**30,
+            storage, f"{options.rows:,}", str(options.dim),
+            filled.put, 1e3 * filled.longest, filled.linked, filled.peak / 2**30,
             found.start_seconds, found.memory / 2**30, found.mapped / 2**30,
             *(f"{1e6 * each:,.0f}" for each in found.asked[:-1]), *cells,
             1e3 * found.asked[-1], 1e3 * cold[-1] if cold else "",
