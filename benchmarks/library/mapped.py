@@ -59,14 +59,20 @@ class Measured:
 class Filled:
     """What putting all rows costs.
 
-    ``put`` and ``linked`` are seconds until all are put, and until the graph is built. ``longest``
-    are those of the slowest batch, and ``peak`` is bytes of memory, pages of mapped files included.
+    Attributes
+    ----------
+    put_seconds, linked_seconds : float
+        Until all are put, and until the graph is built.
+    longest_put_seconds : float
+        Of the slowest batch.
+    peak_bytes : int
+        Memory at most, pages of mapped files included.
     """
 
-    put: float
-    longest: float
-    linked: float
-    peak: int
+    put_seconds: float
+    longest_put_seconds: float
+    linked_seconds: float
+    peak_bytes: int
 
 
 def fill(data: Path, folder: Path, storage: Storage) -> Filled:
@@ -83,9 +89,9 @@ def fill(data: Path, folder: Path, storage: Storage) -> Filled:
             chunk = np.fromfile(file, dtype, min(_CHUNK, rows - first) * dim).reshape(-1, dim)
             ids = [*map(str, range(first, first + len(chunk)))]
             items = ItemBatch(ids, collection.space.from_dense(chunk), [None] * len(ids))
-            asked = time.perf_counter()
+            batch_began = time.perf_counter()
             collection.put(items)
-            longest = max(longest, time.perf_counter() - asked)
+            longest = max(longest, time.perf_counter() - batch_began)
         put = time.perf_counter() - began
     collection.finish_background_work()
     seconds = time.perf_counter() - began
@@ -166,7 +172,8 @@ def main(given: Sequence[str] | None = None) -> None:
         cells = [*(f"{1e6 * each:,.0f}" for each in cold[:-1])] or [""] * len(TARGETS)
         table.add(
             storage, f"{options.rows:,}", str(options.dim),
-            filled.put, 1e3 * filled.longest, filled.linked, filled.peak / 2**30,
+            filled.put_seconds, 1e3 * filled.longest_put_seconds, filled.linked_seconds,
+            filled.peak_bytes / 2**30,
             found.start_seconds, found.memory / 2**30, found.mapped / 2**30,
             *(f"{1e6 * each:,.0f}" for each in found.asked[:-1]), *cells,
             1e3 * found.asked[-1], 1e3 * cold[-1] if cold else "",

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gcws_search.index.backends.rerank import Ranked, packed, ranked
+from gcws_search.index.backends.rerank import Ranked, packed
 from gcws_search.index.contracts.arrays import Int64s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BANDS, DEPTH, TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.exact.scan import ranked
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.lsh import gather as counters

@@ -11,7 +11,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.exact.scan import rescored
+from gcws_search.index.exact.scan import ranked, rescored
 from gcws_search.index.similarities.public import GmmKernel, Kernel
 
 Ranked = tuple[Int64s, Float64s]
@@ -60,16 +60,6 @@ def reranked(
     if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
         return rescored(vectors, query, rows, params)
     return ranked(rows, kernel.scores(query, vectors[rows])[0], params)
-
-
-def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> Ranked:
-    """Return rows by falling score."""
-    order = np.lexsort((rows, -scores))
-    if params.min_score > 0:
-        order = order[scores[order] >= params.min_score]
-    if len(order) > params.limit:
-        order = order[scores[order] >= scores[order[params.limit - 1]]]
-    return rows[order], scores[order]
 
 
 def scanned(

@@ -2,7 +2,6 @@
 
 import math
 import mmap
-from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -29,12 +28,14 @@ _HUGE: Final = 1 << 21
 """Bytes of a huge page."""
 _LINE: Final = 64
 """Bytes of a cache line."""
-_SET_ASIDE_FROM: Final = 64 << 20
-"""Bytes of an array from which address space is set aside: copying fewer takes some 10 ms."""
-_SET_ASIDE: Final = 256
-"""How many times the bytes of the array are set aside; less where the system refuses."""
+_SPACE_FROM: Final = 64 << 20
+"""Bytes from which an array has address space of its own. Smaller ones are copied as they grow."""
+_SPACE_FACTOR: Final = 256
+"""Address space is this many times the bytes that the array has at first."""
 _SHARE: Final = 8
-"""The room in address space grows by the eighth part of itself, or by what is wanted."""
+"""In address space an array grows by at least this part (1/8) of itself."""
+_NO_RESERVE: Final = getattr(mmap, "MAP_NORESERVE", 0x4000)
+"""Gives more addresses than there is memory. Python 3.11 has no name for it."""
 
 
 def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
@@ -52,19 +53,25 @@ def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
         block = np.empty(bytes_ + _LINE, np.uint8)
         start = -block.ctypes.data % _LINE
         return block[start : start + bytes_].view(kind).reshape(whole)
-    return _seen(_in_huge_pages(bytes_), kind, whole)
+    return _array_in(_address_space(bytes_), kind, whole)
 
 
-def _in_huge_pages(bytes_: int) -> mmap.mmap:
-    """Return address space for some bytes behind the beginning of a huge page."""
-    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+def _address_space(bytes_: int, flags: int = 0) -> mmap.mmap:
+    """Return address space for ``bytes_`` from its first huge page on.
+
+    Raises
+    ------
+    OSError
+        The system refuses.
+    """
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags
     memory = mmap.mmap(-1, -(-bytes_ // _HUGE) * _HUGE + _HUGE, flags=private)
     memory.madvise(mmap.MADV_HUGEPAGE)
     return memory
 
 
-def _seen(memory: mmap.mmap, kind: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
-    """Return an array that begins with the first huge page."""
+def _array_in(memory: mmap.mmap, kind: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
+    """Return an array that begins where the first huge page of ``memory`` does."""
     start = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
     return np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
 
@@ -83,49 +90,47 @@ def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
     return grown
 
 
-class SetAside:
-    """Address space set aside for one growing array: it grows without copies.
+class AddressSpace:
+    """Addresses for one growing array, most of them without memory yet: it grows without copies.
 
-    The system gives memory only to what is written. Copying five million rows of 512 bytes took
-    2 to 6 s, and one write waited for all of it.
+    The system gives memory to what is written. Copying five million rows of 512 bytes took 2 to
+    6 s, and one write waited for all of it.
     """
 
     def __init__(self) -> None:
         self._memory: mmap.mmap | None = None
-        self._address = 0
+        self._last: AnyArray | None = None
 
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
-        """Return ``array``, or one of the same ``used`` entries with room for ``wanted`` or more.
+        """Return ``array``, or one with its first ``used`` entries and room for ``wanted`` or more.
 
-        Views of the old array stay valid. Small arrays are copied, and so is the first large one.
+        An array that this returned last grows in place: both share memory, so entries from
+        ``used`` on may change in the old one. Small arrays are copied, and arrays from elsewhere.
+        So are all where the system refuses address space.
 
         Parameters
         ----------
         array : (room, …) array
-            What this returned last, or another.
         used, wanted : int
+            Entries that hold something, and entries for which there must be room.
         """
         if wanted <= len(array):
             return array
+        memory = self._memory if array is self._last else None
+        self._memory = self._last = None
         row = math.prod(array.shape[1:]) * array.dtype.itemsize
-        if wanted * row < _SET_ASIDE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
+        if wanted * row < _SPACE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
             return with_room(array, used, wanted)
         shape = max(wanted, len(array) + len(array) // _SHARE), *array.shape[1:]
         bytes_ = shape[0] * row
-        memory = self._memory
-        is_its_own = array.ctypes.data == self._address
-        if memory is not None and is_its_own and bytes_ <= len(memory) - _HUGE:
-            return _seen(memory, array.dtype, shape)
-        self._memory = memory = _address_space(bytes_)
-        grown = _seen(memory, array.dtype, shape)
-        self._address = grown.ctypes.data
-        grown[:used] = array[:used]
+        if memory is not None and bytes_ <= len(memory) - _HUGE:
+            grown = _array_in(memory, array.dtype, shape)
+        else:
+            try:
+                memory = _address_space(_SPACE_FACTOR * bytes_, _NO_RESERVE)
+            except OSError:
+                return with_room(array, used, wanted)
+            grown = _array_in(memory, array.dtype, shape)
+            grown[:used] = array[:used]
+        self._memory, self._last = memory, grown
         return grown
-
-
-def _address_space(bytes_: int) -> mmap.mmap:
-    """Return many times as much as is wanted, or as much of it as the system gives."""
-    for factor in (_SET_ASIDE, _SET_ASIDE // 4, _SET_ASIDE // 16, 4, 2):
-        with suppress(OSError):
-            return _in_huge_pages(factor * bytes_)
-    return _in_huge_pages(bytes_)

@@ -207,11 +207,15 @@ def rescored(
     vectors: VectorBatch, query: VectorBatch, rows: Int64s, params: SearchParams
 ) -> tuple[Int64s, Float64s]:
     """Return rows with their float64 scores, best first, cut after the limit's ties."""
-    scores = exact_scores(vectors, query, rows)
-    if len(rows) > params.limit:
+    return ranked(rows, exact_scores(vectors, query, rows), params)
+
+
+def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int64s, Float64s]:
+    """Return rows by falling score, cut after the limit's ties."""
+    if len(rows) > params.limit:  # to sort thousands takes longer than to find the last one wanted
         last = len(rows) - params.limit
-        best = scores >= np.partition(scores, last)[last]
-        rows, scores = rows[best], scores[best]
+        is_best = scores >= np.partition(scores, last)[last]
+        rows, scores = rows[is_best], scores[is_best]
     order = np.lexsort((rows, -scores))
     if params.min_score > 0:
         order = order[scores[order] >= params.min_score]

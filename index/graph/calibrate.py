@@ -52,10 +52,10 @@ class CalibrationPolicy:
         After a setting by which searches score more rows, every second query is asked. After four
         times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
         sixth of the time of linking and measuring.
-    asked_again : (int, int)
-        Of the queries that found all by a narrower search, one in the first number is asked by a
-        wider one, or about the second number of them: they find all again, and tell how many more
-        rows are scored.
+    repeat_share, min_repeats : int
+        Of queries that found all by a narrower search one in ``repeat_share`` is searched for
+        again, ``min_repeats`` at least. If these find all again, the others are taken to; else
+        they are searched for, too.
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
@@ -122,7 +122,8 @@ class CalibrationPolicy:
         *(0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0),
     )
     fewer_queries: int = 1000
-    asked_again: tuple[int, int] = (4, 16)
+    repeat_share: int = 4
+    min_repeats: int = 16
     ratio: float = 2.0
     min_recall: float = 0.75
     wide_ratio: float = 1.1
@@ -209,8 +210,8 @@ def calibrate(
     scan_nanoseconds : float
         What scanning one row takes.
     max_candidates : callable
-        Takes a limit. Searches that score more rows take longer than scans: nothing is measured
-        beyond.
+        Takes a limit, and returns how many rows a search scores in the time of a scan. Nothing is
+        measured beyond.
     policy : CalibrationPolicy
     """
     share, min_sums = policy.sums
@@ -383,7 +384,7 @@ class _Measurements:
         policy = self._policy
         of_tiers, truths = self._of_tiers(), self._truth.values()
         first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
-        entered: Answers | None = None  # those to the first slack of the tier before
+        entered: Answers | None = None  # answers to the first slack of the tier before
         for tier in (HARD, FOREIGN):
             missed, asked, narrower = inf, of_tiers, entered
             for place, slack in enumerate(policy.slacks):
@@ -410,27 +411,30 @@ class _Measurements:
         extension: tuple[int, float] | None = None,
         narrower: Answers | None = None,
     ) -> Answers:
-        """Return what searches find for queries by place; see ``asked_again`` of the policy."""
-        spared = np.zeros(len(asked), np.bool_) if narrower is None else narrower.complete_of(asked)
-        complete, (share, count) = np.flatnonzero(spared), self._policy.asked_again
-        spared[complete[:: max(1, min(share, len(complete) // count))]] = False
-        numbers = self._queries[asked[~spared]]
-        hits = self._sample.search(numbers, self._searched, setting, extension)
-        if narrower is not None and spared.any():
-            hits = narrower.filled_in(asked, spared, hits)
-        shares = [_shares_found(hits, truth, asked) for truth in self._truth.values()]
-        return Answers(asked, hits, np.min(shares, axis=0) == 1.0)
+        """Return what searches find, by place; most that a ``narrower`` one found are spared it."""
+
+        def search(places: Int64s) -> Answers:
+            numbers = self._queries[places]
+            hits = self._sample.search(numbers, self._searched, setting, extension)
+            shares = [_shares_found(hits, truth, places) for truth in self._truth.values()]
+            return Answers(places, hits, np.min(shares, axis=0) == 1.0)
+
+        if narrower is None:
+            return search(asked)
+        is_spared = narrower.spared(asked, self._policy.repeat_share, self._policy.min_repeats)
+        found, spared = search(asked[~is_spared]), asked[is_spared]
+        if not len(spared):
+            return found
+        finds_all = found.is_complete[narrower.complete_of(found.asked)].all()
+        return found.merged(narrower.wider(found, spared) if finds_all else search(spared))
 
     def _of_tiers(self) -> Int64s:
         """Return the places of queries by which extensions are measured: all if they are few."""
         chosen = np.zeros(len(self._queries), np.bool_)
         for truth in self._truth.values():
             chosen |= truth.tiers > 0
-        enough = all(
-            np.count_nonzero(truth.tiers > 0) >= self._policy.min_tier
-            for truth in self._truth.values()
-        )
-        return np.flatnonzero(chosen if enough else np.ones_like(chosen))
+        fewest = min(np.count_nonzero(truth.tiers > 0) for truth in self._truth.values())
+        return np.flatnonzero(chosen if fewest >= self._policy.min_tier else np.ones_like(chosen))
 
     def _judged_extension(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int
@@ -507,10 +511,7 @@ class _Measurements:
         if self._sums_count:
             asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
         setting = BeamSetting.of(policy.settings[place], self._searched)
-        narrower = self._found.get(before)
-        if policy.settings[place] >= 1 > policy.settings[before]:  # ended otherwise
-            narrower = None
-        found = self._search(asked, setting, narrower=narrower)
+        found = self._search(asked, setting, narrower=self._found.get(before))
         short = found.hits.sizes < self._truth[self._searched].wanted
         if np.mean(short) > policy.max_short and place < len(policy.settings) - 1:
             return False

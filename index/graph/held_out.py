@@ -1,4 +1,4 @@
-"""Queries of a calibration: items that are held out, and sums of two of them; answers to them."""
+"""Queries of a calibration, and what searches found: items held out, and sums of two of them."""
 
 from __future__ import annotations
 
@@ -279,18 +279,45 @@ class Answers:
     is_complete: Bools
 
     def complete_of(self, others: Int64s) -> Bools:
-        """Return which of other queries found all here."""
+        """Return (m,): which of other queries found all here."""
         return np.isin(others, self.asked[self.is_complete], assume_unique=True)
 
-    def filled_in(self, others: Int64s, spared: Bools, hits: BatchHits) -> BatchHits:
-        """Return hits of a wider search for all of ``others``: from here for those it has spared.
+    def spared(self, others: Int64s, repeat_share: int, min_repeats: int) -> Bools:
+        """Return (m,): which of other queries need not be searched for again, only wider.
 
-        Their candidates grow as those do of others that found all here.
+        See `calibrate.CalibrationPolicy`.
         """
-        again = self.complete_of(others) & ~spared
-        before = self.hits.candidates[np.searchsorted(self.asked, others[again])]
-        growth = hits.candidates[again[~spared]].mean() / max(1.0, before.mean())
-        known = self.hits.some(np.searchsorted(self.asked, others[spared]))
-        known.candidates[:] = growth * known.candidates
-        parts = (np.flatnonzero(~spared), hits), (np.flatnonzero(spared), known)
-        return BatchHits.merged(parts)
+        is_spared = self.complete_of(others)
+        complete = np.flatnonzero(is_spared)
+        share = max(1, min(repeat_share, len(complete) // min_repeats))
+        is_spared[complete[::share]] = False
+        return is_spared
+
+    def wider(self, found: Answers, spared: Int64s) -> Answers:
+        """Return what a wider search would find for queries that were spared it.
+
+        They found all here. Their candidates grow as do those of all others that did.
+
+        Parameters
+        ----------
+        found : Answers
+            To the wider search.
+        spared : (m,) int64
+            Places, rising.
+        """
+        repeated = self.complete_of(found.asked)
+        before = self.hits.candidates[np.searchsorted(self.asked, found.asked[repeated])]
+        growth = found.hits.candidates[repeated].mean() / max(1.0, before.mean())
+        hits = self.hits.some(np.searchsorted(self.asked, spared))
+        hits.candidates[:] = np.rint(growth * hits.candidates)
+        return Answers(spared, hits, np.ones(len(spared), np.bool_))
+
+    def merged(self, others: Answers) -> Answers:
+        """Return these answers and those of other queries."""
+        asked = np.concatenate([self.asked, others.asked])
+        order = np.argsort(asked)
+        places = np.argsort(order)  # of each query in the whole
+        own, further = places[: len(self.asked)], places[len(self.asked) :]
+        hits = BatchHits.merged([(own, self.hits), (further, others.hits)])
+        is_complete = np.concatenate([self.is_complete, others.is_complete])
+        return Answers(asked[order], hits, is_complete[order])

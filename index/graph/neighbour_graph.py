@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int32s, Int64s, SetAside, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import AddressSpace, Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
@@ -176,7 +176,7 @@ class NeighbourGraph:
         if narrow:
             self._beam = policy.narrow_beam
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
-        self._room = SetAside()
+        self._room = AddressSpace()
         self._count = 0
         self._longest = 0
         self._extending = threading.Lock()

@@ -180,13 +180,13 @@ class GraphSearch:
             return Skipped.SCAN_IS_QUICKER
         filtered = view.permitted_count < len(view.vectors)
         share = self.policy.filtered_budget if filtered else self.policy.budget
-        max_candidates = self.candidates_within(view, share * scanning, params.limit)
+        max_candidates = self.candidates_within(view, share * scanning, setting.first.places)
         plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
         if not filtered:
             return plan
         return replace(
             plan,
-            row_nanoseconds=self._row_nanoseconds(view, params.limit),
+            row_nanoseconds=self._row_nanoseconds(view, setting.first.places),
             scan_nanoseconds=scanning,
             tally=Tally(self.nanoseconds(view, setting.first)),
         )
@@ -336,14 +336,14 @@ class GraphSearch:
         row = self._row_nanoseconds(view, setting.places)
         return self.policy.search_nanoseconds + setting.candidates * row
 
-    def candidates_within(self, view: RowView, nanoseconds: float, limit: int) -> float:
-        """Return how many rows one query for ``limit`` hits may score to take no more time."""
+    def candidates_within(self, view: RowView, nanoseconds: float, places: int) -> float:
+        """Return how many rows a query may score to take no more time; see `BeamSetting.places`."""
         left = nanoseconds - self.policy.search_nanoseconds
-        return max(0.0, left) / self._row_nanoseconds(view, limit)
+        return max(0.0, left) / self._row_nanoseconds(view, places)
 
-    def _row_nanoseconds(self, view: RowView, limit: int) -> float:
+    def _row_nanoseconds(self, view: RowView, places: int) -> float:
         policy, vectors = self.policy, view.vectors
-        row = policy.row_nanoseconds + policy.place_nanoseconds * limit
+        row = policy.row_nanoseconds + policy.place_nanoseconds * places
         if vectors.form == "dense":
             width = self.links.quantized.copies.shape[1]
             return float(row + policy.byte_nanoseconds * width)

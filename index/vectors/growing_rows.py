@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int64s, SetAside, with_room
+from gcws_search.index.contracts.arrays import AddressSpace, Int64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.parameters import Form
 from gcws_search.index.vectors.mapped_array import MappedArray
@@ -32,10 +32,9 @@ class GrowingRows:
         self._form: Form = form
         self._dim = dim
         self._folder = folder
-        of_first, of_values = (
-            SetAside() if folder is None else MappedArray(folder) for _ in range(2)
-        )
-        self._room, self._room_of_values = of_first.with_room, of_values.with_room
+        spaces = (AddressSpace() if folder is None else MappedArray(folder) for _ in range(2))
+        # Of dense rows or slots; of values.
+        self._room, self._room_of_values = (space.with_room for space in spaces)
         self._count = 0
         self._entries = 0
         self._dense = np.empty((0, row_width(form, dim) or 0), np.float32)

@@ -14,10 +14,10 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import (
+    AddressSpace,
     Float32s,
     Float64s,
     Int64s,
-    SetAside,
     UInt8s,
     large,
     with_room,
@@ -271,7 +271,7 @@ class QuantizedRows:
         stride = quantizer.stride(width) if self._is_copied else 0
         self._copies = np.empty((0, stride), np.uint8)
         self._norms = np.empty(0, np.float32)
-        self._room = SetAside()
+        self._room = AddressSpace()
         self._count = 0
 
     @property
@@ -305,7 +305,7 @@ class QuantizedRows:
     def _forget(self) -> None:
         """Hold no copies: those of before stay with the views of them."""
         self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
-        self._room = SetAside()
+        self._room = AddressSpace()
         self._count = 0
 
     def take(self, places: Int64s) -> QuantizedRows:

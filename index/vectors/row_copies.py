@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, SetAside, large, with_room
+from gcws_search.index.contracts.arrays import AddressSpace, Float32s, large, with_room
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.ordering.heap import empty_heaps
@@ -48,7 +48,7 @@ class GrowingCopies:
     def __init__(self, width: int) -> None:
         self._pays = 0 < _MIN_RATIO * Quantizer(BYTES).stride(width) <= 4 * width
         self._copies: RowCopies | None = None
-        self._room = SetAside()
+        self._room = AddressSpace()
         self._judged = 0
         self._reserved = 0
 
@@ -87,10 +87,10 @@ class GrowingCopies:
             self._judged = n
             chosen = _chosen(rows, known)
             if chosen is None:
-                self._copies = None
+                self._copies, self._room = None, AddressSpace()
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
                 known, first = _empty(0, rows.dense.shape[1], chosen), 0
-                self._copies, self._room = known, SetAside()
+                self._copies = known
         if self._copies is None or known is None:
             return
         self._copies = RowCopies(

@@ -97,3 +97,21 @@ def test_memory_is_counted_and_at_most_doubled(rng: np.random.Generator, dim: in
         array.nbytes for array in (view.dense, view.indptr, view.slots, view.values, view.norms)
     )
     assert used <= rows.nbytes <= 2 * used + 4096
+
+
+def test_millions_of_entries_stay_where_they_are() -> None:
+    rows, count = GrowingRows("sparse", None), 18_000_000
+    batch = VectorBatch(
+        "sparse",
+        indptr=np.array([0, count], np.int64),
+        slots=np.arange(count, dtype=np.uint32),
+        values=np.arange(count, 2 * count, dtype=np.float32),
+        norms=np.ones(1, np.float32),
+    )
+    rows.append(batch)
+    first = rows.view()
+    rows.append(batch)
+    for name in ("slots", "values"):
+        own, before = getattr(rows.view(), name), getattr(first, name)
+        assert own.ctypes.data == before.ctypes.data
+        assert (own.reshape(2, count) == getattr(batch, name)).all()
