@@ -52,10 +52,10 @@ class CalibrationPolicy:
         After a setting by which searches score more rows, every second query is asked. After four
         times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
         sixth of the time of linking and measuring.
-    repeat_share, min_repeats : int
+    repeat_share, min_repeats, max_lost : int, int, float
         Of queries that found all by a narrower search one in ``repeat_share`` is searched for
-        again, ``min_repeats`` at least. If these find all again, the others are taken to; else
-        they are searched for, too.
+        again, ``min_repeats`` at least. The others are taken to find all again, too, unless more
+        than the share ``max_lost`` of these do not.
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
@@ -124,6 +124,7 @@ class CalibrationPolicy:
     fewer_queries: int = 1000
     repeat_share: int = 4
     min_repeats: int = 16
+    max_lost: float = 0.01
     ratio: float = 2.0
     min_recall: float = 0.75
     wide_ratio: float = 1.1
@@ -210,8 +211,7 @@ def calibrate(
     scan_nanoseconds : float
         What scanning one row takes.
     max_candidates : callable
-        Takes a limit, and returns how many rows a search scores in the time of a scan. Nothing is
-        measured beyond.
+        Takes a limit. Searches that score more rows take longer than scans: none is measured.
     policy : CalibrationPolicy
     """
     share, min_sums = policy.sums
@@ -425,8 +425,9 @@ class _Measurements:
         found, spared = search(asked[~is_spared]), asked[is_spared]
         if not len(spared):
             return found
-        finds_all = found.is_complete[narrower.complete_of(found.asked)].all()
-        return found.merged(narrower.wider(found, spared) if finds_all else search(spared))
+        lost = 1.0 - found.is_complete[narrower.complete_of(found.asked)].mean()
+        is_wider = lost <= self._policy.max_lost
+        return found.merged(narrower.wider(found, spared) if is_wider else search(spared))
 
     def _of_tiers(self) -> Int64s:
         """Return the places of queries by which extensions are measured: all if they are few."""
