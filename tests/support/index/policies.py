@@ -17,7 +17,11 @@ DEAR_SCANS: Final = ProbePolicy(scan_factor=20.0)
 """Scans are thought to take longer: so few rows would not be probed for."""
 
 FREE_SEARCHES: Final = SearchPolicy(
-    search_nanoseconds=0.0, row_nanoseconds=1e-9, byte_nanoseconds=0.0, entry_nanoseconds=0.0
+    search_nanoseconds=0.0,
+    row_nanoseconds=1e-9,
+    byte_nanoseconds=0.0,
+    entry_nanoseconds=0.0,
+    place_nanoseconds=0.0,
 )
 """Searches of the graph are thought to take no time: so few rows would be scanned."""
 
