@@ -283,9 +283,9 @@ class Answers:
         return np.isin(others, self.asked[self.is_complete], assume_unique=True)
 
     def spared(self, others: Int64s, repeat_share: int, min_repeats: int) -> Bools:
-        """Return (m,): which of other queries need not be searched for again, only wider.
+        """Return (m,): which of other queries found all here, but for some to be searched for.
 
-        See `calibrate.CalibrationPolicy`.
+        `calibrate.CalibrationPolicy` says which.
         """
         is_spared = self.complete_of(others)
         complete = np.flatnonzero(is_spared)
