@@ -411,7 +411,7 @@ class _Measurements:
         extension: tuple[int, float] | None = None,
         narrower: Answers | None = None,
     ) -> Answers:
-        """Return what searches find; most queries that found all by a ``narrower`` one are spared."""
+        """Return what searches find; most that found all by a ``narrower`` one are spared it."""
 
         def search(places: Int64s) -> Answers:
             numbers = self._queries[places]
