@@ -15,6 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -179,6 +180,8 @@ class MemoryCollection:
         Parameters
         ----------
         pieces : iterable of EncodedBatch
+            What it does after the last item runs beside the building, if another thread does it.
+            The collection stays empty where it raises.
         count : int
             Number of items in all; memory is reserved for them.
         saved : callable
@@ -187,7 +190,8 @@ class MemoryCollection:
         row_store = self._row_store
         row_store.rows.reserve(count)
         codes = np.empty((count, self.backend.code_width), np.uint64)
-        for piece in pieces:
+        remaining = iter(pieces)
+        while len(row_store) < count and (piece := next(remaining, None)) is not None:
             before, n = len(row_store), len(row_store) + len(piece)
             codes = with_room(codes, before, n)
             codes[before:n] = piece.codes
@@ -200,6 +204,7 @@ class MemoryCollection:
             live, start = saved(row_store.sequences[:n]), time.perf_counter()
             state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
             self._build_seconds = time.perf_counter() - start
+        deque(remaining, maxlen=0)  # it may raise
         if self.names.is_open:
             self.names.use(row_store.rows.view(), set())
         with self._lock:

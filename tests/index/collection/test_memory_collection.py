@@ -1,13 +1,16 @@
 """Collections in memory: what readers see while one writer changes them."""
 
+from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from gcws_search.index import POLICIES, Policies
-from gcws_search.index.collection.items import ItemBatch, View
+from gcws_search.index.collection.items import EncodedBatch, ItemBatch, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
@@ -17,6 +20,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
     Transform,
 )
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.index.items import put_rows
 from tests.support.index.policies import compacting_from
@@ -185,6 +189,31 @@ def test_transformed_vectors_are_not_taken_for_the_ones_sent(filled: Filler) -> 
     collection = made(transform=Transform(power=2.0))
     assert collection.view.raw(collection.space, np.empty(0, np.int64)) is None
     assert filled.collection.view.raw(filled.collection.space, np.array([0])) is not None
+
+
+def test_what_is_wrong_behind_the_last_item_leaves_a_collection_empty() -> None:
+    collection, order = made(), list[str]()
+    raw = collection.space.from_items([vector(x) for x in range(3)])
+    [items] = collection.encode([ItemBatch(["a", "b", "c"], raw, [None] * 3)])
+
+    def pieces(reason: str | None) -> Iterator[EncodedBatch]:
+        yield replace(items, sequences=[1, 2, 3])
+        order.append("last checks")
+        if reason is not None:
+            raise ValueError(reason)
+
+    def saved(sequences: Int64s) -> SavedIndex:
+        order.append(f"links of {sequences.tolist()}")
+        return SavedIndex(np.full((3, 1), UNKNOWN, np.int32), {})
+
+    with pytest.raises(ValueError, match="damage"):
+        collection.load(pieces("damage"), 3, saved)
+    assert not collection.count
+    assert order == ["links of [1, 2, 3]", "last checks"]  # a thread may do both at once
+
+    whole = made()
+    whole.load(pieces(None), 3, saved)
+    assert found(whole, 1.0)[0] == ("b", 1.0)
 
 
 def test_memory_is_accounted_for(filled: Filler) -> None:
