@@ -76,6 +76,11 @@ class GcwsState:
         """Whether a graph has been built, or found to be of no use."""
         return self.graph is not None or self.scanned > 0
 
+    @property
+    def graph_is_waiting(self) -> bool:
+        """Whether the graph lacks tables to be searched: a file has the keys of the first alone."""
+        return self.graph is not None and self.tables.bands < self.graph.links.entry_tables
+
 
 class GcwsBackend:
     """Hash tables over bands of GCWS samples.
@@ -128,12 +133,18 @@ class GcwsBackend:
         """Return the index with the last len(codes) of ``rows`` added."""
         delta = state.delta.with_more(codes)
         extended = GcwsState(state.tables, state.inverted, state.graph, delta, state.scanned)
-        if state.graph_is_decided and extended.delta.has_room(self._policies.delta, rows):
+        if self.can_defer(extended, rows, 0, 0):
             return extended
         return self.complete(extended, rows, self.workers)
 
     def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
-        """Return whether further rows would stay in the delta."""
+        """Return whether further rows would stay in the delta.
+
+        All do while the graph waits for tables: a write would make these of all rows, which took
+        18 s of 3,000,000. Until `optimize` has made them searches scan rows anyway.
+        """
+        if state.graph_is_waiting:
+            return True
         delta = self._policies.delta
         return state.graph_is_decided and state.delta.has_room(delta, rows, count, numbers)
 
@@ -208,18 +219,14 @@ class GcwsBackend:
         """
         del report  # a graph is built in one go
         live = int(np.count_nonzero(alive))
-        wanted, graph = self._tables_wanted(state), state.graph
+        wanted = self._tables_wanted(state)
         is_overdue = self.graph_is_overdue(state, len(rows), live)
-        lacks_entries = graph is not None and state.tables.bands < graph.links.entry_tables
-        if lacks_entries or ((state.delta.count or wanted) and not is_overdue):
-            state = self.complete(state, rows, self._behind)
-            if not wanted:
-                return state
+        if state.graph_is_waiting or ((state.delta.count or wanted) and not is_overdue):
             try:
                 tables = self.band_keys.widened(state.tables, rows, wanted, self._behind, stop=stop)
             except StoppedError:
                 return None
-            return replace(state, tables=tables)
+            return self.complete(replace(state, tables=tables), rows, self._behind)
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))

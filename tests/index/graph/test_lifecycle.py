@@ -389,6 +389,25 @@ def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
     assert adopted.graph.neighbours is again.state.graph.neighbours
 
 
+def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generator) -> None:
+    rows, more = clustered(rng, 3000, 500)
+    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    other = linked(rows, policies=policies)
+    again = restored(other, kept(other), policies)
+    again.add(more, sizes=[1, 19, 1, 400, 79])
+    assert again.state.delta.count == len(more)  # many times those for which there is room
+    assert again.state.tables.bands == again.backend.plan.first
+    assert all(hits.scores[0] == 1 for hits in again.search(more, SearchParams(limit=1, recall=1)))
+    assert "graph" not in methods(again, more[:50])
+    again.finish_background_work()
+    assert not again.state.delta.count
+    assert again.state.tables.bands == again.backend.plan.bands
+    assert "graph" in methods(again, more[:50])
+    assert recall(again, more, 10).reaches(0.9)
+    again.add(rows[:21] * np.float32(0.9))  # now a write links what the delta has no room for
+    assert not again.state.delta.count
+
+
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
     index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     saved = kept(index)
