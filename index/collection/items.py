@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from gcws_search.index.collection.backend_index import Attached, PreparedCodes
+from gcws_search.index.collection.backend_index import Attached, BackendIndex, PreparedCodes
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import RawBatch, VectorBatch, concatenate, joined
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -22,7 +22,9 @@ from gcws_search.index.contracts.hits import (
     BatchHits,
     Explanation,
     Pairs,
+    RowView,
 )
+from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.payload.columns import Columns
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -266,7 +268,7 @@ class QueryResult:
         return [(METHODS[method], 1, candidates, scored, recall)]
 
 
-def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
     """Return hits without ties beyond the limit: the first by their ids stay."""
 
     def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
@@ -275,6 +277,49 @@ def without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHi
         return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
 
     return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})
+
+
+def search_in_parts(
+    indexed: BackendIndex,
+    view: View,
+    rows: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s | None,
+    *,
+    max_ties: int,
+) -> BatchHits:
+    """Return the hits of each query by one backend, some queries at a time.
+
+    Parameters
+    ----------
+    indexed : BackendIndex
+    view : View
+    rows : RowView
+        The view's rows, and which of them are permitted.
+    queries : VectorBatch
+        m of them.
+    params : SearchParams
+    skip : (m,) int64 or None
+        A row each query must not return, or -1.
+    max_ties : int
+        Of the queries asked at a time: all rows may tie with a query's last hit.
+    """
+    step = max(1, max_ties // max(1, len(view)))
+    if len(queries) <= step:
+        return indexed.backend.search(indexed.state, rows, queries, params, skip)
+    parts = []
+    for first in range(0, len(queries), step):
+        places = np.arange(first, min(first + step, len(queries)))
+        found = indexed.backend.search(
+            indexed.state,
+            rows,
+            queries[places[0] : places[-1] + 1],
+            params,
+            None if skip is None else skip[places],
+        )
+        parts.append((places, _without_surplus(found, view.ids, params.limit)))
+    return BatchHits.merged(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,9 +41,9 @@ from gcws_search.index.collection.items import (
     ItemBatch,
     QueryResults,
     View,
-    without_surplus,
+    search_in_parts,
 )
-from gcws_search.index.collection.row_store import RowStore
+from gcws_search.index.collection.row_store import Compaction, RowStore
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve
@@ -328,12 +328,17 @@ class MemoryCollection:
 
     def _compact_if_due(self) -> None:
         view = self.view
-        dead = len(view) - view.count
-        if self.policies.compaction.is_due(dead, view.count):
+        if self.policies.compaction.is_due(len(view) - view.count, view.count):
             try:
                 self.compact()
             except OSError as error:  # of mapped vectors; tried again after the next change
                 _log.warning("tombstones stay: no room on the disk (%s)", error)
+
+    @property
+    def compaction_is_overdue(self) -> bool:
+        """Whether tombstones should be removed in the background."""
+        view = self.view
+        return self.policies.compaction.is_due_in_background(len(view) - view.count, view.count)
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
@@ -343,21 +348,25 @@ class MemoryCollection:
         OSError
             The disk has no space for mapped vectors; nothing has changed.
         """
-        old = self.view
-        live = np.flatnonzero(old.alive)
-        new_rows = np.full(len(old), -1, np.int64)
-        new_rows[live] = np.arange(len(live))
-        self._row_store = row_store = self._row_store.take(live)
-        rows = row_store.rows.view()
-        state = self.backend.renumber(old.state, rows, new_rows)
-        attached = {
-            name: indexed.renumbered(rows, new_rows) for name, indexed in old.attached.items()
-        }
-        view = row_store.view(state, len(live), old.version + 1, attached)
-        row_of = RowsById(row_store.ids)
+        self.take_over(self.begin_compaction())
+
+    def begin_compaction(self, stop: threading.Event | None = None) -> Compaction:
+        """Return the live rows under new numbers, for `take_over`; any thread, errors as above."""
+        return Compaction(self._row_store, self.view, self.backend, stop)
+
+    def take_over(self, compaction: Compaction) -> bool:
+        """Publish compacted rows, changes since included; no change is being made.
+
+        False where it cannot be: rows have been renumbered, or the backends are others.
+        """
+        view = self.view
+        if not compaction.can_follow(view):
+            return False
+        compaction.catch_up(view)
         with self._lock:
-            self._row_of = row_of
-            self.published = view
+            self._row_store, self._row_of = compaction.store, compaction.row_of
+            self.published = compaction.view(view.version + 1)
+        return True
 
     # Attaching: the caller sees to it that nothing else changes.
 
@@ -495,7 +504,7 @@ class MemoryCollection:
         mask, count = self.permitted(view, where)
         rows = RowView(view.vectors, mask, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
-        found = _search_in_parts(indexed, view, rows, queries, params, skip, max_ties=max_ties)
+        found = search_in_parts(indexed, view, rows, queries, params, skip, max_ties=max_ties)
         return QueryResults(view, found, params.limit)
 
     def search_rows(
@@ -520,7 +529,7 @@ class MemoryCollection:
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
-        return _search_in_parts(
+        return search_in_parts(
             self.indexed(view), view, rows, queries, params, skip, max_ties=max_ties
         )
 
@@ -555,46 +564,3 @@ class MemoryCollection:
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )
-
-
-def _search_in_parts(
-    indexed: BackendIndex,
-    view: View,
-    rows: RowView,
-    queries: VectorBatch,
-    params: SearchParams,
-    skip: Int64s | None,
-    *,
-    max_ties: int,
-) -> BatchHits:
-    """Return the hits of each query by one backend, some queries at a time.
-
-    Parameters
-    ----------
-    indexed : BackendIndex
-    view : View
-    rows : RowView
-        The view's rows, and which of them are permitted.
-    queries : VectorBatch
-        m of them.
-    params : SearchParams
-    skip : (m,) int64 or None
-        A row each query must not return, or -1.
-    max_ties : int
-        Of the queries asked at a time: all rows may tie with a query's last hit.
-    """
-    step = max(1, max_ties // max(1, len(view)))
-    if len(queries) <= step:
-        return indexed.backend.search(indexed.state, rows, queries, params, skip)
-    parts = []
-    for first in range(0, len(queries), step):
-        places = np.arange(first, min(first + step, len(queries)))
-        found = indexed.backend.search(
-            indexed.state,
-            rows,
-            queries[places[0] : places[-1] + 1],
-            params,
-            None if skip is None else skip[places],
-        )
-        parts.append((places, without_surplus(found, view.ids, params.limit)))
-    return BatchHits.merged(parts)

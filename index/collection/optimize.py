@@ -1,22 +1,26 @@
-"""Optimize an index beside readers and writers, then publish it."""
+"""Compact a collection or optimize an index beside readers and writers, then publish it."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from gcws_search.index.backends.protocol import self_optimizing
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.errors import BackendNotFound
+from gcws_search.index.threads import StoppedError
 
 Publish = Callable[[Callable[[], bool]], bool | None]
 """Runs a function between two changes and returns its result; None once no changes are taken."""
 
 
 def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
-    """Optimize one backend's index; it takes long, and others wait only while it is published.
+    """Remove tombstones, or optimize one backend's index, whichever is due.
+
+    It takes long, and others wait only while it is published.
 
     Parameters
     ----------
@@ -31,6 +35,8 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
         False where too much has changed meanwhile: call it again. None once ``publish`` or
         ``stop`` has ended the work.
     """
+    if collection.compaction_is_overdue:
+        return _compact(collection, publish, stop)
     view = collection.view
     indexed = collection.indexed(view, collection.overdue(view))
     optimized = indexed.optimize(view.vectors, view.alive, stop)
@@ -54,6 +60,21 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
         return current is not None
 
     return publish(adopt)
+
+
+def _compact(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
+    """Remove tombstones; arguments and result as of `optimize`."""
+    try:
+        compaction = collection.begin_compaction(stop)
+    except StoppedError:
+        return None
+    for _ in range(MAX_CATCHING_UP):
+        now = collection.view
+        if not compaction.can_follow(now):
+            return False
+        if compaction.catch_up(now) <= SMALL_BATCH or stop.is_set():
+            break
+    return publish(partial(collection.take_over, compaction))
 
 
 def _with_changes(

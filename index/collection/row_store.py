@@ -1,18 +1,22 @@
-"""Items in memory by row: arrays and lists that grow at their end, and which rows live."""
+"""Items in memory by row: arrays that grow at their end, which rows live, and compaction."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
+from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.collection.backend_index import Attached
+from gcws_search.index.collection.ids import RowsById
 from gcws_search.index.collection.items import EncodedBatch, View
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.payload.columns import Columns
+from gcws_search.index.threads import end_if
 from gcws_search.index.vectors.growing_rows import GrowingRows
 
 _NONE_ATTACHED: Final[Attached] = MappingProxyType({})
@@ -106,11 +110,14 @@ class RowStore:
             attached=attached,
         )
 
-    def take(self, places: Int64s) -> RowStore:
-        """Return the items of some rows, (m,) and rising, all of them live."""
-        chosen = places.tolist()
-        ids, payloads = [self.ids[row] for row in chosen], [self.payloads[row] for row in chosen]
-        return RowStore(self.rows.take(places), ids, payloads, self.sequences[places])
+    def take(self, view: View, places: Int64s, stop: threading.Event | None = None) -> RowStore:
+        """Return the items of some rows of a view, (m,) and rising, all of them live; any thread.
+
+        Once ``stop`` is set, StoppedError is raised.
+        """
+        rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
+        ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
+        return RowStore(rows, ids, payloads, view.sequences[places])
 
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
@@ -122,6 +129,90 @@ class RowStore:
         """Make tombstones of some rows, for new views."""
         self.alive = self.alive.copy()  # readers hold the old one
         self.alive[list(rows)] = 0
+
+
+class Compaction:
+    """The live rows of a view under numbers of their own, with ids and indexes.
+
+    It takes long, beside those that read and write. Then it takes in what they have changed.
+
+    Parameters
+    ----------
+    store : RowStore
+        Of the collection.
+    view : View
+    backend : Backend
+        The primary one.
+    stop : threading.Event or None
+        Once it is set, StoppedError is raised.
+
+    Attributes
+    ----------
+    store : RowStore
+        New.
+    row_of : RowsById
+        Rows of its ids.
+    """
+
+    def __init__(
+        self,
+        store: RowStore,
+        view: View,
+        backend: Backend[Any],
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._seen = view
+        self._backend = backend
+        self._places = np.flatnonzero(view.alive)  # the row in the old numbers of each row
+        self.store = store.take(view, self._places, stop)
+        rows, new_rows = self.store.rows.view(), np.full(len(view), -1, np.int64)
+        new_rows[self._places] = np.arange(len(self._places))
+        self._state = backend.renumber(view.state, rows, new_rows)
+        self._attached = {}
+        for name, indexed in view.attached.items():
+            end_if(stop)
+            self._attached[name] = indexed.renumbered(rows, new_rows)
+        end_if(stop)
+        self.row_of = RowsById(self.store.ids)
+
+    def can_follow(self, now: View) -> bool:
+        """Return whether a later view has the same numbers, and the same backends."""
+        backends = {name: indexed.backend for name, indexed in now.attached.items()}
+        own = {name: indexed.backend for name, indexed in self._attached.items()}
+        return now.ids is self._seen.ids and backends == own
+
+    def catch_up(self, now: View) -> int:
+        """Take in the changes up to a view that it can follow; return how many rows were new."""
+        store, alive = self.store, now.alive[self._places]
+        for row in np.flatnonzero(store.alive[: len(store)] > alive).tolist():
+            self.row_of.remove(store.ids[row])
+        store.alive = alive
+        known = len(self._seen)
+        new = known + np.flatnonzero(now.alive[known:])
+        self._seen = now
+        if not len(new):
+            return 0
+        vectors, chosen, first = now.vectors[new], new.tolist(), len(store)
+        items = EncodedBatch(
+            [now.ids[row] for row in chosen],
+            [now.payloads[row] for row in chosen],
+            vectors,
+            self._backend.encode(vectors),
+            now.sequences[new].tolist(),
+        )
+        store.append(items)
+        self.row_of.put(items.ids, first)
+        self._places = np.append(self._places, new)
+        rows = store.rows.view()
+        self._state = self._backend.extend(self._state, rows, items.codes)
+        for name, indexed in self._attached.items():
+            self._attached[name] = indexed.extended(rows, vectors)
+        return len(new)
+
+    def view(self, version: int) -> View:
+        """Return a view of what there is."""
+        count = int(np.count_nonzero(self.store.alive[: len(self.store)]))
+        return self.store.view(self._state, count, version, self._attached)
 
 
 def _text_bytes(ids: Sequence[str], payloads: Sequence[bytes | None]) -> int:

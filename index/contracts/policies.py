@@ -76,13 +76,27 @@ class CompactionPolicy:
     ----------
     min_dead : int
         Dead rows that are left alone, as they are while no more are dead than alive.
+    max_waited : int
+        Live rows up to which a change waits for it: 4 µs each. More are renumbered in the
+        background.
+    max_dead_share : float
+        A change waits all the same where dead rows are more than this many times the live ones.
     """
 
     min_dead: int = 4096
+    max_waited: int = 1 << 16
+    max_dead_share: float = 2.0
 
     def is_due(self, dead: int, live: int) -> bool:
-        """Return whether dead rows should be forgotten."""
-        return dead > max(self.min_dead, live)
+        """Return whether a change should forget dead rows."""
+        return dead > max(self.min_dead, live) and not self._can_wait(dead, live)
+
+    def is_due_in_background(self, dead: int, live: int) -> bool:
+        """Return whether the background should."""
+        return dead > max(self.min_dead, live) and self._can_wait(dead, live)
+
+    def _can_wait(self, dead: int, live: int) -> bool:
+        return live > self.max_waited and dead <= self.max_dead_share * live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -502,12 +502,10 @@ class NeighbourGraph:
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are left out.
 
-        So are links to rows beyond: a background thread has linked them, but they wait still.
+        So are links to rows beyond: another thread has linked them, but they wait still.
         """
         remaining = np.flatnonzero(new_rows >= 0)
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
-        renamed = names[np.minimum(self._links[remaining], len(new_rows))]
-        order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken = NeighbourGraph(
             self.quantizer,
             rows[:0],
@@ -516,7 +514,10 @@ class NeighbourGraph:
             drift=self._drift,
             policy=self._policy,
         )
-        taken._quantized = self._quantized.take(remaining)
+        with self._extending:
+            renamed = names[np.minimum(self._links[remaining], len(new_rows))]
+            taken._quantized = self._quantized.take(remaining)
+        order = np.argsort(renamed < 0, axis=1, kind="stable")
         taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
         taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest

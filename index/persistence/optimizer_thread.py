@@ -101,7 +101,8 @@ class OptimizerThread:
     def _is_due(self) -> bool:
         if self._paused.is_set():
             return False
-        return self._collection.overdue(self._collection.view) is not None
+        collection = self._collection
+        return collection.compaction_is_overdue or collection.overdue(collection.view) is not None
 
     def start_if_due(self) -> None:
         """Begin when there is something to do; any thread."""

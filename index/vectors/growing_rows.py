@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AddressSpace, Int64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.parameters import Form
+from gcws_search.index.threads import end_if
 from gcws_search.index.vectors.mapped_array import MappedArray
 from gcws_search.index.vectors.row_copies import GrowingCopies
 
@@ -130,8 +132,18 @@ class GrowingRows:
             norms=norms,
         )
 
-    def take(self, rows: Int64s) -> GrowingRows:
-        """Return new rows holding only the chosen ones, in that order.
+    def take(
+        self, vectors: VectorBatch, rows: Int64s, stop: threading.Event | None = None
+    ) -> GrowingRows:
+        """Return new rows holding only some of those of a view, in that order; any thread.
+
+        Parameters
+        ----------
+        vectors : VectorBatch
+            What `view` returned.
+        rows : (m,) int64
+        stop : threading.Event or None
+            Once it is set, StoppedError is raised.
 
         Raises
         ------
@@ -140,9 +152,9 @@ class GrowingRows:
         """
         taken = GrowingRows(self._form, self._dim, self._folder)
         taken._copies = self._copies.of_no_rows()
-        vectors = self.view()
         entries = np.diff(vectors.indptr)[rows].sum() if self._form == "sparse" else 0
         taken.reserve(len(rows), int(entries))
         for first in range(0, len(rows), _TAKEN_AT_ONCE):
+            end_if(stop)
             taken.append(vectors[rows[first : first + _TAKEN_AT_ONCE]])
         return taken

@@ -63,10 +63,10 @@ class GrowingCopies:
 
     def of_no_rows(self) -> GrowingCopies:
         """Return copies of the same step, yet of no rows."""
-        empty = GrowingCopies(0)
+        empty, known = GrowingCopies(0), self._copies
         empty._pays, empty._judged = self._pays, self._judged
-        if self._copies is not None:
-            empty._copies = self._copies.part(slice(0))
+        if known is not None:
+            empty._copies = known.part(slice(0))
         return empty
 
     def cover(self, rows: VectorBatch, first: int) -> None:

@@ -78,13 +78,13 @@ def test_taking_rows_keeps_the_chosen_ones_in_order_and_leaves_the_old_ones(
     rows.append(batch_of(rng, dim, 100))
     all_rows = content(rows.view())
     chosen = np.sort(rng.choice(100, 37, replace=False)).astype(np.int64)
-    taken = rows.take(chosen)
+    taken = rows.take(rows.view(), chosen)
     assert content(taken.view()) == [all_rows[i] for i in chosen]
     taken.append(batch_of(rng, dim, 10))
     assert len(taken) == 47
     assert content(taken.view())[:37] == [all_rows[i] for i in chosen]
     assert content(rows.view()) == all_rows
-    assert len(rows.take(np.array([], np.int64))) == 0
+    assert len(rows.take(rows.view(), np.array([], np.int64))) == 0
 
 
 @pytest.mark.parametrize("dim", DIMS)

@@ -110,7 +110,7 @@ def test_copies_are_kept_up_with_rows(rng: np.random.Generator) -> None:
     growing.append(batch_of(-2 * rows[:100]))
     check_bounds(growing.view(), rng)
     some = np.sort(rng.permutation(len(growing))[:2000])
-    taken = growing.take(some)
+    taken = growing.take(growing.view(), some)
     check_bounds(taken.view(), rng)
     taken.append(batch_of(rows[-50:]))
     check_bounds(taken.view(), rng)
@@ -120,7 +120,7 @@ def test_copies_are_kept_up_with_rows(rng: np.random.Generator) -> None:
 
 def test_few_rows_that_a_compaction_leaves_have_copies_still(rng: np.random.Generator) -> None:
     growing = grown(rng.standard_normal((ENOUGH, DIM)))
-    taken = growing.take(np.arange(0, ENOUGH, 100))
+    taken = growing.take(growing.view(), np.arange(0, ENOUGH, 100))
     check_bounds(taken.view(), rng)
     assert copies_in(taken.view()).step == copies_in(growing.view()).step
 

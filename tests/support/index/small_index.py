@@ -65,7 +65,7 @@ class SmallIndex:
     def compact(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the rows that do not stay."""
         new_rows = np.where(stays, np.cumsum(stays) - 1, -1).astype(np.int64)
-        self.rows = self.rows.take(np.flatnonzero(stays))
+        self.rows = self.rows.take(self.rows.view(), np.flatnonzero(stays))
         self.state = self.backend.renumber(self.state, self.rows.view(), new_rows)
 
     def search(
