@@ -78,7 +78,7 @@ class GcwsState:
 
     @property
     def graph_is_waiting(self) -> bool:
-        """Whether the graph lacks tables to be searched: a file has the keys of the first alone."""
+        """Whether a graph lacks the tables that its searches enter by, as after a restart."""
         return self.graph is not None and self.tables.bands < self.graph.links.entry_tables
 
 
@@ -140,8 +140,9 @@ class GcwsBackend:
     def can_defer(self, state: GcwsState, rows: VectorBatch, count: int, numbers: int) -> bool:
         """Return whether further rows would stay in the delta.
 
-        All do while the graph waits for tables: a write would make these of all rows, which took
-        18 s of 3,000,000. Until `optimize` has made them searches scan rows anyway.
+        While a graph lacks entry tables all rows stay there. A write that made these tables took
+        18 s of 3,000,000 rows. `optimize` makes them in the background; until then tables or scans
+        answer.
         """
         if state.graph_is_waiting:
             return True

@@ -78,7 +78,7 @@ class Backend(Protocol[State]):
         """
 
     def renumber(self, state: State, rows: VectorBatch, new_rows: Int64s) -> State:
-        """Return ``state`` after a compaction.
+        """Return ``state`` after a compaction; any thread. The old one stays valid.
 
         Parameters
         ----------

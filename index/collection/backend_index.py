@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -20,9 +21,9 @@ from gcws_search.index.backends.protocol import (
     saved_index,
     self_optimizing,
 )
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
@@ -106,6 +107,48 @@ class BackendIndex:
         state = self.backend.extend(self.state, rows, codes.codes)
         return self.with_state(state, codes.seconds + time.perf_counter() - start)
 
+    def search_in_parts(
+        self,
+        ids: Sequence[str],
+        rows: RowView,
+        queries: VectorBatch,
+        params: SearchParams,
+        skip: Int64s | None,
+        *,
+        max_ties: int,
+    ) -> BatchHits:
+        """Return the hits of each query, some queries at a time.
+
+        Parameters
+        ----------
+        ids : sequence of str
+            Of the n rows; of ties at the limit the first by their ids are hits.
+        rows : RowView
+            The rows, and which of them are permitted.
+        queries : VectorBatch
+            m of them.
+        params : SearchParams
+        skip : (m,) int64 or None
+            A row each query must not return, or -1.
+        max_ties : int
+            Of the queries asked at a time: all rows may tie with a query's last hit.
+        """
+        step = max(1, max_ties // max(1, len(rows.vectors)))
+        if len(queries) <= step:
+            return self.backend.search(self.state, rows, queries, params, skip)
+        parts = []
+        for first in range(0, len(queries), step):
+            places = np.arange(first, min(first + step, len(queries)))
+            found = self.backend.search(
+                self.state,
+                rows,
+                queries[places[0] : places[-1] + 1],
+                params,
+                None if skip is None else skip[places],
+            )
+            parts.append((places, _without_surplus(found, ids, params.limit)))
+        return BatchHits.merged(parts)
+
     def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
@@ -152,6 +195,17 @@ class BackendIndex:
 
 Attached = Mapping[str, BackendIndex]
 """Attached backends by name."""
+
+
+def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+    """Return hits without ties beyond the limit: the first by their ids stay."""
+
+    def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
+        surer = int(np.count_nonzero(scores > scores[-1]))
+        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
+        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
+
+    return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})
 
 
 def build_index(

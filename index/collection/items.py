@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, overload
 
 import numpy as np
 
-from gcws_search.index.collection.backend_index import Attached, BackendIndex, PreparedCodes
-from gcws_search.index.contracts.arrays import MIN_CAPACITY, Float64s, Int64s, UInt8s, UInt64s
+from gcws_search.index.collection.backend_index import Attached, PreparedCodes
+from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import RawBatch, VectorBatch, concatenate, joined
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
@@ -22,9 +21,7 @@ from gcws_search.index.contracts.hits import (
     BatchHits,
     Explanation,
     Pairs,
-    RowView,
 )
-from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.payload.columns import Columns
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -121,6 +118,11 @@ class View:
     def __len__(self) -> int:
         """Return the number of rows."""
         return len(self.sequences)
+
+    @property
+    def dead(self) -> int:
+        """Number of rows that are tombstones."""
+        return len(self) - self.count
 
     def page(self, permitted: UInt8s, *, after: int, limit: int) -> Int64s:
         """Return the first ``limit`` permitted rows whose sequence numbers are above ``after``.
@@ -266,60 +268,6 @@ class QueryResult:
         method, _, _, candidates, scored, _ = self._found.work[self._number].tolist()
         recall = float(self._found.expected_recall[self._number])
         return [(METHODS[method], 1, candidates, scored, recall)]
-
-
-def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
-    """Return hits without ties beyond the limit: the first by their ids stay."""
-
-    def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
-        surer = int(np.count_nonzero(scores > scores[-1]))
-        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
-        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
-
-    return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})
-
-
-def search_in_parts(
-    indexed: BackendIndex,
-    view: View,
-    rows: RowView,
-    queries: VectorBatch,
-    params: SearchParams,
-    skip: Int64s | None,
-    *,
-    max_ties: int,
-) -> BatchHits:
-    """Return the hits of each query by one backend, some queries at a time.
-
-    Parameters
-    ----------
-    indexed : BackendIndex
-    view : View
-    rows : RowView
-        The view's rows, and which of them are permitted.
-    queries : VectorBatch
-        m of them.
-    params : SearchParams
-    skip : (m,) int64 or None
-        A row each query must not return, or -1.
-    max_ties : int
-        Of the queries asked at a time: all rows may tie with a query's last hit.
-    """
-    step = max(1, max_ties // max(1, len(view)))
-    if len(queries) <= step:
-        return indexed.backend.search(indexed.state, rows, queries, params, skip)
-    parts = []
-    for first in range(0, len(queries), step):
-        places = np.arange(first, min(first + step, len(queries)))
-        found = indexed.backend.search(
-            indexed.state,
-            rows,
-            queries[places[0] : places[-1] + 1],
-            params,
-            None if skip is None else skip[places],
-        )
-        parts.append((places, _without_surplus(found, view.ids, params.limit)))
-    return BatchHits.merged(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

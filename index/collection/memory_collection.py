@@ -2,8 +2,8 @@
 
 The caller serializes writes. A reader takes ``view`` once and uses nothing else, so it never waits
 for the disk and never sees half a change. Row numbers follow the sequence numbers of items. An
-update gives an item a new sequence number and a new row. A deleted row is a tombstone until
-`compact`.
+update gives an item a new sequence number and a new row. A deleted row is a tombstone until a
+compaction.
 
 Up to `DeltaPolicy.max_pending` committed items may be pending: they have ids and rows, but no view
 shows them. The next reader appends them all to the delta (`backends.delta`) and publishes one view,
@@ -41,7 +41,6 @@ from gcws_search.index.collection.items import (
     ItemBatch,
     QueryResults,
     View,
-    search_in_parts,
 )
 from gcws_search.index.collection.row_store import Compaction, RowStore
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
@@ -180,12 +179,17 @@ class MemoryCollection:
         Parameters
         ----------
         pieces : iterable of EncodedBatch
-            What it does after the last item runs beside the building, if another thread does it.
-            The collection stays empty where it raises.
+            Of ``count`` items in all. Its end is asked for once the index is built, so a thread
+            that reads ahead can check more meanwhile.
         count : int
             Number of items in all; memory is reserved for them.
         saved : callable
             Takes the (n,) sequence numbers, and returns the saved parts of an earlier index.
+
+        Raises
+        ------
+        Exception
+            What ``pieces`` raises. Then no view shows an item; the collection is of no use.
         """
         row_store = self._row_store
         row_store.rows.reserve(count)
@@ -204,7 +208,7 @@ class MemoryCollection:
             live, start = saved(row_store.sequences[:n]), time.perf_counter()
             state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
             self._build_seconds = time.perf_counter() - start
-        deque(remaining, maxlen=0)  # it may raise
+        deque(remaining, maxlen=0)  # checks after the last item, which may raise
         if self.names.is_open:
             self.names.use(row_store.rows.view(), set())
         with self._lock:
@@ -328,7 +332,7 @@ class MemoryCollection:
 
     def _compact_if_due(self) -> None:
         view = self.view
-        if self.policies.compaction.is_due(len(view) - view.count, view.count):
+        if self.policies.compaction.is_due(view.dead, view.count):
             try:
                 self.compact()
             except OSError as error:  # of mapped vectors; tried again after the next change
@@ -338,7 +342,7 @@ class MemoryCollection:
     def compaction_is_overdue(self) -> bool:
         """Whether tombstones should be removed in the background."""
         view = self.view
-        return self.policies.compaction.is_due_in_background(len(view) - view.count, view.count)
+        return self.policies.compaction.is_due_in_background(view.dead, view.count)
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
@@ -348,21 +352,34 @@ class MemoryCollection:
         OSError
             The disk has no space for mapped vectors; nothing has changed.
         """
-        self.take_over(self.begin_compaction())
+        self.adopt_compaction(self.build_compaction())
 
-    def begin_compaction(self, stop: threading.Event | None = None) -> Compaction:
-        """Return the live rows under new numbers, for `take_over`; any thread, errors as above."""
+    def build_compaction(self, stop: threading.Event | None = None) -> Compaction:
+        """Return the live rows under new numbers, for `adopt_compaction`; any thread.
+
+        Raises
+        ------
+        StoppedError
+            ``stop`` is set.
+        OSError
+            The disk has no space for mapped vectors.
+        """
         return Compaction(self._row_store, self.view, self.backend, stop)
 
-    def take_over(self, compaction: Compaction) -> bool:
-        """Publish compacted rows, changes since included; no change is being made.
+    def adopt_compaction(self, compaction: Compaction) -> bool:
+        """Publish a compaction with the changes made since; no change is being made.
 
-        False where it cannot be: rows have been renumbered, or the backends are others.
+        Return False where rows have been renumbered, or a backend was attached or detached.
+
+        Raises
+        ------
+        OSError
+            The disk has no space for mapped vectors; nothing has changed.
         """
         view = self.view
         if not compaction.can_follow(view):
             return False
-        compaction.catch_up(view)
+        compaction.apply_changes(view)
         with self._lock:
             self._row_store, self._row_of = compaction.store, compaction.row_of
             self.published = compaction.view(view.version + 1)
@@ -504,7 +521,7 @@ class MemoryCollection:
         mask, count = self.permitted(view, where)
         rows = RowView(view.vectors, mask, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
-        found = search_in_parts(indexed, view, rows, queries, params, skip, max_ties=max_ties)
+        found = indexed.search_in_parts(view.ids, rows, queries, params, skip, max_ties=max_ties)
         return QueryResults(view, found, params.limit)
 
     def search_rows(
@@ -529,8 +546,8 @@ class MemoryCollection:
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
-        return search_in_parts(
-            self.indexed(view), view, rows, queries, params, skip, max_ties=max_ties
+        return self.indexed(view).search_in_parts(
+            view.ids, rows, queries, params, skip, max_ties=max_ties
         )
 
     def pairs(

@@ -34,6 +34,11 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     bool or None
         False where too much has changed meanwhile: call it again. None once ``publish`` or
         ``stop`` has ended the work.
+
+    Raises
+    ------
+    OSError
+        The disk has no space for mapped vectors; nothing has changed.
     """
     if collection.compaction_is_overdue:
         return _compact(collection, publish, stop)
@@ -65,16 +70,16 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
 def _compact(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
     """Remove tombstones; arguments and result as of `optimize`."""
     try:
-        compaction = collection.begin_compaction(stop)
+        compaction = collection.build_compaction(stop)
     except StoppedError:
         return None
     for _ in range(MAX_CATCHING_UP):
         now = collection.view
         if not compaction.can_follow(now):
             return False
-        if compaction.catch_up(now) <= SMALL_BATCH or stop.is_set():
+        if compaction.apply_changes(now) <= SMALL_BATCH or stop.is_set():
             break
-    return publish(partial(collection.take_over, compaction))
+    return publish(partial(collection.adopt_compaction, compaction))
 
 
 def _with_changes(

@@ -111,9 +111,21 @@ class RowStore:
         )
 
     def take(self, view: View, places: Int64s, stop: threading.Event | None = None) -> RowStore:
-        """Return the items of some rows of a view, (m,) and rising, all of them live; any thread.
+        """Return the items of some rows of a view; any thread.
 
-        Once ``stop`` is set, StoppedError is raised.
+        Parameters
+        ----------
+        view : View
+        places : (m,) int64
+            Rows, rising, all of them live.
+        stop : threading.Event or None
+
+        Raises
+        ------
+        StoppedError
+            ``stop`` is set.
+        OSError
+            The disk has no space for mapped vectors.
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
@@ -134,7 +146,8 @@ class RowStore:
 class Compaction:
     """The live rows of a view under numbers of their own, with ids and indexes.
 
-    It takes long, beside those that read and write. Then it takes in what they have changed.
+    Building it takes long, and runs beside readers and the writer. `apply_changes` then adds what
+    they changed.
 
     Parameters
     ----------
@@ -144,12 +157,18 @@ class Compaction:
     backend : Backend
         The primary one.
     stop : threading.Event or None
-        Once it is set, StoppedError is raised.
+
+    Raises
+    ------
+    StoppedError
+        ``stop`` is set.
+    OSError
+        The disk has no space for mapped vectors.
 
     Attributes
     ----------
     store : RowStore
-        New.
+        Of the live rows alone.
     row_of : RowsById
         Rows of its ids.
     """
@@ -181,8 +200,14 @@ class Compaction:
         own = {name: indexed.backend for name, indexed in self._attached.items()}
         return now.ids is self._seen.ids and backends == own
 
-    def catch_up(self, now: View) -> int:
-        """Take in the changes up to a view that it can follow; return how many rows were new."""
+    def apply_changes(self, now: View) -> int:
+        """Add the changes up to a view that `can_follow` accepts; return the number of new rows.
+
+        Raises
+        ------
+        OSError
+            The disk has no space for mapped vectors; the compaction is of no use then.
+        """
         store, alive = self.store, now.alive[self._places]
         for row in np.flatnonzero(store.alive[: len(store)] > alive).tolist():
             self.row_of.remove(store.ids[row])

@@ -16,7 +16,8 @@ class DeltaPolicy:
     Attributes
     ----------
     max_rows, max_numbers : int
-        Rows of a delta, and the numbers that a scan of them reads: some 10 µs.
+        Limits of a delta: its rows, and the numbers that a scan of them reads, in some 10 µs. They
+        do not hold while a graph lacks tables after a restart.
     max_pending : int
         Committed items that the next reader appends to the delta, in some 0.2 ms.
     """
@@ -76,27 +77,30 @@ class CompactionPolicy:
     ----------
     min_dead : int
         Dead rows that are left alone, as they are while no more are dead than alive.
-    max_waited : int
-        Live rows up to which a change waits for it: 4 µs each. More are renumbered in the
-        background.
-    max_dead_share : float
-        A change waits all the same where dead rows are more than this many times the live ones.
+    max_foreground_rows : int
+        Up to this many live rows a write compacts by itself: 4 to 6 µs a row. Above it, the
+        background does.
+    max_dead_ratio : float
+        Above this many dead rows for each live one, a write compacts at any size.
     """
 
     min_dead: int = 4096
-    max_waited: int = 1 << 16
-    max_dead_share: float = 2.0
+    max_foreground_rows: int = 1 << 16
+    max_dead_ratio: float = 2.0
 
     def is_due(self, dead: int, live: int) -> bool:
-        """Return whether a change should forget dead rows."""
-        return dead > max(self.min_dead, live) and not self._can_wait(dead, live)
+        """Return whether a write must compact before it returns."""
+        return self._is_due(dead, live) and not self._can_wait(dead, live)
 
     def is_due_in_background(self, dead: int, live: int) -> bool:
-        """Return whether the background should."""
-        return dead > max(self.min_dead, live) and self._can_wait(dead, live)
+        """Return whether the background must compact."""
+        return self._is_due(dead, live) and self._can_wait(dead, live)
+
+    def _is_due(self, dead: int, live: int) -> bool:
+        return dead > max(self.min_dead, live)
 
     def _can_wait(self, dead: int, live: int) -> bool:
-        return live > self.max_waited and dead <= self.max_dead_share * live
+        return live > self.max_foreground_rows and dead <= self.max_dead_ratio * live
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

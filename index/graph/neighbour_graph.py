@@ -502,7 +502,8 @@ class NeighbourGraph:
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are left out.
 
-        So are links to rows beyond: another thread has linked them, but they wait still.
+        So are links to rows that ``new_rows`` does not cover: another thread may have added them
+        since.
         """
         remaining = np.flatnonzero(new_rows >= 0)
         names = np.append(new_rows, NONE)  # the last one is that of NONE, too
@@ -514,7 +515,7 @@ class NeighbourGraph:
             drift=self._drift,
             policy=self._policy,
         )
-        with self._extending:
+        with self._extending:  # links change in place
             renamed = names[np.minimum(self._links[remaining], len(new_rows))]
             taken._quantized = self._quantized.take(remaining)
         order = np.argsort(renamed < 0, axis=1, kind="stable")

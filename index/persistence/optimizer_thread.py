@@ -1,4 +1,4 @@
-"""The thread that optimizes a collection's index once it has grown, beside those that use it."""
+"""The thread that compacts a collection and optimizes its index, beside those that use it."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class OptimizerThread:
     writer : Writer
         Makes the changes of the collection.
     on_publish : callable
-        Is called after an optimized index was published.
+        Is called after a compaction or an optimized index was published.
     paused : threading.Event
         It begins nothing while this is set.
     """
@@ -150,9 +150,11 @@ class OptimizerThread:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
                     self._published()
-        except Exception:
+        except Exception as error:
             # Searches go on without; the next change tries again.
-            _log.exception("an index could not be optimized")
+            trace = None if isinstance(error, OSError) else error
+            told = "an index could not be optimized, or compacted (%r)"
+            _log.error(told, error, exc_info=trace)
             with self._starting:
                 self._busy = False
 

@@ -1,6 +1,7 @@
 """Collections whose vectors lie in mapped files answer as those in memory do."""
 
 import errno
+import logging
 import os
 import threading
 from dataclasses import replace
@@ -22,7 +23,8 @@ from gcws_search.index.contracts.policies import CompactionPolicy
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Floats, clustered
-from tests.support.index.policies import graphs_from
+from tests.support.index.items import opened_catalog
+from tests.support.index.policies import compacting_from, graphs_from
 
 DIM = 24
 POLICY = replace(graphs_from(500), compaction=CompactionPolicy(min_dead=100))
@@ -159,6 +161,29 @@ def test_tombstones_stay_until_there_is_room_to_compact(
     assert stored.delete(["i300"]) == 1
     assert (stored.describe().rows, stored.describe().items) == (99, 99)
     assert {name for hits in found for name, _ in hits} <= {f"i{n}" for n in range(300, 400)}
+
+
+def test_tombstones_stay_while_the_background_has_no_room_to_compact(
+    tmp_path: Path,
+    rng: np.random.Generator,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    rows, _ = clustered(rng, 400, 20, dim=DIM)
+    catalog = opened_catalog(tmp_path, compacting_from(100, in_background=True))
+    stored = catalog.create("things", config())[0]
+    put(stored, rows)
+    with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        patched.setattr(os, "posix_fallocate", no_space)
+        assert stored.delete([f"i{n}" for n in range(300)]) == 300
+        stored.finish_background_work()
+        assert (stored.describe().rows, stored.describe().items) == (400, 100)
+        assert "compacted" in caplog.text
+        assert "Traceback" not in caplog.text
+    assert stored.delete(["i300"]) == 1
+    stored.finish_background_work()
+    assert (stored.describe().rows, stored.describe().items) == (99, 99)
+    catalog.close()
 
 
 def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(

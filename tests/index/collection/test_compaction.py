@@ -1,6 +1,5 @@
 """Compaction beside those who change a collection: nothing they do is lost, or comes back."""
 
-import math
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -24,21 +23,21 @@ from gcws_search.index.contracts.policies import CompactionPolicy, DeltaPolicy
 from tests.support.data.generated import Floats
 from tests.support.index.attached_backends import NRFF
 from tests.support.index.items import held, opened_catalog, reopened
-from tests.support.index.policies import DEAR_SCANS, graphs_from
+from tests.support.index.policies import DEAR_SCANS, compacting_from, graphs_from
 
 DIM, COUNT = 16, 400
 BACKGROUND = replace(
     graphs_from(64),
-    compaction=CompactionPolicy(min_dead=8, max_waited=0, max_dead_share=math.inf),
+    compaction=compacting_from(8, in_background=True).compaction,
     delta=DeltaPolicy(max_rows=40),
     probe=DEAR_SCANS,
 )
 """No change waits for a compaction, and graphs are small."""
-EXACT, APART = SearchParams(limit=5, recall=1), SearchParams(limit=5)
+EXACT, DEFAULT_RECALL = SearchParams(limit=5, recall=1), SearchParams(limit=5)
 """Scans find all; by tables or a graph an item is found that is equal to the query."""
 
 
-class Shelf:
+class ModelledCollection:
     """A collection beside a dictionary of what it should hold."""
 
     def __init__(self, stored: StoredCollection, rng: np.random.Generator) -> None:
@@ -51,7 +50,7 @@ class Shelf:
         rows = self.rng.standard_normal((len(numbers), DIM)).astype(np.float32)
         rows[:, 0] = 3.0
         ids = [f"i{n}" for n in numbers]
-        raw = self.stored.space.from_items([form_of(self.stored, row) for row in rows])
+        raw = self.stored.space.from_items([vector_of(self.stored, row) for row in rows])
         self.stored.put(ItemBatch(ids, raw, [b'{"n":%d}' % n for n in numbers]))
         self.rows |= dict(zip(ids, rows, strict=True))
 
@@ -66,17 +65,28 @@ class Shelf:
             numbers = self.rng.choice(COUNT + 60, self.rng.integers(1, 9), replace=False).tolist()
             (self.put, self.delete)[int(self.rng.integers(2))](*numbers)
 
+    def expected(self) -> dict[str, tuple[object, bytes | None]]:
+        """Return each item's vector and payload, as `held` does."""
+        names, rows = list(self.rows), list(self.rows.values())
+        raw = self.stored.space.from_items([vector_of(self.stored, row) for row in rows])
+        vectors = [self.stored.space.to_json(raw, place) for place in range(len(rows))]
+        payloads = [b'{"n":%d}' % int(name[1:]) for name in names]
+        return dict(zip(names, zip(vectors, payloads, strict=True), strict=True))
+
     def check(self) -> None:
         """Compare all that a reader may ask for."""
         view = self.memory.view
         assert view.count == int(view.alive.sum()) == len(self.rows) == self.stored.items.count()
-        assert held(self.stored).keys() == self.rows.keys()
+        assert held(self.stored) == self.expected()
         assert (np.diff(view.sequences) > 0).all()
         if isinstance(view.state, GcwsState):
             assert len(view.state.tables) + view.state.delta.count == len(view)
-        for name, params in ((None, EXACT), *((name, APART) for name in (None, *view.attached))):
+        for name, params in (
+            (None, EXACT),
+            *((name, DEFAULT_RECALL) for name in (None, *view.attached)),
+        ):
             for item_id, row in self.rows.items():
-                asked = self.stored.space.from_items([form_of(self.stored, row)])
+                asked = self.stored.space.from_items([vector_of(self.stored, row)])
                 [found] = self.stored.search(asked, params, backend=name)
                 assert (found.hits[0].id, found.hits[0].score) == (item_id, 1)
         for n in range(COUNT + 60):
@@ -86,29 +96,29 @@ class Shelf:
             assert len(self.memory.rows_of([item_id])) == (item_id in self.rows)
 
 
-def form_of(stored: StoredCollection, row: Floats) -> Floats | SparseVector:
+def vector_of(stored: StoredCollection, row: Floats) -> Floats | SparseVector:
     return row if stored.config.form == "dense" else SparseVector(np.arange(DIM), row)
 
 
-def adopted(adopt: Callable[[], bool]) -> bool:
+def publish_at_once(adopt: Callable[[], bool]) -> bool:
     """Publish at once, as where nobody else makes changes."""
     return adopt()
 
 
-def make_overdue(shelf: Shelf) -> None:
-    """Fill a shelf, its graph built, until more rows are dead than alive."""
-    shelf.put(*range(COUNT))
-    while shelf.memory.overdue(shelf.memory.view):
-        assert optimize(shelf.memory, adopted, threading.Event())
-    shelf.delete(*range(1, COUNT, 3))
-    while not shelf.memory.compaction_is_overdue:
-        shelf.put(*range(0, COUNT, 2))
+def make_overdue(modelled: ModelledCollection) -> None:
+    """Fill a modelled, its graph built, until more rows are dead than alive."""
+    modelled.put(*range(COUNT))
+    while modelled.memory.overdue(modelled.memory.view):
+        assert optimize(modelled.memory, publish_at_once, threading.Event())
+    modelled.delete(*range(1, COUNT, 3))
+    while not modelled.memory.compaction_is_overdue:
+        modelled.put(*range(0, COUNT, 2))
 
 
 @pytest.fixture(params=["exact", "gcws", "sparse", "attached", "mapped"])
-def shelf(
+def modelled(
     request: pytest.FixtureRequest, tmp_path: Path, rng: np.random.Generator
-) -> Iterator[Shelf]:
+) -> Iterator[ModelledCollection]:
     config = CollectionConfig(
         dim=None if request.param == "sparse" else DIM,
         backend=ExactParams() if request.param == "exact" else GcwsParams(bands=8),
@@ -119,95 +129,110 @@ def shelf(
     if request.param == "attached":
         stored.attach(NRFF)
     catalog.pause_optimizing()
-    yield Shelf(stored, rng)
+    yield ModelledCollection(stored, rng)
     catalog.close()
 
 
 @pytest.mark.parametrize("changes", [0, 1, 30])
-def test_changes_that_are_made_meanwhile_are_taken_in(shelf: Shelf, changes: int) -> None:
-    make_overdue(shelf)
+def test_changes_that_are_made_meanwhile_are_taken_in(
+    modelled: ModelledCollection, changes: int
+) -> None:
+    make_overdue(modelled)
 
     def after_changes(adopt: Callable[[], bool]) -> bool:
-        shelf.change_at_random(changes)
+        modelled.change_at_random(changes)
         return adopt()
 
-    assert optimize(shelf.memory, after_changes, threading.Event()) is True
-    view = shelf.memory.view
-    assert len(view) - view.count <= 8 * changes
-    assert not shelf.memory.compaction_is_overdue
-    shelf.check()
-    shelf.change_at_random(20)  # nor is anything wrong with those that come after
-    shelf.check()
+    assert optimize(modelled.memory, after_changes, threading.Event()) is True
+    view = modelled.memory.view
+    assert view.dead <= 8 * changes
+    assert not modelled.memory.compaction_is_overdue
+    modelled.check()
+    modelled.change_at_random(20)  # nor is anything wrong with those that come after
+    modelled.check()
 
 
-def test_it_catches_up_again_and_again(shelf: Shelf) -> None:
-    make_overdue(shelf)
-    compaction = shelf.memory.begin_compaction()
+def test_changes_are_applied_again_and_again(modelled: ModelledCollection) -> None:
+    make_overdue(modelled)
+    compaction = modelled.memory.build_compaction()
     for _ in range(5):
-        shelf.change_at_random(10)
-        now = shelf.memory.view
+        modelled.change_at_random(10)
+        now = modelled.memory.view
         assert compaction.can_follow(now)
-        compaction.catch_up(now)
-        assert not compaction.catch_up(now)
-    assert shelf.memory.take_over(compaction)
-    shelf.check()
+        compaction.apply_changes(now)
+        assert not compaction.apply_changes(now)
+    assert modelled.memory.adopt_compaction(compaction)
+    modelled.check()
 
 
-def test_readers_of_before_see_what_they_saw(shelf: Shelf) -> None:
-    make_overdue(shelf)
-    before = shelf.memory.view
-    alive, sequences = before.alive.copy(), before.sequences.copy()
-    dense = before.vectors[np.arange(len(before))].norms.copy()
-    assert optimize(shelf.memory, adopted, threading.Event())
-    shelf.change_at_random(10)
-    np.testing.assert_array_equal(before.alive, alive)
-    np.testing.assert_array_equal(before.sequences, sequences)
-    np.testing.assert_array_equal(before.vectors.norms, dense)
+def test_readers_of_before_see_what_they_saw(modelled: ModelledCollection) -> None:
+    make_overdue(modelled)
+    before, space = modelled.memory.view, modelled.stored.space
+
+    def seen() -> list[object]:
+        raw = before.raw(space, np.arange(len(before)))
+        assert raw is not None
+        vectors = [space.to_json(raw, row) for row in range(len(before))]
+        return [before.alive.tolist(), before.sequences.tolist(), vectors]
+
+    expected = seen()
+    assert optimize(modelled.memory, publish_at_once, threading.Event())
+    modelled.change_at_random(10)
+    assert seen() == expected
 
 
-def test_one_that_was_overtaken_changes_nothing(shelf: Shelf) -> None:
-    make_overdue(shelf)
-    compaction = shelf.memory.begin_compaction()
-    shelf.memory.compact()
-    assert not shelf.memory.take_over(compaction)
-    shelf.check()
-    make_overdue(shelf)
-    compaction = shelf.memory.begin_compaction()
-    shelf.memory.attach(replace(shelf.memory.indexed(shelf.memory.view), name="other"))
-    assert not shelf.memory.take_over(compaction)
-    shelf.memory.detach("other")
-    assert shelf.memory.take_over(compaction)
-    shelf.check()
+def test_a_compaction_that_another_overtook_changes_nothing(modelled: ModelledCollection) -> None:
+    make_overdue(modelled)
+
+    def after_another(adopt: Callable[[], bool]) -> bool:
+        modelled.memory.compact()
+        return adopt()
+
+    assert optimize(modelled.memory, after_another, threading.Event()) is False
+    modelled.check()
 
 
-def test_one_that_is_stopped_changes_nothing(shelf: Shelf) -> None:
-    make_overdue(shelf)
-    stopped, before = threading.Event(), shelf.memory.view
+def test_a_compaction_without_a_backend_attached_since_changes_nothing(
+    modelled: ModelledCollection,
+) -> None:
+    make_overdue(modelled)
+    memory = modelled.memory
+    compaction = memory.build_compaction()
+    memory.attach(replace(memory.indexed(memory.view), name="other"))
+    assert not memory.adopt_compaction(compaction)
+    memory.detach("other")
+    assert memory.adopt_compaction(compaction)
+    modelled.check()
+
+
+def test_a_stopped_compaction_changes_nothing(modelled: ModelledCollection) -> None:
+    make_overdue(modelled)
+    stopped, before = threading.Event(), modelled.memory.view
     stopped.set()
-    assert optimize(shelf.memory, adopted, stopped) is None
-    assert shelf.memory.view is before
-    shelf.check()
+    assert optimize(modelled.memory, publish_at_once, stopped) is None
+    assert modelled.memory.view is before
+    modelled.check()
 
 
-def test_the_background_does_it_and_a_restart_finds_all(
+def test_the_background_compacts_and_a_restart_finds_all_items(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
     catalog = opened_catalog(tmp_path, BACKGROUND)
-    shelf = Shelf(catalog.create("things", CollectionConfig(dim=DIM))[0], rng)
-    shelf.put(*range(COUNT))
+    modelled = ModelledCollection(catalog.create("things", CollectionConfig(dim=DIM))[0], rng)
+    modelled.put(*range(COUNT))
     for _ in range(12):
-        shelf.change_at_random(20)
-        shelf.put(*rng.choice(COUNT, 40, replace=False).tolist())
-    shelf.stored.finish_background_work()
-    view = shelf.memory.view
-    assert len(view) - view.count <= max(view.count, 8)
-    shelf.check()
-    assert reopened(shelf.stored, tmp_path).keys() == shelf.rows.keys()
+        modelled.change_at_random(20)
+        modelled.put(*rng.choice(COUNT, 40, replace=False).tolist())
+    modelled.stored.finish_background_work()
+    view = modelled.memory.view
+    assert view.dead <= max(view.count, 8)
+    modelled.check()
+    assert reopened(modelled.stored, tmp_path) == modelled.expected()
     catalog.close()
 
 
-def test_a_change_waits_for_it_only_where_it_is_short_or_too_late() -> None:
-    policy = CompactionPolicy(min_dead=10, max_waited=100, max_dead_share=3.0)
+def test_a_write_compacts_few_live_rows_or_too_many_dead_ones() -> None:
+    policy = CompactionPolicy(min_dead=10, max_foreground_rows=100, max_dead_ratio=3.0)
     kinds = {(False, False): "none", (True, False): "change", (False, True): "background"}
 
     def by_whom(dead: int, live: int) -> str:

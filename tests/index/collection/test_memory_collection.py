@@ -191,29 +191,40 @@ def test_transformed_vectors_are_not_taken_for_the_ones_sent(filled: Filler) -> 
     assert filled.collection.view.raw(filled.collection.space, np.array([0])) is not None
 
 
-def test_what_is_wrong_behind_the_last_item_leaves_a_collection_empty() -> None:
-    collection, order = made(), list[str]()
+def items_to_load(collection: MemoryCollection) -> EncodedBatch:
     raw = collection.space.from_items([vector(x) for x in range(3)])
     [items] = collection.encode([ItemBatch(["a", "b", "c"], raw, [None] * 3)])
+    return replace(items, sequences=[1, 2, 3])
 
-    def pieces(reason: str | None) -> Iterator[EncodedBatch]:
-        yield replace(items, sequences=[1, 2, 3])
+
+def no_links(sequences: Int64s) -> SavedIndex:
+    return SavedIndex(np.full((len(sequences), 1), UNKNOWN, np.int32), {})
+
+
+def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
+    collection, order = made(), list[str]()
+
+    def pieces() -> Iterator[EncodedBatch]:
+        yield items_to_load(collection)
         order.append("last checks")
-        if reason is not None:
-            raise ValueError(reason)
+        raise ValueError("damage")
 
     def saved(sequences: Int64s) -> SavedIndex:
-        order.append(f"links of {sequences.tolist()}")
-        return SavedIndex(np.full((3, 1), UNKNOWN, np.int32), {})
+        order.append("links")
+        return no_links(sequences)
 
     with pytest.raises(ValueError, match="damage"):
-        collection.load(pieces("damage"), 3, saved)
+        collection.load(pieces(), 3, saved)
     assert not collection.count
-    assert order == ["links of [1, 2, 3]", "last checks"]  # a thread may do both at once
+    assert order == ["links", "last checks"]  # the index is built before the end is asked for
 
-    whole = made()
-    whole.load(pieces(None), 3, saved)
-    assert found(whole, 1.0)[0] == ("b", 1.0)
+
+@pytest.mark.parametrize("count", [3, 5])  # as many as there are, or more
+def test_items_are_loaded(count: int) -> None:
+    collection = made()
+    collection.load([items_to_load(collection)], count, no_links)
+    assert found(collection, 1.0)[0] == ("b", 1.0)
+    assert collection.count == 3
 
 
 def test_memory_is_accounted_for(filled: Filler) -> None:

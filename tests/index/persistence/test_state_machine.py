@@ -21,6 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
@@ -107,6 +108,7 @@ class CollectionMachine(RuleBasedStateMachine):
     """One collection beside a dict of what it must hold, in the order of putting."""
 
     config: ClassVar[CollectionConfig]
+    policies: ClassVar[Policies]
 
     def __init__(self) -> None:
         super().__init__()
@@ -118,7 +120,7 @@ class CollectionMachine(RuleBasedStateMachine):
 
     def opened(self) -> Catalog:
         catalog = Catalog.open(
-            Path(self._directory.name), durability="normal", threads=1, policies=compacting_from(3)
+            Path(self._directory.name), durability="normal", threads=1, policies=self.policies
         )
         catalog.load()
         return catalog
@@ -401,7 +403,12 @@ CONFIGS = {
 }
 
 
+@pytest.mark.parametrize("in_background", [False, True])
 @pytest.mark.parametrize("name", list(CONFIGS))
-def test_a_collection_is_always_what_a_dict_and_brute_force_say(name: str) -> None:
-    machine = type("Machine", (CollectionMachine,), {"config": CONFIGS[name]})
+def test_a_collection_is_always_what_a_dict_and_brute_force_say(
+    name: str, in_background: bool
+) -> None:
+    policies = compacting_from(3, in_background=in_background)
+    members = {"config": CONFIGS[name], "policies": policies}
+    machine = type("Machine", (CollectionMachine,), members)
     run_state_machine_as_test(machine, settings=settings(max_examples=15, stateful_step_count=25))

@@ -48,6 +48,9 @@ def graphs_from(rows: int) -> Policies:
     return Policies(graph=GraphPolicy(min_rows=rows))
 
 
-def compacting_from(rows: int) -> Policies:
+def compacting_from(rows: int, *, in_background: bool = False) -> Policies:
     """Let collections forget more dead rows than these."""
-    return Policies(compaction=CompactionPolicy(min_dead=rows))
+    policy = CompactionPolicy(min_dead=rows)
+    if in_background:
+        policy = CompactionPolicy(min_dead=rows, max_foreground_rows=0, max_dead_ratio=inf)
+    return Policies(compaction=policy)
