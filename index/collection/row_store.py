@@ -23,6 +23,8 @@ _NONE_ATTACHED: Final[Attached] = MappingProxyType({})
 _BYTES_PER_ID: Final = 49 + 8 + 104
 """A short string, its place in the list, its place in the dictionary of rows."""
 _BYTES_PER_PAYLOAD: Final = 33
+_IDS_AT_ONCE: Final = 1 << 16
+"""Ids that a compaction gives rows between two looks at whether to stop."""
 
 
 class RowStore:
@@ -191,8 +193,10 @@ class Compaction:
         for name, indexed in view.attached.items():
             end_if(stop)
             self._attached[name] = indexed.renumbered(rows, new_rows)
-        end_if(stop)
-        self.row_of = RowsById(self.store.ids)
+        self.row_of = RowsById()
+        for first in range(0, len(self.store), _IDS_AT_ONCE):
+            end_if(stop)
+            self.row_of.put(self.store.ids[first : first + _IDS_AT_ONCE], first)
 
     def can_follow(self, now: View) -> bool:
         """Return whether a later view has the same numbers, and the same backends."""

@@ -401,8 +401,13 @@ def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
     page.get_by_role("dialog", name="Keys").wait_for()
     keys.press("Escape")
     page.get_by_role("dialog").wait_for(state="detached")
+    # The page is drawn without the dialog, which has no focus any more.
+    page.wait_for_function("document.activeElement === document.body")
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
     keys.press("ArrowRight")
+    page.locator("[data-tile='0'] a:focus").wait_for()
     keys.press("ArrowRight")
+    page.locator("[data-tile='1'] a:focus").wait_for()
     keys.press("Enter")
     page.locator(".found strong").wait_for()
     assert "id=1" in page.url
