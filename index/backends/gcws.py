@@ -259,7 +259,10 @@ class GcwsBackend:
             return None
         further = len(replacement.tables) - len(state.tables)
         if further >= 0:
-            return replace(replacement, delta=state.delta.after(further))
+            adopted = replace(replacement, delta=state.delta.after(further))
+            if self.can_defer(adopted, rows, 0, 0):
+                return adopted
+            return self.complete(adopted, rows, self._behind)  # it had no limit for want of tables
         tables = self.band_keys.caught_up(replacement.tables, state.tables, rows)
         state = replace(state, tables=tables)
         if relinked is None:

@@ -107,6 +107,7 @@ class MemoryCollection:
         self._lock = threading.Lock()
         self._row_of = RowsById()
         self._build_seconds = 0.0  # of the primary index
+        self._postponed_at = -1  # version of the view that could not be compacted
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
         self._sampled = -1, LiveSample.of(np.empty(0, np.uint8))
         rows = GrowingRows(config.form, config.dim, folder if is_mapped else None)
@@ -335,14 +336,20 @@ class MemoryCollection:
         if self.policies.compaction.is_due(view.dead, view.count):
             try:
                 self.compact()
-            except OSError as error:  # of mapped vectors; tried again after the next change
-                _log.warning("tombstones stay: no room on the disk (%s)", error)
+            except OSError as error:  # of mapped vectors
+                self.postpone_compaction(error)
+
+    def postpone_compaction(self, error: OSError) -> None:
+        """Leave tombstones until the next change, for want of room on the disk."""
+        _log.warning("tombstones stay: no room on the disk (%s)", error)
+        self._postponed_at = self.view.version
 
     @property
     def compaction_is_overdue(self) -> bool:
         """Whether tombstones should be removed in the background."""
-        view = self.view
-        return self.policies.compaction.is_due_in_background(view.dead, view.count)
+        view, policy = self.view, self.policies.compaction
+        is_postponed = view.version == self._postponed_at
+        return policy.is_due_in_background(view.dead, view.count) and not is_postponed
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
@@ -355,14 +362,9 @@ class MemoryCollection:
         self.adopt_compaction(self.build_compaction())
 
     def build_compaction(self, stop: threading.Event | None = None) -> Compaction:
-        """Return the live rows under new numbers, for `adopt_compaction`; any thread.
+        """Return the live rows under new numbers, for `adopt_compaction`; raises as `Compaction`.
 
-        Raises
-        ------
-        StoppedError
-            ``stop`` is set.
-        OSError
-            The disk has no space for mapped vectors.
+        Any thread may call it.
         """
         return Compaction(self._row_store, self.view, self.backend, stop)
 
@@ -380,9 +382,10 @@ class MemoryCollection:
         if not compaction.can_follow(view):
             return False
         compaction.apply_changes(view)
+        compacted = compaction.view(view.version + 1)
         with self._lock:
             self._row_store, self._row_of = compaction.store, compaction.row_of
-            self.published = compaction.view(view.version + 1)
+            self.published = compacted
         return True
 
     # Attaching: the caller sees to it that nothing else changes.

@@ -34,14 +34,14 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     bool or None
         False where too much has changed meanwhile: call it again. None once ``publish`` or
         ``stop`` has ended the work.
-
-    Raises
-    ------
-    OSError
-        The disk has no space for mapped vectors; nothing has changed.
     """
     if collection.compaction_is_overdue:
-        return _compact(collection, publish, stop)
+        try:
+            return _compact(collection, publish, stop)
+        except OSError as error:  # of mapped vectors
+            collection.postpone_compaction(error)
+            if collection.overdue(collection.view) is None:
+                return False
     view = collection.view
     indexed = collection.indexed(view, collection.overdue(view))
     optimized = indexed.optimize(view.vectors, view.alive, stop)

@@ -121,13 +121,7 @@ class RowStore:
         places : (m,) int64
             Rows, rising, all of them live.
         stop : threading.Event or None
-
-        Raises
-        ------
-        StoppedError
-            ``stop`` is set.
-        OSError
-            The disk has no space for mapped vectors.
+            As of `GrowingRows.take`, errors too.
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]

@@ -506,7 +506,7 @@ class NeighbourGraph:
         since.
         """
         remaining = np.flatnonzero(new_rows >= 0)
-        names = np.append(new_rows, NONE)  # the last one is that of NONE, too
+        names = np.append(new_rows, NONE).astype(np.int32)  # the last one is that of NONE, too
         taken = NeighbourGraph(
             self.quantizer,
             rows[:0],
@@ -516,10 +516,14 @@ class NeighbourGraph:
             policy=self._policy,
         )
         with self._extending:  # links change in place
-            renamed = names[np.minimum(self._links[remaining], len(new_rows))]
+            links = self._links[remaining]
             taken._quantized = self._quantized.take(remaining)
-        order = np.argsort(renamed < 0, axis=1, kind="stable")
-        taken._links = np.take_along_axis(renamed, order, 1).astype(np.int32)
+        for first in range(0, len(links), _ROWS_A_STEP):
+            part = links[first : first + _ROWS_A_STEP]
+            renamed = names[np.minimum(part, len(new_rows))]
+            order = np.argsort(renamed < 0, axis=1, kind="stable")
+            part[:] = np.take_along_axis(renamed, order, 1)
+        taken._links = links
         taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest
         return taken

@@ -141,20 +141,20 @@ class OptimizerThread:
                 if not self._goes_on():  # much may have changed meanwhile
                     break
                 self._seen = began = self._now()
+                compacts = self._collection.compaction_is_overdue
                 published = optimize(
                     self._collection, self._writer.run_between_changes, self._stopping
                 )
-                taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
-                self._seconds_a_row = max(policy.seconds_a_row, taken)
+                if not compacts:  # which takes much less
+                    taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
+                    self._seconds_a_row = max(policy.seconds_a_row, taken)
                 if published is None:
                     self._stopping.set()  # nothing can be published any more
                 elif published:
                     self._published()
-        except Exception as error:
+        except Exception:
             # Searches go on without; the next change tries again.
-            trace = None if isinstance(error, OSError) else error
-            told = "an index could not be optimized, or compacted (%r)"
-            _log.error(told, error, exc_info=trace)
+            _log.exception("an index could not be optimized, or compacted")
             with self._starting:
                 self._busy = False
 

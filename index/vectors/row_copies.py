@@ -63,8 +63,9 @@ class GrowingCopies:
 
     def of_no_rows(self) -> GrowingCopies:
         """Return copies of the same step, yet of no rows."""
-        empty, known = GrowingCopies(0), self._copies
+        empty = GrowingCopies(0)
         empty._pays, empty._judged = self._pays, self._judged
+        known = self._copies
         if known is not None:
             empty._copies = known.part(slice(0))
         return empty
@@ -84,13 +85,13 @@ class GrowingCopies:
             return
         room = max(n, self._reserved)
         if n >= _GROWTH * self._judged:
-            self._judged = n
             chosen = _chosen(rows, known)
             if chosen is None:
                 self._copies, self._room = None, AddressSpace()
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
                 known, first = _empty(0, rows.dense.shape[1], chosen), 0
                 self._copies = known
+            self._judged = n  # last, for `of_no_rows` may be called meanwhile
         if self._copies is None or known is None:
             return
         self._copies = RowCopies(

@@ -408,6 +408,25 @@ def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     assert not again.state.delta.count
 
 
+def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted(
+    rng: np.random.Generator,
+) -> None:
+    rows, more = clustered(rng, 3000, 500)
+    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    other = linked(rows, policies=policies)
+    again = restored(other, kept(other), policies)
+    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
+    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    again.add(more[:480])
+    made = again.backend.adopt(again.state, again.rows.view(), made)
+    assert not made.delta.count
+    again.add(more[480:])
+    again.state = again.backend.adopt(again.state, again.rows.view(), made)
+    assert again.state.delta.count == 20  # for these there is room
+    assert len(again.state.graph.links) == 3480
+    assert recall(again, more, 10).reaches(0.9)
+
+
 def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
     index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
     saved = kept(index)
