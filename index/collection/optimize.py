@@ -40,8 +40,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
             return _compact(collection, publish, stop)
         except OSError as error:  # of mapped vectors
             collection.postpone_compaction(error)
-            if collection.overdue(collection.view) is None:
-                return False
+            return False
     view = collection.view
     indexed = collection.indexed(view, collection.overdue(view))
     optimized = indexed.optimize(view.vectors, view.alive, stop)
