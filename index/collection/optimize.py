@@ -32,7 +32,8 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     Returns
     -------
     bool or None
-        False where too much has changed meanwhile: call it again. None once ``publish`` or
+        False where too much has changed meanwhile, or the disk has no space to compact: call it
+        again. None once ``publish`` or
         ``stop`` has ended the work.
     """
     if collection.compaction_is_overdue:
