@@ -33,8 +33,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
     -------
     bool or None
         False where too much has changed meanwhile, or the disk has no space to compact: call it
-        again. None once ``publish`` or
-        ``stop`` has ended the work.
+        again. None once ``publish`` or ``stop`` has ended the work.
     """
     if collection.compaction_is_overdue:
         try:
