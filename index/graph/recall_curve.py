@@ -14,12 +14,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from itertools import pairwise
+from dataclasses import asdict, dataclass, field, replace
+from itertools import accumulate, pairwise
 from math import inf, log
 from typing import Any, Final, NamedTuple
-
-import numpy as np
 
 from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
 
@@ -49,6 +47,9 @@ _HARD_RECALL: Final = 0.99
 """Beyond this recall they aim at what others aim at: 0.996 took Fashion-MNIST a third longer."""
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
+
+_MAX_KNOWN: Final = 1024
+"""Settings that a calibration remembers: a plan is made again after each write."""
 
 _FRONT: Final = tuple(1.0 - 0.5 * 0.85**step for step in range(36))
 """Recalls for which their cost is reported; the last one leaves 1.7 hits of 1,000 out."""
@@ -207,10 +208,9 @@ class RecallCurve:
 
     def at(self, setting: float) -> tuple[float, float]:
         """Return recall and candidates at a setting."""
-        recall, candidates = (
-            np.interp(setting, self.settings, each) for each in (self.recalls, self.candidates)
+        return _at(setting, self.settings, self.recalls), _at(
+            setting, self.settings, self.candidates
         )
-        return float(recall), float(candidates)
 
     def slack(self, recall: float) -> float:
         """Return the setting for a recall, or the greatest measured where none is enough."""
@@ -318,19 +318,22 @@ class LimitCurves:
             found, scored = self.foreign.at(hard.slack)
         else:
             _, scored = self.hard.at(hard.slack)
-            found = float(np.interp(hard.slack, self.hard.settings, self.hard_items))
-        shares = np.array(self.extended)
-        recalls = (1 - shares) * self.typical.recalls + shares * min(found, ceiling)
-        candidates = (1 - shares) * self.typical.candidates + shares * scored
-        return RecallCurve(
-            self.typical.settings,
-            tuple(np.maximum.accumulate(recalls).tolist()),
-            tuple(candidates.tolist()),
+            found = _at(hard.slack, self.hard.settings, self.hard_items)
+        typical, found = self.typical, min(found, ceiling)
+        extended = [(typical.recalls, found), (typical.candidates, scored)]
+        recalls, costs = (
+            [_weighed(*each, of_hard) for each in zip(self.extended, of_typical, strict=True)]
+            for of_typical, of_hard in extended
         )
+        return RecallCurve(typical.settings, tuple(accumulate(recalls, max)), tuple(costs))
 
 
 _Known = tuple[tuple[float, ...], tuple[float, ...]]
 """Settings, and what was measured at them."""
+
+
+_KnownSettings = dict[tuple[int, float, float], tuple[SearchSetting | None]]
+"""By limit, and recall of all queries and of foreign ones."""
 
 
 class _Aim(NamedTuple):
@@ -338,11 +341,6 @@ class _Aim(NamedTuple):
 
     recall: float
     foreign: float
-
-
-def _with_safety(recall: float) -> float:
-    """Return the recall to aim at for one that is asked."""
-    return recall + (1.0 - recall) / _SAFETY
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +363,7 @@ class Calibration:
     curves: tuple[LimitCurves, ...]
     scan_nanoseconds: float
     contrasts: tuple[float, float] = (inf, inf)
+    _known: _KnownSettings = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def setting(
         self, limit: int, recall: float, foreign_recall: float | None = None
@@ -380,7 +379,16 @@ class Calibration:
         foreign_recall : float or None
             The recall of foreign queries; None for the same.
         """
-        aim = _Aim(*map(_with_safety, (recall, foreign_recall or recall)))
+        asked = limit, recall, foreign_recall or recall
+        known = self._known.get(asked)
+        if known is None:
+            if len(self._known) >= _MAX_KNOWN:  # any recall may be asked for
+                self._known.clear()
+            aim = _Aim(*(each + (1.0 - each) / _SAFETY for each in asked[1:]))
+            known = self._known[asked] = (self._new_setting(limit, aim),)
+        return known[0]
+
+    def _new_setting(self, limit: int, aim: _Aim) -> SearchSetting | None:
         if limit > self.max_limit:
             return None
         adjacent = self._adjacent(limit)
@@ -464,18 +472,7 @@ class Calibration:
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
             "contrasts": [None if each == inf else each for each in self.contrasts],
-            "curves": [
-                {
-                    "limit": curves.limit,
-                    "typical": _columns(curves.typical),
-                    "hard": _columns(curves.hard),
-                    "foreign": _columns(curves.foreign),
-                    "extended": list(curves.extended),
-                    "hard_items": list(curves.hard_items),
-                    "scores": list(curves.scores),
-                }
-                for curves in self.curves
-            ],
+            "curves": [asdict(each, dict_factory=_document) for each in self.curves],
         }
 
     @classmethod
@@ -505,12 +502,8 @@ class Calibration:
         )
 
 
-def _columns(curve: RecallCurve) -> dict[str, list[float]]:
-    return {
-        "settings": list(curve.settings),
-        "recalls": list(curve.recalls),
-        "candidates": list(curve.candidates),
-    }
+def _document(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
 def _numbers(values: object, low: float, high: float) -> tuple[float, ...]:
@@ -528,15 +521,8 @@ def _curves_of(document: object) -> LimitCurves:
     if len(hard_items) != len(hard.settings):
         raise ValueError("not as many recalls as slacks")
     hard_score, foreign_score, lowest = _numbers(fields["scores"], -_MAX_NUMBER, _MAX_NUMBER)
-    return LimitCurves(
-        count_of(fields["limit"], 1, _MAX_LIMIT),
-        typical,
-        hard,
-        foreign,
-        extended,
-        hard_items,
-        (hard_score, foreign_score, lowest),
-    )
+    scores, limit = (hard_score, foreign_score, lowest), count_of(fields["limit"], 1, _MAX_LIMIT)
+    return LimitCurves(limit, typical, hard, foreign, extended, hard_items, scores)
 
 
 def _curve_of(document: object) -> RecallCurve:
@@ -557,6 +543,22 @@ def _curve_of(document: object) -> RecallCurve:
     return curve
 
 
+def _at(setting: float, settings: Sequence[float], values: Sequence[float]) -> float:
+    """Return what is measured at a setting, or between two or beyond all: `numpy.interp`.
+
+    Of few settings it takes a tenth of its time.
+    """
+    above = bisect_left(settings, setting)
+    if above in (0, len(settings)):
+        return values[min(above, len(settings) - 1)]
+    low, high = settings[above - 1 : above + 1]
+    return _weighed((setting - low) / (high - low), values[above - 1], values[above])
+
+
+def _weighed(share: float, low: float, high: float) -> float:
+    return (1 - share) * low + share * high
+
+
 def _rise(values: Sequence[float]) -> bool:
     return all(low < high for low, high in pairwise(values))
 
@@ -568,12 +570,9 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
     """
     share = log(limit / below.limit) / log(above.limit / below.limit)
 
-    def weighed(low: float, high: float) -> float:
-        return (1 - share) * low + share * high
-
     def at(settings: Sequence[float], known: Callable[[LimitCurves], _Known]) -> tuple[float, ...]:
-        each = (np.interp(settings, *known(curves)).tolist() for curves in (below, above))
-        return tuple(map(weighed, *each))
+        low, high = known(below), known(above)
+        return tuple(_weighed(share, _at(each, *low), _at(each, *high)) for each in settings)
 
     def curve(tier: Callable[[LimitCurves], RecallCurve]) -> RecallCurve:
         settings = tuple(sorted({*tier(below).settings, *tier(above).settings}))
@@ -582,7 +581,7 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
         return RecallCurve(settings, recalls, candidates)
 
     typical, hard = curve(lambda each: each.typical), curve(lambda each: each.hard)
-    hard_score, foreign_score, lowest = map(weighed, below.scores, above.scores)
+    a, b, c = (_weighed(share, *each) for each in zip(below.scores, above.scores, strict=True))
     return LimitCurves(
         limit,
         typical,
@@ -590,7 +589,7 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
         curve(lambda each: each.foreign),
         at(typical.settings, lambda each: (each.typical.settings, each.extended)),
         at(hard.settings, lambda each: (each.hard.settings, each.hard_items)),
-        (hard_score, foreign_score, lowest),
+        (a, b, c),
     )
 
 

@@ -43,6 +43,8 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import NAMES
 
 _PERCENT: Final = 100
+_DOUBTS: Final = 32
+"""Degrees of doubt: settings are found anew for each, which takes longer than a search."""
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
 _UNLIMITED: Final = float(1 << 31)
 """Rows that an extended search expands at most."""
@@ -307,6 +309,7 @@ class GraphSearch:
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / rows / min(1.0, measured))
         new = min(1.0, self.policy.doubt_growth * (1.0 - self.built / rows))
+        new = ceil(new * _DOUBTS) / _DOUBTS
         allowed = self.allowance.share(params.limit) * (1.0 - new / 2)
         recall = 1.0 - (1.0 - params.recall) * allowed
         return self._setting(params.limit, recall, ceil(_PERCENT * share))
