@@ -24,7 +24,7 @@ from gcws_search.index.graph.recall_curve import (
     LimitCurves,
     RecallCurve,
 )
-from gcws_search.index.kernels.graph.batch_search import CONTRAST_PLACE
+from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE
 
 _TIE: Final = 1e-9
 """Scores so near to each other tie."""

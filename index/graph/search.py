@@ -44,7 +44,7 @@ from gcws_search.index.vectors.quantization import NAMES
 
 _PERCENT: Final = 100
 _DOUBTS: Final = 32
-"""Degrees of doubt: settings are found anew for each, which takes longer than a search."""
+"""Degrees of doubt: a setting is found for each, which takes longer than a search."""
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
 _UNLIMITED: Final = float(1 << 31)
 """Rows that an extended search expands at most."""
@@ -180,11 +180,21 @@ class GraphSearch:
         scanning = self.scan_nanoseconds(view, together)
         if self.nanoseconds(view, setting.first) > (1.0 - self.policy.min_saving) * scanning:
             return Skipped.SCAN_IS_QUICKER
-        filtered = view.permitted_count < len(view.vectors)
-        share = self.policy.filtered_budget if filtered else self.policy.budget
-        max_candidates = self.candidates_within(view, share * scanning, setting.first.places)
-        plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
-        if not filtered:
+        share, budgets = view.permitted_count / len(view.vectors), self.policy.budgets
+        budget = next(budget for lowest, budget in budgets if share >= lowest)
+        max_candidates, max_filtered = (
+            self.candidates_within(view, each * scanning, setting.first.places)
+            for each in (budget, budgets[-1][1])
+        )
+        plan = self.plan_for(
+            tables,
+            view,
+            params.limit,
+            setting,
+            max_candidates=max_candidates,
+            max_filtered=max_filtered,
+        )
+        if budget == budgets[0][1]:
             return plan
         return replace(
             plan,
@@ -201,6 +211,7 @@ class GraphSearch:
         setting: SearchSetting,
         *,
         max_candidates: float = inf,
+        max_filtered: float = inf,
     ) -> SearchPlan:
         """Return how to search with a setting, whatever a scan takes.
 
@@ -212,6 +223,8 @@ class GraphSearch:
         setting : SearchSetting
         max_candidates : float
             Rows that a search may see before it is left to the fall-back, but for a few.
+        max_filtered : float
+            The same where it turns out that many rows near to a query are not permitted.
         """
         policy, beam = self.policy, setting.first
         first, last = self._reranked(limit, beam)
@@ -260,6 +273,8 @@ class GraphSearch:
             float(quantizer.step) if is_quantized else 0.0,
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
             policy.max_missed,
+            policy.nearly_all,
+            self._room(view, setting, max(beams), max_filtered),
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 
@@ -290,10 +305,14 @@ class GraphSearch:
         max_candidates: float,
     ) -> ScratchSizes:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
-        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
-        room = min(int(room), len(view.vectors) + beam)
+        room = self._room(view, setting, beam, max_candidates)
         rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)
+
+    def _room(self, view: RowView, setting: SearchSetting, beam: int, max_candidates: float) -> int:
+        """Return how many rows a search has room for that sees about ``max_candidates``."""
+        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
+        return min(int(room), len(view.vectors) + beam)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.

@@ -5,6 +5,7 @@
 - `beam_search`: best-first search, and what stops it
 - `candidate_pool`: the best rows so far
 - `batch_search`: the stages of a query, for a batch
+- `tiers`: which queries are hard or foreign
 - `queries`: queries as the search compares them
 - `rerank_depth`: how many rows to score exactly
 - `pair_walk`: partners of rows by their links

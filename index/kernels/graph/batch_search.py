@@ -8,10 +8,12 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 from gcws_search.index.kernels.graph.beam_search import (
-    FOUND,
+    ALL,
     MARKED,
-    MIN_DISTANCE,
+    NEARLY_ALL,
+    OVERFULL,
     SIZE,
+    SOME,
     UNFINISHED,
     Beam,
     Graph,
@@ -20,11 +22,13 @@ from gcws_search.index.kernels.graph.beam_search import (
     admit_again,
     begin,
     begin_again,
+    best_rows,
     expand,
+    expand_masked,
     scratch_at,
     unmark,
 )
-from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
+from gcws_search.index.kernels.graph.candidate_pool import row_of
 from gcws_search.index.kernels.graph.entry_points import (
     ROWS_A_SIDE,
     EntryTables,
@@ -33,6 +37,7 @@ from gcws_search.index.kernels.graph.entry_points import (
 )
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
+from gcws_search.index.kernels.graph.tiers import are_alike, has_low_contrast, score_at
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer, uncounted
 from gcws_search.index.kernels.ordering.rank import rank, rank_nearly_sorted
@@ -69,8 +74,6 @@ class Outcome(IntEnum):
 _FREE, _SEARCH, _HARD, _FOREIGN, _ENDED = range(5)
 """What a slot is used for: nothing; a query's first search, its extension as a hard query, or as a
 foreign one; an ended search that waits to be re-ranked."""
-CONTRAST_PLACE = 10
-"""The first hit's distance is compared with that of the hit at this place; a beam holds more."""
 _MIN_CUT = np.float32(0.02)
 """Quantization changes the norm of a row within its range by no more than this share."""
 _MAX_LOST = 0.5
@@ -82,8 +85,6 @@ _AHEAD = 256
 """Floats of a row that are prefetched."""
 _SHORT = 128
 """Rows that are quickest put in order by insertion."""
-_CROWD = 2
-"""A query is hard if this many times the hits wanted are about as far as the first."""
 
 
 class Visible(NamedTuple):
@@ -131,9 +132,9 @@ class Plan(NamedTuple):
         A query is hard, too, if this many rows that no filter permits are nearer than the hit
         judged.
     alike : float
-        A query is hard, too, if `_CROWD` times the hits wanted are farther than the first by no
-        more than this share of their distance, but not as far. 0 where rows are quantized: their
-        re-rank tells.
+        A query is hard, too, if `CROWD` times the hits wanted are farther than the first by no
+        more than this share of their distance, but not as far; see `tiers`. 0 where rows are
+        quantized: their re-rank tells.
     wanted : int
         Hits by which a search ends, at least the limit.
     reranked_first, reranked_last : int
@@ -150,6 +151,10 @@ class Plan(NamedTuple):
         The outcome is `OUT_OF_RANGE` if the hit judged scores less.
     max_missed : float
         Missed hits that are accepted, for each that is wanted.
+    nearly_all : float
+        Where this share of the rows is permitted, those that are not are held apart.
+    room_under_filter : int
+        Rows that a search may have seen where the hits are held apart; see `beam_search.SOME`.
     """
 
     work: Any
@@ -168,6 +173,8 @@ class Plan(NamedTuple):
     step: Any
     out_of_range: Any
     max_missed: Any
+    nearly_all: Any
+    room_under_filter: Any
 
 
 class Found(NamedTuple):
@@ -195,6 +202,14 @@ class Found(NamedTuple):
     outcomes: Any
 
 
+@njit(cache=True, nogil=True)
+def _permitted(visible: Any, nearly_all: float) -> int:
+    """Return `ALL`, `NEARLY_ALL` or `SOME`."""
+    if visible.permitted_count == visible.count:
+        return ALL
+    return NEARLY_ALL if visible.permitted_count >= nearly_all * visible.count else SOME
+
+
 class _Reranked(NamedTuple):
     """Rows that are scored exactly, room for ``Plan.reranked_max``: (r,) int64, float64 twice."""
 
@@ -209,14 +224,6 @@ def whole_number(mean: float, key: np.uint64) -> int:
     below = np.int64(mean)
     drawn = np.float64((key * _GOLDEN) >> np.uint64(40)) * _SCALE
     return below + 1 if drawn < mean - below else below
-
-
-@njit(cache=True, nogil=True)
-def _best_rows(scratch: Any, filtered: bool) -> Any:
-    """Return the address of the best permitted rows, and how many there are."""
-    if filtered:
-        return scratch.hits, at(scratch.state, FOUND)
-    return scratch.pool, at(scratch.state, SIZE)
 
 
 @njit(cache=True, nogil=True)
@@ -240,41 +247,6 @@ def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True)
-def _score_at(best: Any, size: Any, place: Any) -> Any:
-    """Return the quick score of the hit at a place, counted from 1, or of the last; 0 for none."""
-    return score_of(at(best, min(size, place) - 1)) if size > 0 else np.float32(0.0)
-
-
-@njit(cache=True, nogil=True)
-def _has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) -> Any:
-    """Return whether the first hit is about as far away as the one at `CONTRAST_PLACE`.
-
-    A query among rows like it is near to some of them. From outside, all rows are about as far.
-    Copies of one row are exactly as far.
-    """
-    if size < own + CONTRAST_PLACE:
-        return False
-    first = np.float32(1.0) - score_of(at(best, own))
-    last = np.float32(1.0) - score_of(at(best, own + CONTRAST_PLACE - 1))
-    return factor * max(last, nearest) < first < last
-
-
-@njit(cache=True, nogil=True)
-def _are_alike(best: Any, size: Any, own: Any, plan: Any) -> Any:
-    """Return whether more rows than a search looks for are about as far as the first hit.
-
-    Beside a cluster of rows that hardly differ, the nearest are found by seeing the whole cluster.
-    Copies of one row are no such cluster: any of them will do.
-    """
-    place = own + _CROWD * plan.wanted
-    if plan.alike == 0.0 or size < place:
-        return False
-    first = np.float32(1.0) - score_of(at(best, own))
-    last = np.float32(1.0) - score_of(at(best, place - 1))
-    return 0.0 < last - first <= plan.alike * max(last, MIN_DISTANCE)
-
-
 @njit(cache=True, nogil=True, forceinline=True)
 def _beam(plan: Any, stage: Any, key: Any, own: Any) -> Any:
     """Return the beam of a stage; ``own`` is 1 if a row is skipped."""
@@ -286,6 +258,20 @@ def _beam(plan: Any, stage: Any, key: Any, own: Any) -> Any:
         min(capacity, plan.wanted + own),
         np.float32(plan.beams[which, 2]),
     )
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _step(
+    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, room: Any
+) -> Any:
+    """Do what `expand` does; a search that holds hits apart ends once it has seen ``room`` rows."""
+    if permitted.permits == ALL:
+        return expand(rows, query, links, scratch, beam, 0)
+    is_going = expand_masked(rows, query, links, scratch, beam, permitted)
+    if permitted.permits == SOME and at(scratch.state, MARKED) > room:
+        put(scratch.state, UNFINISHED, 1)
+        return False
+    return is_going
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -310,15 +296,15 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     """
     entries, size = best
     judged = plan.judged + own
-    score = _score_at(entries, size, judged) if size >= judged else np.float32(0.0)
+    score = score_at(entries, size, judged) if size >= judged else np.float32(0.0)
     crowded = stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
     if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
         return _HARD
-    if stage == _SEARCH and _are_alike(entries, size, own, plan):
+    if stage == _SEARCH and are_alike(entries, size, own, plan):
         return _HARD
     for after in range(stage + 1, _ENDED):
         lowest, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
-        if score < lowest or _has_low_contrast(
+        if score < lowest or has_low_contrast(
             entries, size, own, np.float32(factor), np.float32(plan.nearest)
         ):
             return after
@@ -434,7 +420,7 @@ def _outcome(
     entries, size, limit = best
     if size < min(limit + own, visible.permitted_count):
         return Outcome.TOO_SMALL
-    if _score_at(entries, size, plan.judged + own) < plan.out_of_range:
+    if score_at(entries, size, plan.judged + own) < plan.out_of_range:
         return Outcome.OUT_OF_RANGE
     if plan.step > 0:
         norm = np.float64(queries.norms[m])
@@ -491,14 +477,14 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     rows = rows_at(graph.rows)
     m_all, tables = queries.keys.shape
     slots, limit = scratch.shape[0], out.scores.shape[1]
-    filtered = visible.permitted_count < visible.count
-    permitted = RowMask(pointer(visible.permitted), filtered)
+    permits = _permitted(visible, plan.nearly_all)
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     keys_a_query = tables * graph.segments.shape[0]
     held = query_rows(rows.kind, queries)
     # A local array costs no count of references in the loop, one taken from a tuple does.
     keys, skip, beams, hidden = queries.keys, queries.skip, plan.beams, visible.hidden
+    mask = visible.permitted
     scores, hit_rows, sizes, work = out.scores, out.rows, out.sizes, out.work
     recalls, outcomes, vectors = out.recalls, out.outcomes, graph.vectors
     stages = np.full(slots, _FREE, np.int64)
@@ -507,6 +493,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     exact = np.empty(plan.reranked_max, np.float64)
     ranked = np.empty(plan.reranked_max, np.float64)
     is_extended = np.zeros(slots, np.bool_)
+    masks = np.full(slots, permits, np.int64)
     buffers = uncounted(_Reranked(chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     known_work = plan.work
@@ -526,7 +513,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
                 m = upcoming
                 upcoming += 1
-                numbers[s], stages[s], is_extended[s] = m, _SEARCH, False
+                numbers[s], stages[s], is_extended[s], masks[s] = m, _SEARCH, False, permits
                 begin(own_scratch)
                 hold(held.quantized, m, own_scratch.table)
                 places = scratch_at(scratch[m % slots]).places
@@ -536,13 +523,19 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 continue
             m = numbers[s]
             own = np.int64(skip[m] >= 0)
+            permitted = RowMask(pointer(mask), masks[s])
             query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
             if stage != _ENDED:
                 beam = _beam(plan, stage, keys[m, 0], own)
-                if expand(rows, query, links, own_scratch, beam, permitted, 0):
+                room = plan.room_under_filter
+                if _step(rows, query, links, own_scratch, beam, permitted, room):
+                    continue
+                if at(own_scratch.state, OVERFULL) != 0:
+                    masks[s] = SOME
+                    begin_again(own_scratch)
                     continue
                 after = _stage_after(
-                    _best_rows(own_scratch, filtered), own, stage, plan, own_scratch
+                    best_rows(own_scratch, permitted), own, stage, plan, own_scratch
                 )
                 if at(own_scratch.state, UNFINISHED) != 0:
                     after = _ENDED
@@ -556,7 +549,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 if after != _ENDED:
                     if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
                         # The beam had no room for as many.
-                        if filtered or beam.slack != np.inf:
+                        if permitted.permits != ALL or beam.slack != np.inf:
                             begin_again(own_scratch)
                         elif at(own_scratch.state, SIZE) == beam.capacity:
                             wider = _beam(plan, after, keys[m, 0], own)
@@ -566,10 +559,10 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                         _enter_wider(rows, own_scratch, entries, a_side, visible.count, hidden)
                     continue
                 if rows.kind != SPARSE:  # scored at the next turn
-                    best, size = _best_rows(own_scratch, filtered)
+                    best, size = best_rows(own_scratch, permitted)
                     _fetch_vectors(vectors, best, min(plan.reranked_first, size))
                     continue
-            best, size = _best_rows(own_scratch, filtered)
+            best, size = best_rows(own_scratch, permitted)
             hits = best, size, limit
             depths = plan, is_extended[s]
             scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, depths, buffers)

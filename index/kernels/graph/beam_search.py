@@ -3,8 +3,9 @@
 A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
 expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
 expanded. It also stops when the next row is too far away: farther than the last hit wanted, by a
-factor called slack. Under a filter, rows that are not permitted are expanded but are no hits: the
-hits are held apart, and only they end a search.
+factor called slack. Rows that are not permitted are expanded but are no hits, and only hits end a
+search. Where a filter leaves them out the hits are held apart. Where they are few, as deleted rows
+are, they are held apart instead, and the pool holds that many more.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -48,11 +49,17 @@ MIN_DISTANCE = np.float32(0.02)
 NONE = -1
 """Fills the places behind a row's last neighbour."""
 
-SIZE, HERE, MARKED, RATED, EXPANSIONS, FOUND, DONE, UNFINISHED = range(8)
+SIZE, HERE, MARKED, RATED, EXPANSIONS, APART, OVERFULL, DONE, UNFINISHED = range(9)
 """State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
-rows scored, rows expanded, permitted rows found, whether it has ended, and whether that was for
-want of room."""
-STATES = 8
+rows scored, rows expanded, rows held apart, and whether there is no room for some that count;
+whether it has ended, and whether that was for want of room."""
+STATES = 9
+
+MIN_APART = 64
+"""Rows for which a search has room where it holds those apart that are not permitted, at least."""
+
+ALL, NEARLY_ALL, SOME = range(3)
+"""Which rows are permitted. Of `NEARLY_ALL` those that are not are held apart; of `SOME`, hits."""
 
 
 class Graph(NamedTuple):
@@ -100,12 +107,12 @@ class RowMask(NamedTuple):
     Attributes
     ----------
     mask : address of uint8
-    is_on : bool
-        Whether some rows are not permitted.
+    permits : int
+        `ALL`, `NEARLY_ALL` or `SOME`.
     """
 
     mask: Any
-    is_on: Any
+    permits: Any
 
 
 class Beam(NamedTuple):
@@ -155,7 +162,7 @@ class BeamScratch(NamedTuple):
     marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, hits : addresses of uint64
+    pool, apart : addresses of uint64
     fresh : address of uint64
         Entries to be inserted; of twice as many places as there are rows that can be marked.
     scores : address of float32
@@ -172,7 +179,7 @@ class BeamScratch(NamedTuple):
     marks: Any
     room: Any
     pool: Any
-    hits: Any
+    apart: Any
     fresh: Any
     scores: Any
     table: Any
@@ -231,7 +238,7 @@ def begin(scratch: Any) -> None:
 @njit(cache=True, nogil=True)
 def begin_again(scratch: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
-    for i in (SIZE, HERE, RATED, FOUND):
+    for i in (SIZE, HERE, RATED, APART, OVERFULL):
         put(scratch.state, i, 0)
 
 
@@ -275,9 +282,54 @@ def _bound(held: Any, count: Any, beam: Any) -> Any:
     if count >= beam.wanted:
         lowest = farthest_score(score_of(at(held, beam.wanted - 1)), beam.slack)
         bound = entry(max(lowest, _ZERO), 0)
-    if count == beam.capacity:
+    if count >= beam.capacity:
         bound = max(bound, at(held, beam.capacity - 1))
     return bound
+
+
+@njit(cache=True, nogil=True)
+def _place_in_pool(place: Any, pool: Any, size: Any, apart: Any, count: Any) -> Any:
+    """Return the place of a hit among all rows of a pool, by that among hits, counted from 1."""
+    passed = 0
+    while (
+        passed < count
+        and place + passed <= size
+        and at(apart, passed) | EXPANDED >= at(pool, place + passed - 1)
+    ):
+        passed += 1
+    return place + passed
+
+
+@njit(cache=True, nogil=True)
+def _for_pool(beam: Any, pool: Any, size: Any, apart: Any, count: Any) -> Any:
+    """Return a beam for hits as one for a pool that also holds the rows that are held apart."""
+    if count == 0:
+        return beam
+    return Beam(
+        _place_in_pool(beam.capacity, pool, size, apart, count),
+        _place_in_pool(beam.max_expanded, pool, size, apart, count),
+        _place_in_pool(beam.wanted, pool, size, apart, count),
+        beam.slack,
+    )
+
+
+@njit(cache=True, nogil=True)
+def best_rows(scratch: Any, permitted: Any) -> Any:
+    """Return the address of the best permitted rows, and how many there are.
+
+    They are valid up to the next step.
+    """
+    size, apart = at(scratch.state, SIZE), at(scratch.state, APART)
+    if permitted.permits == SOME:
+        return scratch.apart, apart
+    if permitted.permits == ALL or apart == 0:
+        return scratch.pool, size
+    count = 0
+    for i in range(size):
+        held = at(scratch.pool, i)
+        put(scratch.fresh, count, held)
+        count += np.int64(at(permitted.mask, row_of(held)) != 0)
+    return scratch.fresh, count
 
 
 @njit(cache=True, nogil=True)
@@ -322,9 +374,7 @@ def admit_again(rows: Any, query: Any, scratch: Any, beam: Any) -> None:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def expand(
-    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
-) -> Any:
+def expand(rows: Any, query: Any, links: Any, scratch: Any, beam: Any, salt: Any) -> Any:
     """Score the rows prefetched by the step before, then expand the best row not yet expanded.
 
     Several searches take their steps in turn, so that memory has time to answer.
@@ -335,7 +385,6 @@ def expand(
     links : Links
     scratch : BeamScratch
     beam : Beam
-    permitted : RowMask
     salt : int
         See `candidate_pool.salt_of`: entries of the pool are `salted`. 0 where rows that tie come
         by falling number.
@@ -345,17 +394,39 @@ def expand(
     bool
         Whether there is a further step to take.
     """
+    # What the mask is for is known in compiling, so the code for it is left out.
+    return _expand(rows, query, links, scratch, beam, RowMask(rows.copies, ALL), salt)
+
+
+@njit(cache=True, nogil=True)
+def expand_masked(
+    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any
+) -> Any:
+    """Do what `expand` does where only permitted rows are hits, by a `RowMask`."""
+    return _expand(rows, query, links, scratch, beam, permitted, 0)
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _expand(
+    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
+) -> Any:
+    """Do what `expand` does, whichever rows are permitted."""
     pool = scratch.pool
     state = scratch.state
     size = at(state, SIZE)
     here = at(state, HERE)
     marked = at(state, MARKED)
-    found = at(state, FOUND)
+    apart = at(state, APART)
     ahead = at(pool, here) if here < size else _NOTHING
     # All scores come before the branches that no processor predicts: a wrong guess then costs no
     # score that was on its way.
-    hits = scratch.hits if permitted.is_on else pool
-    bound = _bound(hits, found if permitted.is_on else size, beam)
+    hits_apart, others_apart = permitted.permits == SOME, permitted.permits == NEARLY_ALL
+    hits = scratch.apart if hits_apart else pool
+    own_beam, room_apart = beam, beam.capacity
+    if others_apart:
+        room_apart = max(room_apart, MIN_APART)
+        beam = _for_pool(own_beam, pool, size, scratch.apart, apart)
+    bound = _bound(hits, apart if hits_apart else size, beam)
     rated = at(state, RATED)
     score_rows(rows, query, scratch.marks.seen, rated, marked, scratch.scores)
     fresh = 0
@@ -367,32 +438,39 @@ def expand(
         best = max(best, new)
     if best < bound:  # it is not inserted, and has no place
         best = _NOTHING
-    if permitted.is_on:
-        hits_found, count = offset(scratch.fresh, fresh), 0
+    capacity = beam.capacity
+    if permitted.permits != ALL:
+        held_apart, count = offset(scratch.fresh, fresh), 0
         for i in range(fresh):
             new = at(scratch.fresh, i)
-            put(hits_found, count, new)
-            count += np.int64(at(permitted.mask, row_of(new) ^ salt) != 0)
-        size = insert_all(pool, size, scratch.room, scratch.fresh, fresh)
-        found = insert_all(scratch.hits, found, beam.capacity, hits_found, count)
-    else:
-        size = insert_all(pool, size, beam.capacity, scratch.fresh, fresh)
+            put(held_apart, count, new)
+            is_permitted = at(permitted.mask, row_of(new) ^ salt) != 0
+            count += np.int64(is_permitted == hits_apart)
+        apart = insert_all(scratch.apart, apart, room_apart, held_apart, count)
+        capacity = scratch.room if hits_apart else min(own_beam.capacity + apart, scratch.room)
+    size = insert_all(pool, size, capacity, scratch.fresh, fresh)
+    if others_apart:
+        beam = _for_pool(own_beam, pool, size, scratch.apart, apart)
     put(state, RATED, marked)
     overtakes = best > ahead
     here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)
-    bound = _bound(hits, found if permitted.is_on else size, beam)
+    bound = _bound(hits, apart if hits_apart else size, beam)
     going = here < size and at(pool, here) >= bound
     if going and beam.slack == np.inf:
         last = beam.max_expanded
-        if not permitted.is_on:
+        if not hits_apart:
             going = here < last
-        elif found >= last:
+        elif apart >= last:
             going = last > 0 and at(hits, last - 1) <= at(pool, here)
         if not going:
-            going = _is_tied(hits, found if permitted.is_on else size, beam, at(pool, here))
+            going = _is_tied(hits, apart if hits_apart else size, beam, at(pool, here))
     elif going and at(state, EXPANSIONS) >= beam.max_expanded:
         going = False
         put(state, UNFINISHED, 1)
+    is_full = others_apart and apart == room_apart
+    if is_full and at(scratch.apart, apart - 1) >= at(pool, size - 1):  # they are not few here
+        going = False
+        put(state, OVERFULL, 1)
     if going and marked + links.width > scratch.room:
         going = False
         put(state, UNFINISHED, 1)
@@ -408,5 +486,5 @@ def expand(
             fetch_links(links, row_of(at(pool, following)) ^ salt)
     put(state, SIZE, size)
     put(state, HERE, here)
-    put(state, FOUND, found)
+    put(state, APART, apart)
     return going

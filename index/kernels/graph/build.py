@@ -22,7 +22,6 @@ from gcws_search.index.kernels.graph.beam_search import (
     SIZE,
     Beam,
     Links,
-    RowMask,
     begin,
     expand,
     fetch_links,
@@ -194,7 +193,7 @@ def _keep_diverse(
 
 @njit(cache=True, nogil=True)
 def _search_neighbours(
-    rows: Any, links: Any, entries: Any, scratch: Any, chosen: Any, keys: Any, beam: Any, alive: Any
+    rows: Any, links: Any, entries: Any, scratch: Any, chosen: Any, keys: Any, beam: Any
 ) -> None:
     """Search for a few rows' neighbours, one a slot of scratch memory, all in turn.
 
@@ -207,8 +206,6 @@ def _search_neighbours(
         The rows, at most as many as slots.
     keys : address of (c, t) uint64
     beam : Beam
-    alive : RowMask
-        Passed on; no row is filtered here.
     """
     count = chosen.shape[0]
     nothing_hidden = np.empty(0, np.uint8)
@@ -230,7 +227,7 @@ def _search_neighbours(
             if at(own.state, DONE) != 0:
                 continue
             query = held_before(rows, chosen[i], own.table)
-            if expand(rows, query, links, own, beam, alive, salt_of(chosen[i])):
+            if expand(rows, query, links, own, beam, salt_of(chosen[i])):
                 active += 1
             else:
                 put(own.state, DONE, 1)
@@ -279,8 +276,7 @@ def choose_neighbours(
         end = min(start + slots, chosen.shape[0])
         some = chosen[start:end]
         own_keys = offset(pointer(keys), start * keys.shape[1])
-        permitted = RowMask(pointer(alive), False)
-        _search_neighbours(rows, links, entries, scratch, some, own_keys, beam, permitted)
+        _search_neighbours(rows, links, entries, scratch, some, own_keys, beam)
         for i in range(start, end):
             own = scratch_at(scratch[i - start])
             salt = salt_of(chosen[i])

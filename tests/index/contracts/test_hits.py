@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts import hits as hits_module
-from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits, Explanation, RowHits
+from gcws_search.index.contracts.hits import (
+    SAMPLE_ROWS,
+    SCAN,
+    TABLES,
+    BatchHits,
+    Explanation,
+    LiveSample,
+    RowHits,
+)
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
@@ -179,3 +187,16 @@ def test_a_scan_shared_out_over_threads_is_that_of_one(rng: np.random.Generator)
 def test_walks_write_what_they_cost_in_the_columns_of_hits() -> None:
     columns = hits_module.CANDIDATES, hits_module.SCORED
     assert columns == (batch_search.CANDIDATES, batch_search.SCORED_EXACTLY)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 1.0])
+@pytest.mark.parametrize("rows", [0, 1, SAMPLE_ROWS, 1000, 1025, 40_000, 400_000])
+def test_a_sample_is_spread_evenly_over_the_live_rows(
+    rows: int, share: float, rng: np.random.Generator
+) -> None:
+    alive = (rng.random(rows) < share).astype(np.uint8)
+    live = np.flatnonzero(alive).tolist()
+    count = min(SAMPLE_ROWS, len(live))
+    sample = LiveSample.of(alive)
+    assert sample.live == len(live)
+    assert sample.rows.tolist() == [live[i * len(live) // count] for i in range(count)]

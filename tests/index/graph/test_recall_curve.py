@@ -77,6 +77,24 @@ def test_the_effort_between_two_measured_ones_is_in_proportion() -> None:
     assert curve.at(1.01) == pytest.approx((0.95, 300))
 
 
+@pytest.mark.parametrize("curve", [ONE.typical, FAR.hard, RecallCurve((0.5,), (0.4,), (7.0,))])
+def test_what_is_found_at_any_setting_lies_on_straight_lines(
+    curve: RecallCurve, rng: np.random.Generator
+) -> None:
+    for setting in [*curve.settings, *rng.uniform(0, 2, 200).tolist()]:
+        columns = curve.recalls, curve.candidates
+        found = (np.interp(setting, curve.settings, each) for each in columns)
+        assert curve.at(setting) == pytest.approx(tuple(found), rel=1e-12)
+
+
+def test_a_setting_is_the_same_however_many_were_asked_for_before() -> None:
+    for limit in range(1, 101):
+        for recall in np.linspace(0.5, 0.99, 25).tolist():
+            fresh = calibration(ONE, FAR)
+            assert BOTH.setting(limit, recall) == fresh.setting(limit, recall)
+            assert BOTH.setting(limit, recall) == fresh.setting(limit, recall)
+
+
 def test_no_effort_is_taken_between_those_that_enter_through_few_tables_and_through_all() -> None:
     known = calibration(curves(10, RecallCurve((1.03, 1.04), (0.9, 1.0), (96.0, 109.0))))
     found = [aimed(known, 10, recall).first for recall in (0.5, 0.9, 0.99)]

@@ -1,6 +1,7 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -14,6 +15,7 @@ from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Exte
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
+    MIN_APART,
     NONE,
     Marks,
     mark,
@@ -26,7 +28,7 @@ from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
-from tests.support.index.graphs import ROWS, TABLES, UNITS, Graph
+from tests.support.index.graphs import PLAIN, ROWS, TABLES, UNITS, Graph
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference import mathematics
 
@@ -60,6 +62,10 @@ SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (1
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
+FEW_GONE = replace(PLAIN, nearly_all=0.75)
+"""Rows that are not permitted are held apart, up to a quarter of all."""
+
+
 @pytest.mark.parametrize("linked", [0.01, 0.05])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
@@ -71,18 +77,39 @@ def test_a_walk_finds_and_sees_what_a_plain_one_does(
         assert found[query] == graph.expected(query, setting, min(10, setting.beam - 2))
 
 
-@pytest.mark.parametrize("share", [0.8, 0.3, 0.1])
+@pytest.mark.parametrize("share", [0.99, 0.9, 0.8, 0.3, 0.1])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
     setting: BeamSetting, share: float, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
-    found = graph.search(setting, limit=min(10, setting.beam - 2), permitted=permitted)
+    limit = min(10, setting.beam - 2)
+    for policy in (PLAIN, FEW_GONE):
+        found = graph.search(setting, limit, permitted=permitted, policy=policy)
+        for query in range(len(graph.queries)):
+            assert found[query] == graph.expected(query, setting, limit, permitted)
+            assert set(found[query][0]) <= permitted
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
+    setting: BeamSetting, rng: np.random.Generator
+) -> None:
+    graph, limit = Graph(rng), min(10, setting.beam - 2)
     for query in range(len(graph.queries)):
-        expected = graph.expected(query, setting, min(10, setting.beam - 2), permitted)
-        assert found[query] == expected
-        assert set(found[query][0]) <= permitted
+        nearest = np.argsort([-graph.score(query, row) for row in range(ROWS)])
+        permitted = set(nearest[MIN_APART + 8 :].tolist())
+        asked = slice(query, query + 1)
+        [(found, seen)] = graph.search(
+            setting, limit, permitted=permitted, queries=asked, policy=FEW_GONE
+        )
+        expected, needed = graph.expected(query, setting, limit, permitted)
+        assert set(found) <= permitted
+        assert seen >= needed
+        scores = [[graph.score(query, row) for row in rows] for rows in (found, expected)]
+        assert len(found) == len(expected)
+        assert all(own >= other for own, other in zip(*scores, strict=True))
 
 
 FIRST = [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60), (BeamSetting.of(1, 10), 10)]
