@@ -72,8 +72,31 @@ def _address_space(bytes_: int, flags: int = 0) -> mmap.mmap:
 
 def _array_in(memory: mmap.mmap, kind: np.dtype[Any], shape: tuple[int, ...]) -> AnyArray:
     """Return an array that begins where the first huge page of ``memory`` does."""
-    start = -np.frombuffer(memory, np.uint8).ctypes.data % _HUGE
-    return np.frombuffer(memory, kind, math.prod(shape), start).reshape(shape)
+    return np.frombuffer(memory, kind, math.prod(shape), _begin(memory)[1]).reshape(shape)
+
+
+def _begin(memory: mmap.mmap) -> tuple[int, int]:
+    """Return where the first huge page begins: its address, and bytes from the first one."""
+    first: int = np.frombuffer(memory, np.uint8).ctypes.data
+    return first + -first % _HUGE, -first % _HUGE
+
+
+def growable(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
+    """Return an array as `large` does that grows in place once an `AddressSpace` adopts it."""
+    kind = np.dtype(dtype)
+    bytes_ = math.prod(shape) * kind.itemsize
+    memory = _space_for(bytes_)
+    return large(shape, kind) if memory is None else _array_in(memory, kind, shape)
+
+
+def _space_for(bytes_: int) -> mmap.mmap | None:
+    """Return address space for an array of so many bytes that will grow; None for none."""
+    if bytes_ < _SPACE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
+        return None
+    try:
+        return _address_space(_SPACE_FACTOR * bytes_, _NO_RESERVE)
+    except OSError:
+        return None
 
 
 def with_room(array: AnyArray, used: int, wanted: int) -> AnyArray:
@@ -101,12 +124,21 @@ class AddressSpace:
         self._memory: mmap.mmap | None = None
         self._last: AnyArray | None = None
 
+    def adopt(self, array: AnyArray) -> None:
+        """Let an array that `growable` returned, and nobody else changes, grow in place."""
+        owner: object = array
+        while isinstance(owner, np.ndarray):
+            owner = owner.base
+        memory = owner.obj if isinstance(owner, memoryview) else None
+        if isinstance(memory, mmap.mmap) and array.ctypes.data == _begin(memory)[0]:
+            self._memory, self._last = memory, array
+
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
         """Return ``array``, or one with its first ``used`` entries and room for ``wanted`` or more.
 
-        An array that this returned last grows in place: both share memory, so entries from
-        ``used`` on may change in the old one. Small arrays are copied, and arrays from elsewhere.
-        So are all where the system refuses address space.
+        An array that this returned or adopted last grows in place: both share memory, so entries
+        from ``used`` on may change in the old one. Small arrays are copied, and arrays from
+        elsewhere. So are all where the system refuses address space.
 
         Parameters
         ----------
@@ -119,18 +151,15 @@ class AddressSpace:
         memory = self._memory if array is self._last else None
         self._memory = self._last = None
         row = math.prod(array.shape[1:]) * array.dtype.itemsize
-        if wanted * row < _SPACE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
-            return with_room(array, used, wanted)
         shape = max(wanted, len(array) + len(array) // _SHARE), *array.shape[1:]
         bytes_ = shape[0] * row
-        if memory is not None and bytes_ <= len(memory) - _HUGE:
-            grown = _array_in(memory, array.dtype, shape)
-        else:
-            try:
-                memory = _address_space(_SPACE_FACTOR * bytes_, _NO_RESERVE)
-            except OSError:
+        if memory is None or wanted * row < _SPACE_FROM or bytes_ > len(memory) - _HUGE:
+            memory = _space_for(bytes_) if wanted * row >= _SPACE_FROM else None
+            if memory is None:
                 return with_room(array, used, wanted)
             grown = _array_in(memory, array.dtype, shape)
             grown[:used] = array[:used]
+        else:
+            grown = _array_in(memory, array.dtype, shape)
         self._memory, self._last = memory, grown
         return grown

@@ -14,7 +14,7 @@ from gcws_search.index.contracts.arrays import (
     Int64s,
     UInt8s,
     UInt64s,
-    large,
+    growable,
 )
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
@@ -546,7 +546,7 @@ def _own_links(saved: Int32s, unknown: Int64s) -> Int32s:
     """
     links = saved
     if saved.shape[1] != WIDTH:
-        links = large((len(saved), WIDTH), np.int32)
+        links = growable((len(saved), WIDTH), np.int32)
         links.fill(NONE)
         width = min(WIDTH, saved.shape[1])
         links[:, :width] = saved[:, :width]

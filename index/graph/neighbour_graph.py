@@ -20,7 +20,14 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AddressSpace, Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import (
+    AddressSpace,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    growable,
+)
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
@@ -216,6 +223,7 @@ class NeighbourGraph:
         n = len(rows)
         if links is not None:
             self._links = links
+            self._room.adopt(links)
         else:
             self._links = self._room.with_room(self._links, self._count, n)
             self._links[self._count : n] = NONE
@@ -516,7 +524,8 @@ class NeighbourGraph:
             policy=self._policy,
         )
         with self._extending:  # links change in place
-            links = self._links[remaining]
+            links = growable((len(remaining), WIDTH), np.int32)
+            np.take(self._links, remaining, axis=0, out=links, mode="clip")
             taken._quantized = self._quantized.take(remaining)
         for first in range(0, len(links), _ROWS_A_STEP):
             part = links[first : first + _ROWS_A_STEP]
@@ -524,6 +533,7 @@ class NeighbourGraph:
             order = np.argsort(renamed < 0, axis=1, kind="stable")
             part[:] = np.take_along_axis(renamed, order, 1)
         taken._links = links
+        taken._room.adopt(links)
         taken._count = taken._in_turn = len(remaining)
         taken._longest = self._longest
         return taken

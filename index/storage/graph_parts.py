@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s, large
+from gcws_search.index.contracts.arrays import AnyArray, Int32s, Int64s, UInt8s, growable
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 
 PART_SEQUENCES: Final = 1024
@@ -146,7 +146,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
     (n, R) int32
         As `index.contracts.saved_index.SavedIndex` has them for a backend; R is the widest part's.
     """
-    links = large((len(sequences), 0), np.int32)
+    links = growable((len(sequences), 0), np.int32)
     rows_of = _looked_up(sequences)
     for part in _in_batches(parts):
         if part.named.shape[1] > links.shape[1]:
@@ -177,7 +177,7 @@ def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
 
 def _widened(links: Int32s, width: int) -> Int32s:
     """Return (n, R) links as (n, width) ones; rows without an entry are unknown."""
-    wider = large((len(links), width), np.int32)
+    wider = growable((len(links), width), np.int32)
     wider.fill(NO_ROW)
     if links.shape[1]:
         wider[:, : links.shape[1]] = links

@@ -19,6 +19,7 @@ from gcws_search.index.contracts.arrays import (
     Float64s,
     Int64s,
     UInt8s,
+    growable,
     large,
     with_room,
 )
@@ -313,7 +314,10 @@ class QuantizedRows:
         taken = QuantizedRows(self.quantizer, 0)
         taken._is_copied, taken._copies = self._is_copied, self._copies[:0]
         if self._count:
-            taken._copies, taken._norms = self._copies[places], self._norms[places]
+            copies = growable((len(places), self._copies.shape[1]), np.uint8)
+            np.take(self._copies, places, axis=0, out=copies, mode="clip")
+            taken._room.adopt(copies)
+            taken._copies, taken._norms = copies, self._norms[places]
             taken._count = len(places)
         return taken
 

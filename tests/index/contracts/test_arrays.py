@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.arrays import AddressSpace, Float32s, large
+from gcws_search.index.contracts.arrays import AddressSpace, Float32s, growable, large
 
 EMPTY: Float32s = np.empty((0, 64), np.float32)
 SMALL, LARGE, LARGER = 1000, 400_000, 700_000
@@ -53,6 +53,25 @@ def test_a_large_array_stays_where_it_is() -> None:
     third = room.with_room(second, LARGER, LARGER + 1)
     assert LARGER * 9 // 8 <= len(third) <= LARGER * 9 // 8 + 1
     assert room.with_room(third, LARGER, 20 * LARGER).ctypes.data == first.ctypes.data
+
+
+def test_an_array_that_is_adopted_grows_where_it_is() -> None:
+    room, array = AddressSpace(), growable((LARGE, EMPTY.shape[1]), np.float32)
+    array[:] = np.arange(LARGE, dtype=np.float32)[:, None]
+    room.adopt(array)
+    assert grown(room, array, LARGE, LARGER).ctypes.data == array.ctypes.data
+
+
+def test_only_a_whole_array_with_address_space_is_adopted() -> None:
+    array = growable((LARGE, EMPTY.shape[1]), np.float32)
+    exact = large((LARGE, EMPTY.shape[1]), np.float32)
+    for other in (array[1:], exact, np.zeros((LARGE, EMPTY.shape[1]), np.float32)):
+        room = AddressSpace()
+        other[:] = np.arange(len(other), dtype=np.float32)[:, None]
+        room.adopt(other)
+        copied = grown(room, other, len(other), LARGER)
+        assert copied.ctypes.data != other.ctypes.data
+        assert (other == np.arange(len(other), dtype=np.float32)[:, None]).all()
 
 
 def test_an_array_from_elsewhere_is_copied() -> None:
