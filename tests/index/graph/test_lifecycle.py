@@ -408,6 +408,23 @@ def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     assert not again.state.delta.count
 
 
+def test_no_start_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 200)
+    index = linked(rows, policies=MANY_TABLES)
+    saved = kept(index)
+    saved.links[2400:, 0] = UNKNOWN  # a process ended before they were saved
+    again = restored(index, saved, MANY_TABLES)
+    assert again.state.tables.bands == again.backend.plan.first
+    assert again.state.delta.count == 600
+    assert len(again.state.graph.links) == 2400
+    assert recall(again, queries, 10).mean >= 0.9
+    again.finish_background_work()
+    assert not again.state.delta.count
+    assert len(again.state.graph.links) == 3000
+    assert methods(again, queries) == {"graph"}
+    assert recall(again, queries, 10).reaches(0.9)
+
+
 def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted(
     rng: np.random.Generator,
 ) -> None:
