@@ -158,7 +158,8 @@ class GcwsBackend:
         needed = 0 if graph is None else graph.neighbours.tables
         tables = self.band_keys.widened(state.tables, rows, needed, workers)
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
-        tables = tables.extend(codes, len(rows) - delta.count, workers)
+        max_merged = self._policies.delta.max_merged
+        tables = tables.extend(codes, len(rows) - delta.count, workers, max_merged)
         inverted = self._covered(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
@@ -184,9 +185,10 @@ class GcwsBackend:
         return self.complete(renumbered, rows, self.workers)
 
     def is_overdue(self, state: GcwsState, rows: int, live: int) -> bool:
-        """Return whether rows wait in the delta, or a graph or further tables should be built."""
+        """Return whether rows wait in the delta, tables to be merged, or more is to be built."""
         return (
             bool(state.delta.count)
+            or state.tables.are_due_to_merge
             or self.graph_is_overdue(state, rows, live)
             or self._tables_wanted(state) > 0
         )
@@ -222,12 +224,13 @@ class GcwsBackend:
         live = int(np.count_nonzero(alive))
         wanted = self._tables_wanted(state)
         is_overdue = self.graph_is_overdue(state, len(rows), live)
-        if state.graph_is_waiting or ((state.delta.count or wanted) and not is_overdue):
-            try:
+        try:
+            state = replace(state, tables=state.tables.merged_as_due(self._behind, stop))
+            if state.graph_is_waiting or not is_overdue:
                 tables = self.band_keys.widened(state.tables, rows, wanted, self._behind, stop=stop)
-            except StoppedError:
-                return None
-            return self.complete(replace(state, tables=tables), rows, self._behind)
+                return self.complete(replace(state, tables=tables), rows, self._behind)
+        except StoppedError:
+            return None
         state = self.complete(replace(state, graph=None, scanned=0), rows, self._behind)
         if self.graphs.scans_are_enough(rows, alive, state.inverted):
             return replace(state, scanned=len(rows))
@@ -255,7 +258,7 @@ class GcwsBackend:
         the graph is taken, if it was rebuilt, and further tables.
         """
         relinked = replacement.graph
-        if not replacement.graph_is_decided and replacement.tables.bands == state.tables.bands:
+        if state.graph_is_decided and not replacement.graph_is_decided:
             return None
         further = len(replacement.tables) - len(state.tables)
         if further >= 0:

@@ -125,8 +125,10 @@ class BandKeys:
 
     def caught_up(self, wider: Tables, tables: Tables, rows: VectorBatch) -> Tables:
         """Return ``tables``, or as many as ``wider`` are, which have the first of their rows."""
-        if wider.bands <= tables.bands:
+        if wider.bands < tables.bands:
             return tables
+        if wider.bands == tables.bands:
+            return wider.with_later_rows(tables)
         known = len(wider)
         keys = self.keys(rows[known : len(tables)], wider.bands)
         return wider.extend(keys, known, self._workers)

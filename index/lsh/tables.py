@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -21,6 +22,8 @@ TAIL_ROWS: Final = 512
 """New rows are merged into the last segment until it has this many."""
 GROWTH: Final = 4
 """Full segments are merged when a later one has at least 1/GROWTH of the rows of the one before."""
+MAX_SEGMENTS: Final = 32
+"""Beyond this number segments are merged at once, of whatever size."""
 
 _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread does not pay
 
@@ -89,7 +92,14 @@ class Tables:
         """Bytes of memory held."""
         return sum(segment.nbytes for segment in self.segments)
 
-    def extend(self, codes: UInt64s, first_row: int, workers: Workers) -> Tables:
+    @property
+    def are_due_to_merge(self) -> bool:
+        """Whether `extend` has left segments that `merged_as_due` would merge."""
+        return any(_should_merge(len(a), len(b)) for a, b in pairwise(self.segments))
+
+    def extend(
+        self, codes: UInt64s, first_row: int, workers: Workers, max_merged: int | None = None
+    ) -> Tables:
         """Return tables with rows first_row … first_row + n - 1 added.
 
         Parameters
@@ -99,13 +109,50 @@ class Tables:
         first_row : int
             The number of rows these tables have had so far.
         workers : Workers
+        max_merged : int or None
+            Rows of a segment that is made by merging at most, unless there are too many segments:
+            merging millions of rows takes seconds. None for any number.
         """
         if len(codes) == 0:
             return self
         segments = [*self.segments, _build(codes, first_row, workers)]
-        while len(segments) > 1 and _should_merge(len(segments[-2]), len(segments[-1])):
-            last = segments.pop()
-            segments[-1] = _merge(segments[-1], last, workers)
+        if len(segments) > MAX_SEGMENTS:
+            max_merged = None
+        _merge_last(segments, workers, max_merged)
+        return Tables.of(self.bands, tuple(segments))
+
+    def merged_as_due(self, workers: Workers, stop: threading.Event) -> Tables:
+        """Return the same rows in fewer segments, as `extend` leaves them without a limit.
+
+        Raises
+        ------
+        StoppedError
+            ``stop`` is set.
+        """
+        segments: list[TableSegment] = []
+        for segment in self.segments:
+            end_if(stop)
+            segments.append(segment)
+            _merge_last(segments, workers)
+        return Tables.of(self.bands, tuple(segments))
+
+    def with_later_rows(self, others: Tables) -> Tables:
+        """Return these tables with the rows that follow theirs in others that begin with the same.
+
+        Parameters
+        ----------
+        others : Tables
+            As many, of as many rows or more.
+        """
+        known, end, segments = len(self), 0, list(self.segments)
+        for segment in others.segments:
+            start, end = end, end + len(segment)
+            if start >= known:
+                segments.append(segment)
+            elif end > known:
+                later = segment.rows >= known  # as many in each table, and in order
+                keys = segment.keys[later].reshape(self.bands, -1)
+                segments.append(TableSegment(keys, segment.rows[later].reshape(self.bands, -1)))
         return Tables.of(self.bands, tuple(segments))
 
     def widened(
@@ -161,6 +208,18 @@ class Tables:
             last = segments.pop()
             segments[-1] = _merge(segments[-1], last, workers)
         return segments[0] if segments else None
+
+
+def _merge_last(
+    segments: list[TableSegment], workers: Workers, max_merged: int | None = None
+) -> None:
+    """Merge the last segments of a list, in place, as long as they are due and not too large."""
+    while len(segments) > 1:
+        before, last = segments[-2:]
+        is_small = max_merged is None or len(before) + len(last) <= max_merged
+        if not is_small or not _should_merge(len(before), len(last)):
+            return
+        segments[-2:] = [_merge(before, last, workers)]
 
 
 def _should_merge(before: int, last: int) -> bool:

@@ -9,12 +9,18 @@ from hypothesis import given, strategies as st
 
 from gcws_search.index import Policies
 from gcws_search.index.contracts.hits import CANDIDATES, SCORED, TABLES, BatchHits, RowView
-from gcws_search.index.contracts.parameters import Rerank, SearchParams
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    GcwsParams,
+    Rerank,
+    SearchParams,
+)
 from gcws_search.index.contracts.policies import DeltaPolicy
+from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
-from tests.support.index.policies import graphs_from
-from tests.support.index.recall import linked, recall
+from tests.support.index.policies import FREE_SEARCHES, graphs_from
+from tests.support.index.recall import link, linked, recall
 from tests.support.index.small_index import Rows, SmallIndex, answer, answers
 
 OLD, NEW, DIM = 3000, 300, 24
@@ -309,3 +315,35 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
         scored=seen,
         wider=wider,
     )
+
+
+MERGING = Policies(
+    delta=DeltaPolicy(max_rows=0, max_merged=300), graph=GraphPolicy(search=FREE_SEARCHES)
+)
+"""Writes merge few rows, and leave none in the delta."""
+
+
+@pytest.mark.parametrize(("band_width", "first"), [(None, 3000), (None, 500), (2, 3000)])
+def test_the_background_merges_the_tables_that_writes_leave(
+    band_width: int | None, first: int, rng: np.random.Generator
+) -> None:
+    rows = rng.standard_normal((first + 1500, 8)).astype(np.float32)
+    config = CollectionConfig(dim=8, backend=GcwsParams(band_width=band_width))
+    index = SmallIndex(config, policies=MERGING).add(rows[:first])
+    if band_width is None and first == 3000:
+        link(index)
+    has_graph = index.state.graph is not None
+    index.add(rows[first:-500], sizes=[100] * 9)
+    view, count = index.rows.view(), first + 1000
+    assert index.backend.is_overdue(index.state, count, count)
+    made = index.backend.optimize(index.state, view, np.ones(count, np.uint8), threading.Event())
+    assert not made.tables.are_due_to_merge
+    index.add(rows[-500:], sizes=[100] * 4)  # meanwhile
+    many = len(index.state.tables.segments)
+    index.state = index.backend.adopt(index.state, index.rows.view(), made)
+    assert len(index.state.tables) == len(rows)
+    assert len(index.state.tables.segments) < many
+    assert (index.state.graph is not None) == has_graph
+    for queries in (rows[:50], rows[-600:-550], rows[-50:]):
+        found = index.search(queries, SearchParams(limit=1, recall=0.9))
+        assert [hits.scores[0] for hits in found] == pytest.approx([1.0] * 50)

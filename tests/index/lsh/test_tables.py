@@ -1,12 +1,15 @@
 """Tables: every row under its key, whatever the order and the sizes in which rows came."""
 
+import threading
+from itertools import pairwise
+
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.lsh.tables import Tables, TableSegment
-from gcws_search.index.threads import Workers
+from gcws_search.index.lsh.tables import MAX_SEGMENTS, Tables, TableSegment
+from gcws_search.index.threads import StoppedError, Workers
 
 Keys = npt.NDArray[np.uint64]
 BANDS = 4
@@ -122,6 +125,56 @@ def test_many_small_batches_do_not_leave_many_segments(rng: np.random.Generator)
     # Full segments grow by a constant factor, so there are few of them.
     assert len(tables.segments) <= 2 * np.log2(6000)
     assert contents(tables) == truth(keys)
+
+
+def batches(keys: Keys, size: int, max_merged: int | None) -> list[Tables]:
+    """Return the tables after each batch."""
+    made = [Tables.of(BANDS, ())]
+    for first in range(0, len(keys), size):
+        batch = keys[first : first + size]
+        made.append(made[-1].extend(batch, first, ONE_THREAD, max_merged))
+    return made[1:]
+
+
+def test_a_write_merges_no_more_rows_than_it_may_and_the_background_the_rest(
+    rng: np.random.Generator,
+) -> None:
+    keys = keys_of(rng, 12_000)
+    for before, after in pairwise(batches(keys, 600, 2000)):
+        known = {id(segment) for segment in before.segments}
+        new = [segment for segment in after.segments if id(segment) not in known]
+        assert [len(segment) <= 2000 for segment in new] == [True]
+    assert after.are_due_to_merge
+    merged = after.merged_as_due(ONE_THREAD, threading.Event())
+    assert not merged.are_due_to_merge
+    assert contents(after) == contents(merged) == truth(keys)
+    assert_sorted(merged.segments)
+    assert not batches(keys, 600, None)[-1].are_due_to_merge
+
+
+def test_merging_in_the_background_can_be_stopped(rng: np.random.Generator) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(StoppedError):
+        batches(keys_of(rng, 6000), 600, 1000)[-1].merged_as_due(ONE_THREAD, stop)
+
+
+def test_there_are_never_many_segments(rng: np.random.Generator) -> None:
+    keys = keys_of(rng, 100 * 600)
+    made = batches(keys, 600, 600)
+    assert max(len(tables.segments) for tables in made) == MAX_SEGMENTS
+    assert contents(made[-1]) == truth(keys)
+
+
+@pytest.mark.parametrize("known", [600, 1800, 2000, 2100, 5400, 6000])
+def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Generator) -> None:
+    keys = keys_of(rng, 6000)
+    later = batches(keys, 600, 2000)[-1]
+    first = grown(keys[:known], [known])
+    both = first.with_later_rows(later)
+    assert both.segments[0] is first.segments[0]
+    assert contents(both) == truth(keys)
+    assert_sorted(both.segments)
 
 
 def test_memory_is_12_bytes_a_row_and_table(rng: np.random.Generator) -> None:
