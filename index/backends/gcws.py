@@ -290,8 +290,8 @@ class GcwsBackend:
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows.
 
-        The last rows, of which no links were saved, come into the delta, or are linked now where
-        it has no room. If the graph waits for tables they wait with it: to make them for three
+        The last rows without saved links come into the delta, or are linked now where it has no
+        room. If the graph waits for tables they wait with it: to make them for three
         million rows took 18 s before a start was done.
         """
         known = self._linked(saved, len(rows))
@@ -308,7 +308,7 @@ class GcwsBackend:
     def _linked(saved: SavedIndex, rows: int) -> int:
         """Return how many rows come before those at the end that no links were saved of.
 
-        All, where these are so many that the graph is rebuilt.
+        All, where these are more than half: then the graph is rebuilt.
         """
         known = np.flatnonzero(saved.links[:, 0] != UNKNOWN)
         linked = int(known[-1]) + 1 if len(known) else 0

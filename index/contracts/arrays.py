@@ -90,7 +90,7 @@ def growable(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
 
 
 def _space_for(bytes_: int) -> mmap.mmap | None:
-    """Return address space for an array of so many bytes that will grow; None for none."""
+    """Return address space for an array that will grow; None for a small one, or where refused."""
     if bytes_ < _SPACE_FROM or not hasattr(mmap, "MADV_HUGEPAGE"):
         return None
     try:

@@ -128,7 +128,7 @@ class BandKeys:
         if wider.bands < tables.bands:
             return tables
         if wider.bands == tables.bands:
-            return wider.with_later_rows(tables)
+            return wider.with_rows_after(tables)
         known = len(wider)
         keys = self.keys(rows[known : len(tables)], wider.bands)
         return wider.extend(keys, known, self._workers)

@@ -136,7 +136,7 @@ class Tables:
             _merge_last(segments, workers)
         return Tables.of(self.bands, tuple(segments))
 
-    def with_later_rows(self, others: Tables) -> Tables:
+    def with_rows_after(self, others: Tables) -> Tables:
         """Return these tables with the rows that follow theirs in others that begin with the same.
 
         Parameters
@@ -150,9 +150,9 @@ class Tables:
             if start >= known:
                 segments.append(segment)
             elif end > known:
-                later = segment.rows >= known  # as many in each table, and in order
-                keys = segment.keys[later].reshape(self.bands, -1)
-                segments.append(TableSegment(keys, segment.rows[later].reshape(self.bands, -1)))
+                newer = segment.rows >= known  # as many in each table, and in order
+                keys = segment.keys[newer].reshape(self.bands, -1)
+                segments.append(TableSegment(keys, segment.rows[newer].reshape(self.bands, -1)))
         return Tables.of(self.bands, tuple(segments))
 
     def widened(

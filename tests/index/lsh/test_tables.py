@@ -171,7 +171,7 @@ def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Ge
     keys = keys_of(rng, 6000)
     later = batches(keys, 600, 2000)[-1]
     first = grown(keys[:known], [known])
-    both = first.with_later_rows(later)
+    both = first.with_rows_after(later)
     assert both.segments[0] is first.segments[0]
     assert contents(both) == truth(keys)
     assert_sorted(both.segments)
