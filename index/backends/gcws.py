@@ -258,8 +258,6 @@ class GcwsBackend:
         the graph is taken, if it was rebuilt, and further tables.
         """
         relinked = replacement.graph
-        if state.graph_is_decided and not replacement.graph_is_decided:
-            return None
         further = len(replacement.tables) - len(state.tables)
         if further >= 0:
             adopted = replace(replacement, delta=state.delta.after(further))
@@ -308,11 +306,12 @@ class GcwsBackend:
     def _linked(saved: SavedIndex, rows: int) -> int:
         """Return how many rows come before those at the end that no links were saved of.
 
-        All, where these are more than half: then the graph is rebuilt.
+        All, where these are more than half, for then the graph is rebuilt. All, too, where other
+        rows have no links: these are linked at once, beside rows that may name the last ones.
         """
-        known = np.flatnonzero(saved.links[:, 0] != UNKNOWN)
-        linked = int(known[-1]) + 1 if len(known) else 0
-        return linked if 2 * linked >= rows else rows
+        linked = int(np.count_nonzero(saved.links[:, 0] != UNKNOWN))
+        is_first = bool((saved.links[:linked, 0] != UNKNOWN).all())
+        return linked if is_first and 2 * linked >= rows else rows
 
     def search(
         self,

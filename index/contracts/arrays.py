@@ -125,12 +125,17 @@ class AddressSpace:
         self._last: AnyArray | None = None
 
     def adopt(self, array: AnyArray) -> None:
-        """Let an array that `growable` returned, and nobody else changes, grow in place."""
+        """Let an array grow in place that `growable` returned, or the first rows of one.
+
+        Nobody else may use the rows behind. Any other array is copied when it grows.
+        """
         owner: object = array
         while isinstance(owner, np.ndarray):
             owner = owner.base
         memory = owner.obj if isinstance(owner, memoryview) else None
-        if isinstance(memory, mmap.mmap) and array.ctypes.data == _begin(memory)[0]:
+        if not isinstance(memory, mmap.mmap) or not array.flags.c_contiguous:
+            return
+        if array.ctypes.data == _begin(memory)[0]:
             self._memory, self._last = memory, array
 
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:

@@ -525,6 +525,7 @@ class NeighbourGraph:
         )
         with self._extending:  # links change in place
             links = growable((len(remaining), WIDTH), np.int32)
+            # By default the whole result is buffered, to leave ``out`` as it was on an error.
             np.take(self._links, remaining, axis=0, out=links, mode="clip")
             taken._quantized = self._quantized.take(remaining)
         for first in range(0, len(links), _ROWS_A_STEP):

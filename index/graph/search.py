@@ -274,7 +274,7 @@ class GraphSearch:
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
             policy.max_missed,
             policy.nearly_all,
-            self._room(view, setting, max(beams), max_filtered),
+            self._sizes(tables, view, setting, max(beams), max_filtered).room,
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 
@@ -305,14 +305,10 @@ class GraphSearch:
         max_candidates: float,
     ) -> ScratchSizes:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
-        room = self._room(view, setting, beam, max_candidates)
+        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
+        room = min(int(room), len(view.vectors) + beam)
         rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)
-
-    def _room(self, view: RowView, setting: SearchSetting, beam: int, max_candidates: float) -> int:
-        """Return how many rows a search has room for that sees about ``max_candidates``."""
-        room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
-        return min(int(room), len(view.vectors) + beam)
 
     def setting(self, view: RowView, params: SearchParams) -> SearchSetting | None:
         """Return the setting of a search, None where none that was measured is enough.

@@ -216,9 +216,8 @@ class _Collection:
 
     def link(self) -> None:
         """Build and calibrate the graph."""
-        # So few sparse rows are judged, and need no graph.
         alive = np.ones(_ROWS, np.uint8)
-        self._backend.optimize(self._state, self._rows, alive, threading.Event())
+        self._backend.graphs.scans_are_enough(self._rows, alive, self._state.inverted)
         assert self._linked is not None
 
     def join(self) -> None:

@@ -154,7 +154,7 @@ class Plan(NamedTuple):
     nearly_all : float
         Where this share of the rows is permitted, those that are not are held apart.
     room_under_filter : int
-        Rows that a search may have seen where the hits are held apart; see `beam_search.SOME`.
+        Rows that a search may see where the hits are held apart; see `beam_search.SOME`.
     """
 
     work: Any
@@ -268,7 +268,8 @@ def _step(
     if permitted.permits == ALL:
         return expand(rows, query, links, scratch, beam, 0)
     is_going = expand_masked(rows, query, links, scratch, beam, permitted)
-    if permitted.permits == SOME and at(scratch.state, MARKED) > room:
+    is_full = at(scratch.state, MARKED) + links.width > room
+    if is_going and permitted.permits == SOME and is_full:
         put(scratch.state, UNFINISHED, 1)
         return False
     return is_going
@@ -297,7 +298,7 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     entries, size = best
     judged = plan.judged + own
     score = score_at(entries, size, judged) if size >= judged else np.float32(0.0)
-    crowded = stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
+    crowded = size > 0 and stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
     if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
         return _HARD
     if stage == _SEARCH and are_alike(entries, size, own, plan):

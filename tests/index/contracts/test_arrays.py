@@ -62,7 +62,7 @@ def test_an_array_that_is_adopted_grows_where_it_is() -> None:
     assert grown(room, array, LARGE, LARGER).ctypes.data == array.ctypes.data
 
 
-def test_only_a_whole_array_with_address_space_is_adopted() -> None:
+def test_an_array_from_the_middle_of_another_or_without_address_space_is_copied() -> None:
     array = growable((LARGE, EMPTY.shape[1]), np.float32)
     exact = large((LARGE, EMPTY.shape[1]), np.float32)
     for other in (array[1:], exact, np.zeros((LARGE, EMPTY.shape[1]), np.float32)):

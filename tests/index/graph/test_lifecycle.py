@@ -425,6 +425,42 @@ def test_no_start_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     assert recall(again, queries, 10).reaches(0.9)
 
 
+def test_links_that_name_rows_after_the_linked_ones_are_no_harm(
+    rng: np.random.Generator,
+) -> None:
+    # Some in the middle have lost theirs, too, and are linked beside rows that name the last ones.
+    rows, queries = clustered(rng, 3000, 200)
+    index = linked(rows, policies=MANY_TABLES)
+    saved = kept(index)
+    saved.links[2000:, 0] = UNKNOWN
+    saved.links[500:700, 0] = UNKNOWN
+    again = restored(index, saved, MANY_TABLES)
+    links = again.state.graph.links.array
+    assert links.max() < len(links)
+    again.finish_background_work()
+    assert len(lists_of(again)) == 3000
+    assert recall(again, queries, 10).reaches(0.9)
+
+
+def test_more_rows_than_a_waiting_graph_has_let_it_be_rebuilt(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 7000, 200)
+    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    other = linked(rows[:3000], policies=policies)
+    again = restored(other, kept(other), policies)
+    again.add(rows[3000:], sizes=[2000])
+    assert again.state.delta.count == 4000
+    view, alive = again.rows.view(), np.ones(7000, np.uint8)
+    rounds = 0
+    while again.backend.is_overdue(again.state, 7000, 7000):
+        rounds += 1
+        assert rounds <= 4
+        made = again.backend.optimize(again.state, view, alive, threading.Event())
+        adopted = again.backend.adopt(again.state, view, made)
+        again.state = again.state if adopted is None else adopted
+    assert len(again.state.graph.links) == 7000
+    assert recall(again, queries, 10).reaches(0.9)
+
+
 def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted(
     rng: np.random.Generator,
 ) -> None:

@@ -112,6 +112,25 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
         assert all(own >= other for own, other in zip(*scores, strict=True))
 
 
+@pytest.mark.parametrize("setting", SETTINGS[2:])
+def test_a_search_that_holds_hits_apart_sees_so_much_and_no_more(
+    setting: BeamSetting, rng: np.random.Generator
+) -> None:
+    graph, limit = Graph(rng, linked=0.05), min(10, setting.beam - 2)
+    permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
+    free = graph.hits(setting, limit, permitted=permitted)
+    seen = [each.explanation.candidates for each in free.hits]
+    enough = graph.hits(setting, limit, permitted=permitted, max_filtered=max(seen))
+    assert enough.outcomes.tolist() == free.outcomes.tolist()
+    assert [each.explanation.candidates for each in enough.hits] == seen
+    bounded = graph.hits(setting, limit, permitted=permitted, max_filtered=1)
+    for outcome, each, before in zip(bounded.outcomes, bounded.hits, seen, strict=True):
+        if outcome == Outcome.UNFINISHED:
+            assert each.explanation.candidates < before
+        else:
+            assert each.explanation.candidates == before
+
+
 FIRST = [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60), (BeamSetting.of(1, 10), 10)]
 """First searches with the limit they are for: by their number of lists, or by a slack."""
 

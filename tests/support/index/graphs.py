@@ -83,6 +83,7 @@ class Graph:
         foreign: Extension = NO_EXTENSION,
         policy: SearchPolicy | None = None,
         most: float = inf,
+        max_filtered: float = inf,
     ) -> GraphHits:
         """Return what the kernel finds."""
         search, tables = self.searched(policy or PLAIN), self.index.state.tables
@@ -92,7 +93,9 @@ class Graph:
         batch = self.index.prepare(self.queries[queries])
         view = RowView(self.rows, mask, int(mask.sum()))
         whole = SearchSetting(setting, hard, foreign, judged=limit)
-        plan = search.plan_for(tables, view, limit, whole, max_candidates=most)
+        plan = search.plan_for(
+            tables, view, limit, whole, max_candidates=most, max_filtered=max_filtered
+        )
         nothing = np.full(len(batch), -1, np.int64)
         return search.search(
             plan, tables, view, batch, SearchParams(limit=limit), nothing, hidden=hidden
