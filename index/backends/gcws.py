@@ -158,8 +158,8 @@ class GcwsBackend:
         needed = 0 if graph is None else graph.neighbours.tables
         tables = self.band_keys.widened(state.tables, rows, needed, workers)
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
-        max_merged = self._policies.delta.max_merged
-        tables = tables.extend(codes, len(rows) - delta.count, workers, max_merged)
+        max_merge_rows = self._policies.delta.max_merge_rows
+        tables = tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
         inverted = self._covered(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
@@ -188,7 +188,7 @@ class GcwsBackend:
         """Return whether rows wait in the delta, tables to be merged, or more is to be built."""
         return (
             bool(state.delta.count)
-            or state.tables.are_due_to_merge
+            or state.tables.merge_is_due
             or self.graph_is_overdue(state, rows, live)
             or self._tables_wanted(state) > 0
         )
@@ -216,7 +216,7 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with all rows in tables and graph; None when stopped.
 
-        A graph that is overdue is built in random order, and calibrated; none is built where
+        Segments of tables that are due are merged first. A graph that is overdue is built in random order, and calibrated; none is built where
         scans are quick enough. Otherwise, further tables are made where there is use for them.
         They come first where a graph cannot be searched without them, overdue or not.
         """
@@ -225,7 +225,7 @@ class GcwsBackend:
         wanted = self._tables_wanted(state)
         is_overdue = self.graph_is_overdue(state, len(rows), live)
         try:
-            state = replace(state, tables=state.tables.merged_as_due(self._behind, stop))
+            state = replace(state, tables=state.tables.with_due_merges(self._behind, stop))
             if state.graph_is_waiting or not is_overdue:
                 tables = self.band_keys.widened(state.tables, rows, wanted, self._behind, stop=stop)
                 return self.complete(replace(state, tables=tables), rows, self._behind)
@@ -288,11 +288,11 @@ class GcwsBackend:
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> GcwsState:
         """Return the index of all rows.
 
-        The last rows without saved links come into the delta, or are linked now where it has no
-        room. If the graph waits for tables they wait with it: to make them for three
-        million rows took 18 s before a start was done.
+        The last rows without saved links come into the delta, or are linked at once where it has no
+        room. While the graph lacks entry tables, all of them wait: to make those of 3,000,000 rows
+        took 18 s of a start.
         """
-        known = self._linked(saved, len(rows))
+        known = self._rows_linked(saved, len(rows))
         state = self.extend(self.empty(), rows.first(known), codes[:known])
         if not self.plan.prefix:
             return self.extend(state, rows, codes[known:])
@@ -303,8 +303,8 @@ class GcwsBackend:
         return self.extend(state, rows, codes[known:])
 
     @staticmethod
-    def _linked(saved: SavedIndex, rows: int) -> int:
-        """Return how many rows come before those at the end that no links were saved of.
+    def _rows_linked(saved: SavedIndex, rows: int) -> int:
+        """Return how many rows remain without the last ones, whose links are unknown.
 
         All, where these are more than half, for then the graph is rebuilt. All, too, where other
         rows have no links: these are linked at once, beside rows that may name the last ones.

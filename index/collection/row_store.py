@@ -57,7 +57,7 @@ class RowStore:
         self.payloads = payloads
         self.sequences = sequences
         self.alive: UInt8s = np.ones(len(ids), np.uint8)
-        self._earlier: _EarlierMask | None = None
+        self._spare: _SpareMask | None = None
         self.columns = Columns(payloads)
         self.text_bytes = _text_bytes(ids, payloads)
 
@@ -68,7 +68,8 @@ class RowStore:
     @property
     def nbytes(self) -> int:
         """About how many bytes of memory they take, columns and mapped files left out."""
-        return self.rows.nbytes + self.alive.nbytes + self.sequences.nbytes + self.text_bytes
+        masks = self.alive.nbytes if self._spare is None else 2 * self.alive.nbytes
+        return self.rows.nbytes + masks + self.sequences.nbytes + self.text_bytes
 
     def append(self, items: EncodedBatch) -> None:
         """Add items as live rows at the end; their sequence numbers are above all before."""
@@ -132,44 +133,42 @@ class RowStore:
     def truncate(self, count: int) -> None:
         """Forget all rows but the first ``count``; no reader has seen the others."""
         self.rows.truncate(count)
-        self._earlier = None
+        self._spare = None
         self.text_bytes -= _text_bytes(self.ids[count:], self.payloads[count:])
         del self.ids[count:], self.payloads[count:]
 
     def mark_dead(self, rows: Sequence[int]) -> None:
         """Make tombstones of some rows, for new views.
 
-        Readers hold the present mask, so another one is changed: that of before if no reader has it
-        any more, else a copy. Copying ten million rows takes ten times as long as a commit.
+        Readers hold the present mask, so another array is changed: the mask before the present one
+        if no view holds it any more, else a copy. Copying ten million rows takes ten times as long
+        as a commit.
         """
-        present, earlier, killed = self.alive, self._earlier, list(rows)
-        taken = None if earlier is None else earlier.caught_up(present, len(self.rows))
-        self._earlier = _EarlierMask(present, len(self.rows), killed)
+        present, spare, dead = self.alive, self._spare, list(rows)
+        taken = None if spare is None else spare.reused(present, len(self.rows))
+        self._spare = _SpareMask(present, len(self.rows), dead)
         self.alive = present.copy() if taken is None else taken
-        self.alive[killed] = 0
+        self.alive[dead] = 0
 
 
-class _EarlierMask:
-    """The mask of live rows that views had before the last rows died.
+class _SpareMask:
+    """The mask of live rows that the present one replaced, to be used again.
 
     Parameters
     ----------
     mask : (room,) uint8
     count : int
         Rows there were.
-    killed : list of int
+    dead : list of int
         Rows that have died since, of those.
     """
 
-    _HOLDERS: Final = 2
-    """References to a mask that no view has: of this object, and of the call that counts them."""
-
-    def __init__(self, mask: UInt8s, count: int, killed: list[int]) -> None:
+    def __init__(self, mask: UInt8s, count: int, dead: list[int]) -> None:
         self._mask = mask
         self._count = count
-        self._killed = killed
+        self._dead = dead
 
-    def caught_up(self, present: UInt8s, count: int) -> UInt8s | None:
+    def reused(self, present: UInt8s, count: int) -> UInt8s | None:
         """Return the mask with what has changed; None where a view has it, or it has no room.
 
         Parameters
@@ -181,11 +180,19 @@ class _EarlierMask:
         owns = self._mask.base is None
         if not owns or len(self._mask) != len(present):
             return None
-        if sys.getrefcount(self._mask) > self._HOLDERS:
+        if self.references() > _UNHELD:
             return None
-        self._mask[self._killed] = 0
+        self._mask[self._dead] = 0
         self._mask[self._count : count] = present[self._count : count]
         return self._mask
+
+    def references(self) -> int:
+        """Return how many references to the mask there are, as CPython counts them."""
+        return sys.getrefcount(self._mask)
+
+
+_UNHELD: Final = _SpareMask(np.ones(1, np.uint8), 1, []).references()
+"""References to a mask that no view holds."""
 
 
 class Compaction:

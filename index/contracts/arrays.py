@@ -82,7 +82,10 @@ def _begin(memory: mmap.mmap) -> tuple[int, int]:
 
 
 def growable(shape: tuple[int, ...], dtype: DTypeLike) -> AnyArray:
-    """Return an array as `large` does that grows in place once an `AddressSpace` adopts it."""
+    """Return an array as `large` does that grows in place once an `AddressSpace` adopts it.
+
+    Small ones, and all where the system refuses addresses, are copied as they grow.
+    """
     kind = np.dtype(dtype)
     bytes_ = math.prod(shape) * kind.itemsize
     memory = _space_for(bytes_)

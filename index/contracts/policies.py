@@ -11,7 +11,7 @@ from typing import Final
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPolicy:
-    """How many committed rows an index does not hold yet.
+    """How many committed rows an index does not hold yet, and how far a write takes them in.
 
     Attributes
     ----------
@@ -20,15 +20,15 @@ class DeltaPolicy:
         do not hold while a graph lacks tables after a restart.
     max_pending : int
         Committed items that the next reader appends to the delta, in some 0.2 ms.
-    max_merged : int
-        Rows of a segment of tables that a write makes by merging others, at most. Larger ones are
-        merged in the background: of 3,000,000 rows in 8 tables that takes 1.5 s.
+    max_merge_rows : int
+        Rows of the largest segment of tables that a write makes by merging. Larger ones are merged
+        in the background: of 3,000,000 rows in 8 tables that takes over a second.
     """
 
     max_rows: int = 1024
     max_numbers: int = 1 << 17
     max_pending: int = 32
-    max_merged: int = 1 << 17
+    max_merge_rows: int = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, repeat
 from math import inf, log
 from typing import Any, Final, NamedTuple
 
@@ -48,8 +48,8 @@ _HARD_RECALL: Final = 0.99
 _SAFETY: Final = 5
 """The setting aims at a miss that is smaller by 1/_SAFETY than allowed: measured figures vary."""
 
-_MAX_KNOWN: Final = 1024
-"""Settings that a calibration remembers: a plan is made again after each write."""
+_MAX_CACHED: Final = 1024
+"""Settings that a calibration remembers, for all threads: each write makes new plans."""
 
 _FRONT: Final = tuple(1.0 - 0.5 * 0.85**step for step in range(36))
 """Recalls for which their cost is reported; the last one leaves 1.7 hits of 1,000 out."""
@@ -208,7 +208,7 @@ class RecallCurve:
 
     def at(self, setting: float) -> tuple[float, float]:
         """Return recall and candidates at a setting."""
-        return _at(setting, self.settings, self.recalls), _at(
+        return _value_at(setting, self.settings, self.recalls), _value_at(
             setting, self.settings, self.candidates
         )
 
@@ -318,22 +318,19 @@ class LimitCurves:
             found, scored = self.foreign.at(hard.slack)
         else:
             _, scored = self.hard.at(hard.slack)
-            found = _at(hard.slack, self.hard.settings, self.hard_items)
+            found = _value_at(hard.slack, self.hard.settings, self.hard_items)
         typical, found = self.typical, min(found, ceiling)
-        extended = [(typical.recalls, found), (typical.candidates, scored)]
-        recalls, costs = (
-            [_weighed(*each, of_hard) for each in zip(self.extended, of_typical, strict=True)]
-            for of_typical, of_hard in extended
-        )
+        recalls = map(_weighted_mean, self.extended, typical.recalls, repeat(found))
+        costs = map(_weighted_mean, self.extended, typical.candidates, repeat(scored))
         return RecallCurve(typical.settings, tuple(accumulate(recalls, max)), tuple(costs))
 
 
-_Known = tuple[tuple[float, ...], tuple[float, ...]]
+_Column = tuple[tuple[float, ...], tuple[float, ...]]
 """Settings, and what was measured at them."""
 
 
-_KnownSettings = dict[tuple[int, float, float], tuple[SearchSetting | None]]
-"""By limit, and recall of all queries and of foreign ones."""
+_SettingCache = dict[tuple[int, float, float], tuple[SearchSetting | None]]
+"""By limit, recall of all queries and of foreign ones. None is an answer, too: hence the tuples."""
 
 
 class _Aim(NamedTuple):
@@ -363,7 +360,7 @@ class Calibration:
     curves: tuple[LimitCurves, ...]
     scan_nanoseconds: float
     contrasts: tuple[float, float] = (inf, inf)
-    _known: _KnownSettings = field(default_factory=dict, init=False, repr=False, compare=False)
+    _cache: _SettingCache = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def setting(
         self, limit: int, recall: float, foreign_recall: float | None = None
@@ -380,12 +377,12 @@ class Calibration:
             The recall of foreign queries; None for the same.
         """
         asked = limit, recall, foreign_recall or recall
-        known = self._known.get(asked)
+        known = self._cache.get(asked)
         if known is None:
-            if len(self._known) >= _MAX_KNOWN:  # any recall may be asked for
-                self._known.clear()
+            if len(self._cache) >= _MAX_CACHED:  # any recall may be asked for
+                self._cache.clear()
             aim = _Aim(*(each + (1.0 - each) / _SAFETY for each in asked[1:]))
-            known = self._known[asked] = (self._new_setting(limit, aim),)
+            known = self._cache[asked] = (self._new_setting(limit, aim),)
         return known[0]
 
     def _new_setting(self, limit: int, aim: _Aim) -> SearchSetting | None:
@@ -472,7 +469,7 @@ class Calibration:
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
             "contrasts": [None if each == inf else each for each in self.contrasts],
-            "curves": [asdict(each, dict_factory=_document) for each in self.curves],
+            "curves": [asdict(each, dict_factory=_json_fields) for each in self.curves],
         }
 
     @classmethod
@@ -502,7 +499,7 @@ class Calibration:
         )
 
 
-def _document(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+def _json_fields(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in fields}
 
 
@@ -543,19 +540,16 @@ def _curve_of(document: object) -> RecallCurve:
     return curve
 
 
-def _at(setting: float, settings: Sequence[float], values: Sequence[float]) -> float:
-    """Return what is measured at a setting, or between two or beyond all: `numpy.interp`.
-
-    Of few settings it takes a tenth of its time.
-    """
+def _value_at(setting: float, settings: Sequence[float], values: Sequence[float]) -> float:
+    """Return values interpolated at a setting: `numpy.interp` in a tenth of its time, for a few."""
     above = bisect_left(settings, setting)
     if above in (0, len(settings)):
         return values[min(above, len(settings) - 1)]
     low, high = settings[above - 1 : above + 1]
-    return _weighed((setting - low) / (high - low), values[above - 1], values[above])
+    return _weighted_mean((setting - low) / (high - low), values[above - 1], values[above])
 
 
-def _weighed(share: float, low: float, high: float) -> float:
+def _weighted_mean(share: float, low: float, high: float) -> float:
     return (1 - share) * low + share * high
 
 
@@ -570,9 +564,12 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
     """
     share = log(limit / below.limit) / log(above.limit / below.limit)
 
-    def at(settings: Sequence[float], known: Callable[[LimitCurves], _Known]) -> tuple[float, ...]:
+    def at(settings: Sequence[float], known: Callable[[LimitCurves], _Column]) -> tuple[float, ...]:
         low, high = known(below), known(above)
-        return tuple(_weighed(share, _at(each, *low), _at(each, *high)) for each in settings)
+        return tuple(
+            _weighted_mean(share, _value_at(each, *low), _value_at(each, *high))
+            for each in settings
+        )
 
     def curve(tier: Callable[[LimitCurves], RecallCurve]) -> RecallCurve:
         settings = tuple(sorted({*tier(below).settings, *tier(above).settings}))
@@ -581,7 +578,9 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
         return RecallCurve(settings, recalls, candidates)
 
     typical, hard = curve(lambda each: each.typical), curve(lambda each: each.hard)
-    a, b, c = (_weighed(share, *each) for each in zip(below.scores, above.scores, strict=True))
+    a, b, c = (
+        _weighted_mean(share, *each) for each in zip(below.scores, above.scores, strict=True)
+    )
     return LimitCurves(
         limit,
         typical,

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt64s
-from gcws_search.index.kernels.graph.beam_search import MIN_APART, STATES
+from gcws_search.index.kernels.graph.beam_search import MIN_SECOND_POOL, STATES
 from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
 from gcws_search.index.kernels.quantized.rows import places
 
@@ -99,7 +99,7 @@ class Scratch:
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
                 _empty_pool(sizes.room),
-                _empty_pool(max(sizes.beam, MIN_APART)),
+                _empty_pool(max(sizes.beam, MIN_SECOND_POOL)),
                 np.empty(2 * (sizes.room + 1), np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
@@ -108,16 +108,16 @@ class Scratch:
                 np.zeros(STATES, np.int64),
             )
             self._arrays += arrays
-            words, seen, pool, apart, fresh, scores, own, found, own_found, state = (
+            words, seen, pool, second_pool, fresh, scores, own, found, own_found, state = (
                 array.ctypes.data for array in arrays
             )
-            pool, apart = (address + GUARD * _ENTRY_BYTES for address in (pool, apart))
+            pool, second_pool = (address + GUARD * _ENTRY_BYTES for address in (pool, second_pool))
             slot[:] = (
                 words,
                 seen,
                 sizes.room,
                 pool,
-                apart,
+                second_pool,
                 fresh,
                 scores,
                 own,

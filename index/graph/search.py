@@ -43,8 +43,8 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import NAMES
 
 _PERCENT: Final = 100
-_DOUBTS: Final = 32
-"""Degrees of doubt: a setting is found for each, which takes longer than a search."""
+_DOUBT_STEPS: Final = 32
+"""Doubt is rounded up to 1/_DOUBT_STEPS: finding a setting takes longer than a search."""
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
 _UNLIMITED: Final = float(1 << 31)
 """Rows that an extended search expands at most."""
@@ -181,10 +181,10 @@ class GraphSearch:
         if self.nanoseconds(view, setting.first) > (1.0 - self.policy.min_saving) * scanning:
             return Skipped.SCAN_IS_QUICKER
         share, budgets = view.permitted_count / len(view.vectors), self.policy.budgets
-        budget = next(budget for lowest, budget in budgets if share >= lowest)
-        max_candidates, max_filtered = (
+        tier = next(i for i, (min_share, _) in enumerate(budgets) if share >= min_share)
+        max_candidates, max_under_filter = (
             self.candidates_within(view, each * scanning, setting.first.places)
-            for each in (budget, budgets[-1][1])
+            for each in (budgets[tier][1], budgets[-1][1])
         )
         plan = self.plan_for(
             tables,
@@ -192,9 +192,9 @@ class GraphSearch:
             params.limit,
             setting,
             max_candidates=max_candidates,
-            max_filtered=max_filtered,
+            max_under_filter=max_under_filter,
         )
-        if budget == budgets[0][1]:
+        if tier == 0:  # a search costs what it was measured to cost
             return plan
         return replace(
             plan,
@@ -211,7 +211,7 @@ class GraphSearch:
         setting: SearchSetting,
         *,
         max_candidates: float = inf,
-        max_filtered: float = inf,
+        max_under_filter: float = inf,
     ) -> SearchPlan:
         """Return how to search with a setting, whatever a scan takes.
 
@@ -223,8 +223,8 @@ class GraphSearch:
         setting : SearchSetting
         max_candidates : float
             Rows that a search may see before it is left to the fall-back, but for a few.
-        max_filtered : float
-            The same where it turns out that many rows near to a query are not permitted.
+        max_under_filter : float
+            The same for a search whose second pool holds the hits.
         """
         policy, beam = self.policy, setting.first
         first, last = self._reranked(limit, beam)
@@ -274,7 +274,7 @@ class GraphSearch:
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
             policy.max_missed,
             policy.nearly_all,
-            self._sizes(tables, view, setting, max(beams), max_filtered).room,
+            self._sizes(tables, view, setting, max(beams), max_under_filter).room,
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 
@@ -324,7 +324,7 @@ class GraphSearch:
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / rows / min(1.0, measured))
         new = min(1.0, self.policy.doubt_growth * (1.0 - self.built / rows))
-        new = ceil(new * _DOUBTS) / _DOUBTS
+        new = ceil(new * _DOUBT_STEPS) / _DOUBT_STEPS
         allowed = self.allowance.share(params.limit) * (1.0 - new / 2)
         recall = 1.0 - (1.0 - params.recall) * allowed
         return self._setting(params.limit, recall, ceil(_PERCENT * share))

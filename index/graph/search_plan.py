@@ -96,13 +96,13 @@ class SearchPolicy:
     min_saving : float
         Share of a scan's time that a search is expected to save at least: a scan finds all.
     budgets : tuple of (float, float)
-        Where this share of the rows is permitted, falling, a search that takes this share of a
-        scan's time is left to the fall-back. Under a filter the pool holds more rows, and each
-        takes longer to find its place.
+        By falling share of permitted rows: the least such share, and the share of a scan's time
+        after which a search is left to the fall-back. A filter makes the pool larger, and inserting
+        slower.
     nearly_all : float
-        Where this share of the rows is permitted, as deletions leave it, a search holds those apart
-        that are not, rather than the hits. With one row in 100 deleted, words and frames were
-        searched 1.3 to 1.5 times as fast; with one in ten, letters 0.93 times as fast.
+        From this share of permitted rows on, the second pool holds the others, else the hits. With
+        one row in 100 deleted, words and frames were searched 1.0 to 1.4 times as fast. With one in
+        ten, letters were searched 0.93 times as fast.
     max_room : int
         Rows that no search sees more of.
     extended_beams : tuple of (float, int)

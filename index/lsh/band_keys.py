@@ -123,12 +123,20 @@ class BandKeys:
 
         return tables.widened(bands, further, workers, stop=stop)
 
-    def caught_up(self, wider: Tables, tables: Tables, rows: VectorBatch) -> Tables:
-        """Return ``tables``, or as many as ``wider`` are, which have the first of their rows."""
-        if wider.bands < tables.bands:
+    def caught_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
+        """Return the tables of an optimization with the rows put since.
+
+        Parameters
+        ----------
+        optimized : Tables
+            Of the first rows of ``tables``. Where they are fewer tables, ``tables`` is returned.
+        tables : Tables
+        rows : VectorBatch
+        """
+        if optimized.bands < tables.bands:
             return tables
-        if wider.bands == tables.bands:
-            return wider.with_rows_after(tables)
-        known = len(wider)
-        keys = self.keys(rows[known : len(tables)], wider.bands)
-        return wider.extend(keys, known, self._workers)
+        if optimized.bands == tables.bands:
+            return optimized.with_rows_after(tables)
+        known = len(optimized)
+        keys = self.keys(rows[known : len(tables)], optimized.bands)
+        return optimized.extend(keys, known, self._workers)

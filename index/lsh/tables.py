@@ -23,7 +23,8 @@ TAIL_ROWS: Final = 512
 GROWTH: Final = 4
 """Full segments are merged when a later one has at least 1/GROWTH of the rows of the one before."""
 MAX_SEGMENTS: Final = 32
-"""Beyond this number segments are merged at once, of whatever size."""
+"""Beyond this number a write merges the last segments that are due, whatever their size. A few
+small ones may come on top."""
 
 _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread does not pay
 
@@ -93,12 +94,12 @@ class Tables:
         return sum(segment.nbytes for segment in self.segments)
 
     @property
-    def are_due_to_merge(self) -> bool:
-        """Whether `extend` has left segments that `merged_as_due` would merge."""
+    def merge_is_due(self) -> bool:
+        """Whether `extend` has left segments that `with_due_merges` would merge."""
         return any(_should_merge(len(a), len(b)) for a, b in pairwise(self.segments))
 
     def extend(
-        self, codes: UInt64s, first_row: int, workers: Workers, max_merged: int | None = None
+        self, codes: UInt64s, first_row: int, workers: Workers, max_merge_rows: int | None = None
     ) -> Tables:
         """Return tables with rows first_row … first_row + n - 1 added.
 
@@ -109,19 +110,19 @@ class Tables:
         first_row : int
             The number of rows these tables have had so far.
         workers : Workers
-        max_merged : int or None
-            Rows of a segment that is made by merging at most, unless there are too many segments:
-            merging millions of rows takes seconds. None for any number.
+        max_merge_rows : int or None
+            Rows of the largest segment that a merge may make, up to `MAX_SEGMENTS` segments; None
+            for no limit. Merging millions of rows takes seconds.
         """
         if len(codes) == 0:
             return self
         segments = [*self.segments, _build(codes, first_row, workers)]
         if len(segments) > MAX_SEGMENTS:
-            max_merged = None
-        _merge_last(segments, workers, max_merged)
+            max_merge_rows = None
+        _merge_last(segments, workers, max_merge_rows)
         return Tables.of(self.bands, tuple(segments))
 
-    def merged_as_due(self, workers: Workers, stop: threading.Event) -> Tables:
+    def with_due_merges(self, workers: Workers, stop: threading.Event) -> Tables:
         """Return the same rows in fewer segments, as `extend` leaves them without a limit.
 
         Raises
@@ -137,12 +138,12 @@ class Tables:
         return Tables.of(self.bands, tuple(segments))
 
     def with_rows_after(self, others: Tables) -> Tables:
-        """Return these tables with the rows that follow theirs in others that begin with the same.
+        """Return these tables with the further rows of others.
 
         Parameters
         ----------
         others : Tables
-            As many, of as many rows or more.
+            The same number of tables, of the same rows and further ones.
         """
         known, end, segments = len(self), 0, list(self.segments)
         for segment in others.segments:
@@ -211,12 +212,12 @@ class Tables:
 
 
 def _merge_last(
-    segments: list[TableSegment], workers: Workers, max_merged: int | None = None
+    segments: list[TableSegment], workers: Workers, max_merge_rows: int | None = None
 ) -> None:
     """Merge the last segments of a list, in place, as long as they are due and not too large."""
     while len(segments) > 1:
         before, last = segments[-2:]
-        is_small = max_merged is None or len(before) + len(last) <= max_merged
+        is_small = max_merge_rows is None or len(before) + len(last) <= max_merge_rows
         if not is_small or not _should_merge(len(before), len(last)):
             return
         segments[-2:] = [_merge(before, last, workers)]

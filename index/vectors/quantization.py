@@ -315,6 +315,7 @@ class QuantizedRows:
         taken._is_copied, taken._copies = self._is_copied, self._copies[:0]
         if self._count:
             copies = growable((len(places), self._copies.shape[1]), np.uint8)
+            # By default the whole result is buffered, to leave ``out`` as it was on an error.
             np.take(self._copies, places, axis=0, out=copies, mode="clip")
             taken._room.adopt(copies)
             taken._copies, taken._norms = copies, self._norms[places]

@@ -8,12 +8,12 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 from gcws_search.index.kernels.graph.beam_search import (
-    ALL,
+    HIT_POOL,
     MARKED,
-    NEARLY_ALL,
-    OVERFULL,
+    ONE_POOL,
+    REJECTED_POOL,
+    SECOND_OVERFLOW,
     SIZE,
-    SOME,
     UNFINISHED,
     Beam,
     Graph,
@@ -152,9 +152,9 @@ class Plan(NamedTuple):
     max_missed : float
         Missed hits that are accepted, for each that is wanted.
     nearly_all : float
-        Where this share of the rows is permitted, those that are not are held apart.
+        From this share of permitted rows on, the second pool holds the others, not the hits.
     room_under_filter : int
-        Rows that a search may see where the hits are held apart; see `beam_search.SOME`.
+        Rows that a search may see whose second pool holds the hits; see `beam_search.HIT_POOL`.
     """
 
     work: Any
@@ -203,11 +203,11 @@ class Found(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def _permitted(visible: Any, nearly_all: float) -> int:
-    """Return `ALL`, `NEARLY_ALL` or `SOME`."""
+def _pools_for(visible: Any, nearly_all: float) -> int:
+    """Return `ONE_POOL`, `REJECTED_POOL` or `HIT_POOL`."""
     if visible.permitted_count == visible.count:
-        return ALL
-    return NEARLY_ALL if visible.permitted_count >= nearly_all * visible.count else SOME
+        return ONE_POOL
+    return REJECTED_POOL if visible.permitted_count >= nearly_all * visible.count else HIT_POOL
 
 
 class _Reranked(NamedTuple):
@@ -264,12 +264,12 @@ def _beam(plan: Any, stage: Any, key: Any, own: Any) -> Any:
 def _step(
     rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, room: Any
 ) -> Any:
-    """Do what `expand` does; a search that holds hits apart ends once it has seen ``room`` rows."""
-    if permitted.permits == ALL:
+    """Do what `expand` does; one whose second pool holds the hits has ``room`` for so much."""
+    if permitted.pools == ONE_POOL:
         return expand(rows, query, links, scratch, beam, 0)
     is_going = expand_masked(rows, query, links, scratch, beam, permitted)
     is_full = at(scratch.state, MARKED) + links.width > room
-    if is_going and permitted.permits == SOME and is_full:
+    if is_going and permitted.pools == HIT_POOL and is_full:
         put(scratch.state, UNFINISHED, 1)
         return False
     return is_going
@@ -478,7 +478,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     rows = rows_at(graph.rows)
     m_all, tables = queries.keys.shape
     slots, limit = scratch.shape[0], out.scores.shape[1]
-    permits = _permitted(visible, plan.nearly_all)
+    first_pools = _pools_for(visible, plan.nearly_all)
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     keys_a_query = tables * graph.segments.shape[0]
@@ -494,7 +494,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     exact = np.empty(plan.reranked_max, np.float64)
     ranked = np.empty(plan.reranked_max, np.float64)
     is_extended = np.zeros(slots, np.bool_)
-    masks = np.full(slots, permits, np.int64)
+    pools = np.full(slots, first_pools, np.int64)
     buffers = uncounted(_Reranked(chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     known_work = plan.work
@@ -514,7 +514,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
                 m = upcoming
                 upcoming += 1
-                numbers[s], stages[s], is_extended[s], masks[s] = m, _SEARCH, False, permits
+                numbers[s], stages[s], is_extended[s], pools[s] = m, _SEARCH, False, first_pools
                 begin(own_scratch)
                 hold(held.quantized, m, own_scratch.table)
                 places = scratch_at(scratch[m % slots]).places
@@ -524,15 +524,15 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 continue
             m = numbers[s]
             own = np.int64(skip[m] >= 0)
-            permitted = RowMask(pointer(mask), masks[s])
+            permitted = RowMask(pointer(mask), pools[s])
             query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
             if stage != _ENDED:
                 beam = _beam(plan, stage, keys[m, 0], own)
                 room = plan.room_under_filter
                 if _step(rows, query, links, own_scratch, beam, permitted, room):
                     continue
-                if at(own_scratch.state, OVERFULL) != 0:
-                    masks[s] = SOME
+                if at(own_scratch.state, SECOND_OVERFLOW) != 0:
+                    pools[s] = HIT_POOL
                     begin_again(own_scratch)
                     continue
                 after = _stage_after(
@@ -550,7 +550,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 if after != _ENDED:
                     if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
                         # The beam had no room for as many.
-                        if permitted.permits != ALL or beam.slack != np.inf:
+                        if permitted.pools != ONE_POOL or beam.slack != np.inf:
                             begin_again(own_scratch)
                         elif at(own_scratch.state, SIZE) == beam.capacity:
                             wider = _beam(plan, after, keys[m, 0], own)

@@ -3,9 +3,10 @@
 A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
 expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
 expanded. It also stops when the next row is too far away: farther than the last hit wanted, by a
-factor called slack. Rows that are not permitted are expanded but are no hits, and only hits end a
-search. Where a filter leaves them out the hits are held apart. Where they are few, as deleted rows
-are, they are held apart instead, and the pool holds that many more.
+factor called slack. Rows that are not permitted are expanded, but they are no hits, and only hits
+end a search. A second pool tells them apart. Under a filter it holds the hits. Where nearly all
+rows are permitted, as after deletions, it holds the others; the first pool then has that much more
+room.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -49,17 +50,17 @@ MIN_DISTANCE = np.float32(0.02)
 NONE = -1
 """Fills the places behind a row's last neighbour."""
 
-SIZE, HERE, MARKED, RATED, EXPANSIONS, APART, OVERFULL, DONE, UNFINISHED = range(9)
+SIZE, HERE, MARKED, RATED, EXPANSIONS, SECOND_SIZE, SECOND_OVERFLOW, DONE, UNFINISHED = range(9)
 """State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
-rows scored, rows expanded, rows held apart, and whether there is no room for some that count;
-whether it has ended, and whether that was for want of room."""
+rows scored, rows expanded, entries of the second pool, whether it has dropped rows that the first
+one may hold, whether the search has ended, and whether that was for want of room."""
 STATES = 9
 
-MIN_APART = 64
-"""Rows for which a search has room where it holds those apart that are not permitted, at least."""
+MIN_SECOND_POOL = 64
+"""Rows that are not permitted for which the second pool has room, at least."""
 
-ALL, NEARLY_ALL, SOME = range(3)
-"""Which rows are permitted. Of `NEARLY_ALL` those that are not are held apart; of `SOME`, hits."""
+ONE_POOL, REJECTED_POOL, HIT_POOL = range(3)
+"""What the second pool holds: nothing, where all rows are permitted; others; or hits."""
 
 
 class Graph(NamedTuple):
@@ -107,12 +108,12 @@ class RowMask(NamedTuple):
     Attributes
     ----------
     mask : address of uint8
-    permits : int
-        `ALL`, `NEARLY_ALL` or `SOME`.
+    pools : int
+        `ONE_POOL`, `REJECTED_POOL` or `HIT_POOL`.
     """
 
     mask: Any
-    permits: Any
+    pools: Any
 
 
 class Beam(NamedTuple):
@@ -162,7 +163,7 @@ class BeamScratch(NamedTuple):
     marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, apart : addresses of uint64
+    pool, second_pool : addresses of uint64
     fresh : address of uint64
         Entries to be inserted; of twice as many places as there are rows that can be marked.
     scores : address of float32
@@ -179,7 +180,7 @@ class BeamScratch(NamedTuple):
     marks: Any
     room: Any
     pool: Any
-    apart: Any
+    second_pool: Any
     fresh: Any
     scores: Any
     table: Any
@@ -238,7 +239,7 @@ def begin(scratch: Any) -> None:
 @njit(cache=True, nogil=True)
 def begin_again(scratch: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
-    for i in (SIZE, HERE, RATED, APART, OVERFULL):
+    for i in (SIZE, HERE, RATED, SECOND_SIZE, SECOND_OVERFLOW):
         put(scratch.state, i, 0)
 
 
@@ -288,27 +289,39 @@ def _bound(held: Any, count: Any, beam: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _place_in_pool(place: Any, pool: Any, size: Any, apart: Any, count: Any) -> Any:
-    """Return the place of a hit among all rows of a pool, by that among hits, counted from 1."""
+def _place_among_all(place: Any, pool: Any, size: Any, rejected: Any, count: Any) -> Any:
+    """Return the place of a hit among all rows of a pool, by that among hits, counted from 1.
+
+    Parameters
+    ----------
+    place : int
+    pool, rejected : addresses of uint64
+        The first pool, and the second, of rows that are not permitted.
+    size, count : int
+        Their entries.
+    """
     passed = 0
     while (
         passed < count
         and place + passed <= size
-        and at(apart, passed) | EXPANDED >= at(pool, place + passed - 1)
+        and at(rejected, passed) | EXPANDED >= at(pool, place + passed - 1)
     ):
         passed += 1
     return place + passed
 
 
 @njit(cache=True, nogil=True)
-def _for_pool(beam: Any, pool: Any, size: Any, apart: Any, count: Any) -> Any:
-    """Return a beam for hits as one for a pool that also holds the rows that are held apart."""
+def _beam_among_all(beam: Any, pool: Any, size: Any, rejected: Any, count: Any) -> Any:
+    """Return a beam that counts hits as one that counts all rows of a pool.
+
+    Parameters as of `_place_among_all`.
+    """
     if count == 0:
         return beam
     return Beam(
-        _place_in_pool(beam.capacity, pool, size, apart, count),
-        _place_in_pool(beam.max_expanded, pool, size, apart, count),
-        _place_in_pool(beam.wanted, pool, size, apart, count),
+        _place_among_all(beam.capacity, pool, size, rejected, count),
+        _place_among_all(beam.max_expanded, pool, size, rejected, count),
+        _place_among_all(beam.wanted, pool, size, rejected, count),
         beam.slack,
     )
 
@@ -319,10 +332,10 @@ def best_rows(scratch: Any, permitted: Any) -> Any:
 
     They are valid up to the next step.
     """
-    size, apart = at(scratch.state, SIZE), at(scratch.state, APART)
-    if permitted.permits == SOME:
-        return scratch.apart, apart
-    if permitted.permits == ALL or apart == 0:
+    size, second_size = at(scratch.state, SIZE), at(scratch.state, SECOND_SIZE)
+    if permitted.pools == HIT_POOL:
+        return scratch.second_pool, second_size
+    if permitted.pools == ONE_POOL or second_size == 0:
         return scratch.pool, size
     count = 0
     for i in range(size):
@@ -394,15 +407,16 @@ def expand(rows: Any, query: Any, links: Any, scratch: Any, beam: Any, salt: Any
     bool
         Whether there is a further step to take.
     """
-    # What the mask is for is known in compiling, so the code for it is left out.
-    return _expand(rows, query, links, scratch, beam, RowMask(rows.copies, ALL), salt)
+    # The mode is a constant here, so the compiler drops all code that reads the mask. Any address
+    # will do for it.
+    return _expand(rows, query, links, scratch, beam, RowMask(rows.copies, ONE_POOL), salt)
 
 
 @njit(cache=True, nogil=True)
 def expand_masked(
     rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any
 ) -> Any:
-    """Do what `expand` does where only permitted rows are hits, by a `RowMask`."""
+    """Do what `expand` does where only the rows of a `RowMask` may be hits, not salted."""
     return _expand(rows, query, links, scratch, beam, permitted, 0)
 
 
@@ -411,22 +425,22 @@ def _expand(
     rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
 ) -> Any:
     """Do what `expand` does, whichever rows are permitted."""
-    pool = scratch.pool
+    pool, second_pool = scratch.pool, scratch.second_pool
     state = scratch.state
     size = at(state, SIZE)
     here = at(state, HERE)
     marked = at(state, MARKED)
-    apart = at(state, APART)
+    second_size = at(state, SECOND_SIZE)
     ahead = at(pool, here) if here < size else _NOTHING
     # All scores come before the branches that no processor predicts: a wrong guess then costs no
     # score that was on its way.
-    hits_apart, others_apart = permitted.permits == SOME, permitted.permits == NEARLY_ALL
-    hits = scratch.apart if hits_apart else pool
-    own_beam, room_apart = beam, beam.capacity
-    if others_apart:
-        room_apart = max(room_apart, MIN_APART)
-        beam = _for_pool(own_beam, pool, size, scratch.apart, apart)
-    bound = _bound(hits, apart if hits_apart else size, beam)
+    holds_hits, holds_rejected = permitted.pools == HIT_POOL, permitted.pools == REJECTED_POOL
+    hits = second_pool if holds_hits else pool
+    own_beam, second_capacity = beam, beam.capacity
+    if holds_rejected:
+        second_capacity = max(second_capacity, MIN_SECOND_POOL)
+        beam = _beam_among_all(own_beam, pool, size, second_pool, second_size)
+    bound = _bound(hits, second_size if holds_hits else size, beam)
     rated = at(state, RATED)
     score_rows(rows, query, scratch.marks.seen, rated, marked, scratch.scores)
     fresh = 0
@@ -439,38 +453,40 @@ def _expand(
     if best < bound:  # it is not inserted, and has no place
         best = _NOTHING
     capacity = beam.capacity
-    if permitted.permits != ALL:
-        held_apart, count = offset(scratch.fresh, fresh), 0
+    if permitted.pools != ONE_POOL:
+        second_fresh, count = offset(scratch.fresh, fresh), 0
         for i in range(fresh):
             new = at(scratch.fresh, i)
-            put(held_apart, count, new)
+            put(second_fresh, count, new)
             is_permitted = at(permitted.mask, row_of(new) ^ salt) != 0
-            count += np.int64(is_permitted == hits_apart)
-        apart = insert_all(scratch.apart, apart, room_apart, held_apart, count)
-        capacity = scratch.room if hits_apart else min(own_beam.capacity + apart, scratch.room)
+            count += np.int64(is_permitted == holds_hits)
+        second_size = insert_all(second_pool, second_size, second_capacity, second_fresh, count)
+        capacity = scratch.room
+        if holds_rejected:
+            capacity = min(own_beam.capacity + second_size, capacity)
     size = insert_all(pool, size, capacity, scratch.fresh, fresh)
-    if others_apart:
-        beam = _for_pool(own_beam, pool, size, scratch.apart, apart)
+    if holds_rejected:
+        beam = _beam_among_all(own_beam, pool, size, second_pool, second_size)
     put(state, RATED, marked)
     overtakes = best > ahead
     here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)
-    bound = _bound(hits, apart if hits_apart else size, beam)
+    bound = _bound(hits, second_size if holds_hits else size, beam)
     going = here < size and at(pool, here) >= bound
     if going and beam.slack == np.inf:
         last = beam.max_expanded
-        if not hits_apart:
+        if not holds_hits:
             going = here < last
-        elif apart >= last:
+        elif second_size >= last:
             going = last > 0 and at(hits, last - 1) <= at(pool, here)
         if not going:
-            going = _is_tied(hits, apart if hits_apart else size, beam, at(pool, here))
+            going = _is_tied(hits, second_size if holds_hits else size, beam, at(pool, here))
     elif going and at(state, EXPANSIONS) >= beam.max_expanded:
         going = False
         put(state, UNFINISHED, 1)
-    is_full = others_apart and apart == room_apart
-    if is_full and at(scratch.apart, apart - 1) >= at(pool, size - 1):  # they are not few here
-        going = False
-        put(state, OVERFULL, 1)
+    is_full = holds_rejected and second_size == second_capacity
+    if is_full and at(second_pool, second_size - 1) >= at(pool, size - 1):
+        going = False  # rows that it dropped may be in the first pool
+        put(state, SECOND_OVERFLOW, 1)
     if going and marked + links.width > scratch.room:
         going = False
         put(state, UNFINISHED, 1)
@@ -486,5 +502,5 @@ def _expand(
             fetch_links(links, row_of(at(pool, following)) ^ salt)
     put(state, SIZE, size)
     put(state, HERE, here)
-    put(state, APART, apart)
+    put(state, SECOND_SIZE, second_size)
     return going

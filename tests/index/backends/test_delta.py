@@ -318,9 +318,9 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
 
 
 MERGING = Policies(
-    delta=DeltaPolicy(max_rows=0, max_merged=300), graph=GraphPolicy(search=FREE_SEARCHES)
+    delta=DeltaPolicy(max_rows=0, max_merge_rows=300), graph=GraphPolicy(search=FREE_SEARCHES)
 )
-"""Writes merge few rows, and leave none in the delta."""
+"""Writes merge at most 300 rows, and leave none in the delta."""
 
 
 @pytest.mark.parametrize(("band_width", "first"), [(None, 3000), (None, 500), (2, 3000)])
@@ -337,7 +337,7 @@ def test_the_background_merges_the_tables_that_writes_leave(
     view, count = index.rows.view(), first + 1000
     assert index.backend.is_overdue(index.state, count, count)
     made = index.backend.optimize(index.state, view, np.ones(count, np.uint8), threading.Event())
-    assert not made.tables.are_due_to_merge
+    assert not made.tables.merge_is_due
     index.add(rows[-500:], sizes=[100] * 4)  # meanwhile
     many = len(index.state.tables.segments)
     index.state = index.backend.adopt(index.state, index.rows.view(), made)

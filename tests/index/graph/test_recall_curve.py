@@ -84,6 +84,7 @@ def test_what_is_found_at_any_setting_lies_on_straight_lines(
     for setting in [*curve.settings, *rng.uniform(0, 2, 200).tolist()]:
         columns = curve.recalls, curve.candidates
         found = (np.interp(setting, curve.settings, each) for each in columns)
+        # Some roundings of float64, of 2^-53 each.
         assert curve.at(setting) == pytest.approx(tuple(found), rel=1e-12)
 
 

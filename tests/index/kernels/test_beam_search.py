@@ -15,7 +15,7 @@ from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Exte
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
-    MIN_APART,
+    MIN_SECOND_POOL,
     NONE,
     Marks,
     mark,
@@ -62,8 +62,8 @@ SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (1
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
-FEW_GONE = replace(PLAIN, nearly_all=0.75)
-"""Rows that are not permitted are held apart, up to a quarter of all."""
+REJECTED_POOL_POLICY = replace(PLAIN, nearly_all=0.75)
+"""The second pool holds the rows that are not permitted, up to a quarter of all."""
 
 
 @pytest.mark.parametrize("linked", [0.01, 0.05])
@@ -85,7 +85,7 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
     limit = min(10, setting.beam - 2)
-    for policy in (PLAIN, FEW_GONE):
+    for policy in (PLAIN, REJECTED_POOL_POLICY):
         found = graph.search(setting, limit, permitted=permitted, policy=policy)
         for query in range(len(graph.queries)):
             assert found[query] == graph.expected(query, setting, limit, permitted)
@@ -99,10 +99,10 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
     graph, limit = Graph(rng), min(10, setting.beam - 2)
     for query in range(len(graph.queries)):
         nearest = np.argsort([-graph.score(query, row) for row in range(ROWS)])
-        permitted = set(nearest[MIN_APART + 8 :].tolist())
+        permitted = set(nearest[MIN_SECOND_POOL + 8 :].tolist())
         asked = slice(query, query + 1)
         [(found, seen)] = graph.search(
-            setting, limit, permitted=permitted, queries=asked, policy=FEW_GONE
+            setting, limit, permitted=permitted, queries=asked, policy=REJECTED_POOL_POLICY
         )
         expected, needed = graph.expected(query, setting, limit, permitted)
         assert set(found) <= permitted
@@ -113,17 +113,17 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
 
 
 @pytest.mark.parametrize("setting", SETTINGS[2:])
-def test_a_search_that_holds_hits_apart_sees_so_much_and_no_more(
+def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
     setting: BeamSetting, rng: np.random.Generator
 ) -> None:
     graph, limit = Graph(rng, linked=0.05), min(10, setting.beam - 2)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
     free = graph.hits(setting, limit, permitted=permitted)
     seen = [each.explanation.candidates for each in free.hits]
-    enough = graph.hits(setting, limit, permitted=permitted, max_filtered=max(seen))
+    enough = graph.hits(setting, limit, permitted=permitted, max_under_filter=max(seen))
     assert enough.outcomes.tolist() == free.outcomes.tolist()
     assert [each.explanation.candidates for each in enough.hits] == seen
-    bounded = graph.hits(setting, limit, permitted=permitted, max_filtered=1)
+    bounded = graph.hits(setting, limit, permitted=permitted, max_under_filter=1)
     for outcome, each, before in zip(bounded.outcomes, bounded.hits, seen, strict=True):
         if outcome == Outcome.UNFINISHED:
             assert each.explanation.candidates < before

@@ -127,12 +127,12 @@ def test_many_small_batches_do_not_leave_many_segments(rng: np.random.Generator)
     assert contents(tables) == truth(keys)
 
 
-def batches(keys: Keys, size: int, max_merged: int | None) -> list[Tables]:
+def batches(keys: Keys, size: int, max_merge_rows: int | None) -> list[Tables]:
     """Return the tables after each batch."""
     made = [Tables.of(BANDS, ())]
     for first in range(0, len(keys), size):
         batch = keys[first : first + size]
-        made.append(made[-1].extend(batch, first, ONE_THREAD, max_merged))
+        made.append(made[-1].extend(batch, first, ONE_THREAD, max_merge_rows))
     return made[1:]
 
 
@@ -143,27 +143,32 @@ def test_a_write_merges_no_more_rows_than_it_may_and_the_background_the_rest(
     for before, after in pairwise(batches(keys, 600, 2000)):
         known = {id(segment) for segment in before.segments}
         new = [segment for segment in after.segments if id(segment) not in known]
-        assert [len(segment) <= 2000 for segment in new] == [True]
-    assert after.are_due_to_merge
-    merged = after.merged_as_due(ONE_THREAD, threading.Event())
-    assert not merged.are_due_to_merge
+        assert len(new) == 1
+        assert len(new[0]) <= 2000
+    assert after.merge_is_due
+    merged = after.with_due_merges(ONE_THREAD, threading.Event())
+    assert not merged.merge_is_due
     assert contents(after) == contents(merged) == truth(keys)
     assert_sorted(merged.segments)
-    assert not batches(keys, 600, None)[-1].are_due_to_merge
+    assert not batches(keys, 600, None)[-1].merge_is_due
 
 
 def test_merging_in_the_background_can_be_stopped(rng: np.random.Generator) -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(StoppedError):
-        batches(keys_of(rng, 6000), 600, 1000)[-1].merged_as_due(ONE_THREAD, stop)
+        batches(keys_of(rng, 6000), 600, 1000)[-1].with_due_merges(ONE_THREAD, stop)
 
 
-def test_there_are_never_many_segments(rng: np.random.Generator) -> None:
-    keys = keys_of(rng, 100 * 600)
-    made = batches(keys, 600, 600)
-    assert max(len(tables.segments) for tables in made) == MAX_SEGMENTS
-    assert contents(made[-1]) == truth(keys)
+@pytest.mark.parametrize("sizes", [[600] * 100, [600, 20] * 100])
+def test_there_are_never_many_segments(sizes: list[int], rng: np.random.Generator) -> None:
+    keys, tables, first, most = keys_of(rng, sum(sizes)), Tables.of(BANDS, ()), 0, 0
+    for size in sizes:
+        tables = tables.extend(keys[first : first + size], first, ONE_THREAD, 600)
+        first += size
+        most = max(most, len(tables.segments))
+    assert MAX_SEGMENTS <= most <= MAX_SEGMENTS + 4
+    assert contents(tables) == truth(keys)
 
 
 @pytest.mark.parametrize("known", [600, 1800, 2000, 2100, 5400, 6000])

@@ -83,7 +83,7 @@ class Graph:
         foreign: Extension = NO_EXTENSION,
         policy: SearchPolicy | None = None,
         most: float = inf,
-        max_filtered: float = inf,
+        max_under_filter: float = inf,
     ) -> GraphHits:
         """Return what the kernel finds."""
         search, tables = self.searched(policy or PLAIN), self.index.state.tables
@@ -94,7 +94,12 @@ class Graph:
         view = RowView(self.rows, mask, int(mask.sum()))
         whole = SearchSetting(setting, hard, foreign, judged=limit)
         plan = search.plan_for(
-            tables, view, limit, whole, max_candidates=most, max_filtered=max_filtered
+            tables,
+            view,
+            limit,
+            whole,
+            max_candidates=most,
+            max_under_filter=max_under_filter,
         )
         nothing = np.full(len(batch), -1, np.int64)
         return search.search(
