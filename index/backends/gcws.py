@@ -216,9 +216,10 @@ class GcwsBackend:
     ) -> GcwsState | None:
         """Return ``state`` with all rows in tables and graph; None when stopped.
 
-        Segments of tables that are due are merged first. A graph that is overdue is built in random order, and calibrated; none is built where
-        scans are quick enough. Otherwise, further tables are made where there is use for them.
-        They come first where a graph cannot be searched without them, overdue or not.
+        Segments of tables that are due are merged first. A graph that is overdue is built in random
+        order, and calibrated; none is built where scans are quick enough. Otherwise, further tables
+        are made where there is use for them. They come first where a graph cannot be searched
+        without them, overdue or not.
         """
         del report  # a graph is built in one go
         live = int(np.count_nonzero(alive))
