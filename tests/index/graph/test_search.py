@@ -10,7 +10,7 @@ from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
-from gcws_search.index.graph.search_plan import SearchPolicy
+from gcws_search.index.graph.search_plan import SearchPlan, SearchPolicy
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
 from tests.support.index.policies import FREE_SEARCHES
@@ -80,6 +80,38 @@ def test_a_filter_does_not_lower_the_recall(
     index, rows, queries = dense
     passes = (rng.random(len(rows)) < share).astype(np.uint8)
     assert recall(index, queries, limit, permitted=passes).reaches(0.9)
+
+
+def test_the_more_a_filter_leaves_out_the_sooner_a_search_is_left_to_a_scan(dense: Made) -> None:
+    index, rows, _ = dense
+    params, plans = SearchParams(limit=10, recall=0.9), []
+    for share in (1.0, 0.995, 0.97, 0.5):
+        permitted = np.zeros(len(rows), np.uint8)
+        permitted[: round(share * len(rows))] = 1
+        view = RowView(index.rows.view(), permitted, int(permitted.sum()))
+        plan = index.state.graph.plan(index.state.tables, view, params, 1)
+        assert isinstance(plan, SearchPlan)
+        plans.append(plan)
+    whole, nearly, less, half = plans
+    assert whole.tally is nearly.tally is None  # what they cost was measured
+    assert less.tally is not None
+    assert half.tally is not None
+    assert whole.sizes.room == pytest.approx(nearly.sizes.room, rel=0.05)
+    assert less.sizes.room < 0.7 * nearly.sizes.room
+    assert half.sizes.room < less.sizes.room
+
+
+def test_doubt_about_new_rows_rises_by_steps_and_never_falls(dense: Made) -> None:
+    index, rows, _ = dense
+    graph, built = index.state.graph, len(rows)
+    params, settings = SearchParams(limit=10, recall=0.9), []
+    for new in range(0, built // 9, 50):
+        view = RowView(index.rows.view(), np.ones(built, np.uint8), built)
+        setting = replace(graph, built=built - new).setting(view, params)
+        settings.append(setting.first.recall)
+    assert settings == sorted(settings)
+    assert settings[0] < settings[-1]
+    assert len({*settings}) <= 33
 
 
 @pytest.mark.parametrize("share", [0.5, 0.2, 0.06])

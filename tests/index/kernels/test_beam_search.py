@@ -112,23 +112,21 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
         assert all(own >= other for own, other in zip(*scores, strict=True))
 
 
-@pytest.mark.parametrize("setting", SETTINGS[2:])
+@pytest.mark.parametrize("policy", [PLAIN, REJECTED_POOL_POLICY])
 def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
-    setting: BeamSetting, rng: np.random.Generator
+    policy: SearchPolicy, rng: np.random.Generator
 ) -> None:
-    graph, limit = Graph(rng, linked=0.05), min(10, setting.beam - 2)
+    graph, everywhere = Graph(rng), BeamSetting(1, 1000, 0.9, 0.0)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
-    free = graph.hits(setting, limit, permitted=permitted)
-    seen = [each.explanation.candidates for each in free.hits]
-    enough = graph.hits(setting, limit, permitted=permitted, max_under_filter=max(seen))
-    assert enough.outcomes.tolist() == free.outcomes.tolist()
-    assert [each.explanation.candidates for each in enough.hits] == seen
-    bounded = graph.hits(setting, limit, permitted=permitted, max_under_filter=1)
-    for outcome, each, before in zip(bounded.outcomes, bounded.hits, seen, strict=True):
-        if outcome == Outcome.UNFINISHED:
-            assert each.explanation.candidates < before
-        else:
-            assert each.explanation.candidates == before
+    policy = replace(policy, extended_beams=((inf, 1),), extended_places=1)
+    free = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
+    assert (free.outcomes == Outcome.ANSWERED).all()
+    seen = int(free.hits.candidates.max())
+    enough = graph.hits(everywhere, 1, permitted=permitted, policy=policy, max_under_filter=seen)
+    assert (enough.outcomes == Outcome.ANSWERED).all()
+    bounded = graph.hits(everywhere, 1, permitted=permitted, policy=policy, max_under_filter=1)
+    assert (bounded.outcomes == Outcome.UNFINISHED).all()
+    assert (bounded.hits.candidates < free.hits.candidates).all()
 
 
 FIRST = [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60), (BeamSetting.of(1, 10), 10)]
