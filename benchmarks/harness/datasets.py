@@ -20,6 +20,7 @@ Vectors: TypeAlias = Any
 
 MADE_ROWS: Final = 100_000
 MADE_DIM: Final = 128
+MILLION: Final = 1_000_000
 WORD_DIM: Final = 100
 SENTENCES: Final = 200_000
 
@@ -108,5 +109,6 @@ LOADERS: Final[dict[str, Callable[[Path], Vectors]]] = {
     "news20 words, 300": lambda folder: word_vectors(_sparse("news20", folder), 3 * WORD_DIM),
     "news20 sentences": lambda folder: _sentences(_sparse("news20", folder)),
     "made, clustered": lambda folder: made(),
+    "made, a million": lambda folder: made(rows=MILLION),
     "gaussian": lambda folder: gaussian(),
 }
