@@ -33,7 +33,7 @@ SETS: Final = (
     "news20 words", "news20 sentences", "muv_ecfp4", "news20 tf-idf",
 )  # fmt: skip
 LARGE_SETS: Final = ("made, a million",)
-"""Only measured when named: some rivals build for ten minutes."""
+"""Measured instead with ``--large``: some rivals build them for ten minutes."""
 SPARSE: Final = ("muv_ecfp4", "news20 tf-idf")
 RECALLS: Final = (0.95, 0.99)
 THREADS: Final = (1, 2)
@@ -211,13 +211,10 @@ def parsed() -> argparse.Namespace:
     """Return the options."""
     parser = arguments("Ours and other libraries' graphs.")
     names = [method.NAME for method in METHODS]
-    sets = (*SETS, *LARGE_SETS)
-    parser.add_argument("--sets", nargs="+", default=SETS, choices=sets, metavar="NAME")
+    parser.add_argument("--sets", nargs="+", default=SETS, choices=SETS, metavar="NAME")
+    parser.add_argument("--large", action="store_true", help="a million rows, into another block")
     parser.add_argument("--methods", nargs="+", default=names, choices=names, metavar="NAME")
     parser.add_argument("--repeats", type=int, default=REPEATS, metavar="N")
-    parser.add_argument(
-        "--block", default="rivals", metavar="NAME", help="of the file, default: rivals"
-    )
     parser.add_argument("--json", type=Path, metavar="FILE", help="every measured point, too")
     parser.add_argument(
         "--cpu", action="store_true", help="count processor time on one thread: others are busy"
@@ -228,16 +225,17 @@ def parsed() -> argparse.Namespace:
 def main() -> None:
     """Measure and print."""
     options = parsed()
-    table = Table(options.block, COLUMNS)
+    table = Table("large rivals", COLUMNS) if options.large else Table("rivals", COLUMNS)
+    names = LARGE_SETS if options.large else options.sets
     everything: dict[str, Any] = {}
-    for name in options.sets:
+    for name in names:
         methods = [method for method in usable(name) if method.NAME in options.methods]
         some = measured(name, options.data, methods, options.repeats)
         add_rows(table, name, some, by_cpu=options.cpu)
         everything[name] = [each.to_dict() for each in some]
         if options.json is not None:
             options.json.write_text(json.dumps(everything, indent=1))
-    table.notes.extend(notes(options.sets))
+    table.notes.extend(notes(names))
     table.publish(options, threads="threads as stated" + ", processor time on one" * options.cpu)
 
 
