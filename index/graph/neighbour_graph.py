@@ -32,6 +32,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.graph.drift import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE, Graph
+from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.kernels.graph.build import (
     Joins,
     LinkRule,
@@ -508,13 +509,14 @@ class NeighbourGraph:
                     _name(row, array)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
-        """Return the graph after a compaction; links to rows that are gone are left out.
+        """Return the graph after a compaction; links to rows that are gone are bridged.
 
-        So are links to rows that ``new_rows`` does not cover: another thread may have added them
-        since.
+        Links to rows that ``new_rows`` does not cover are left out: another thread may have added
+        them since.
         """
-        remaining = np.flatnonzero(new_rows >= 0)
+        remaining, gone = np.flatnonzero(new_rows >= 0), np.flatnonzero(new_rows < 0)
         names = np.append(new_rows, NONE).astype(np.int32)  # the last one is that of NONE, too
+        names[gone] = np.arange(len(remaining), len(new_rows))
         taken = NeighbourGraph(
             self.quantizer,
             rows[:0],
@@ -527,12 +529,15 @@ class NeighbourGraph:
             links = growable((len(remaining), WIDTH), np.int32)
             # By default the whole result is buffered, to leave ``out`` as it was on an error.
             np.take(self._links, remaining, axis=0, out=links, mode="clip")
+            deleted = self._links[gone]
             taken._quantized = self._quantized.take(remaining)
-        for first in range(0, len(links), _ROWS_A_STEP):
-            part = links[first : first + _ROWS_A_STEP]
-            renamed = names[np.minimum(part, len(new_rows))]
-            order = np.argsort(renamed < 0, axis=1, kind="stable")
-            part[:] = np.take_along_axis(renamed, order, 1)
+        for own_links in (links, deleted):
+            for first in range(0, len(own_links), _ROWS_A_STEP):
+                part = own_links[first : first + _ROWS_A_STEP]
+                renamed = names[np.minimum(part, len(new_rows))]
+                order = np.argsort(renamed < 0, axis=1, kind="stable")
+                part[:] = np.take_along_axis(renamed, order, 1)
+        bridge(links, deleted, NONE)
         taken._links = links
         taken._room.adopt(links)
         taken._count = taken._in_turn = len(remaining)

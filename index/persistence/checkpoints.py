@@ -24,6 +24,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.errors import StoreError
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, notes_of, text_of
+from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.graph_parts import (
     Part,
@@ -106,7 +107,10 @@ class Checkpoints:
         sequences : (n,) int64
             Sequence numbers of the rows, rising.
         """
-        links = joined(sequences, self._read_parts())
+        read = joined(sequences, self._read_parts())
+        links = read.links
+        if len(read.deleted):
+            bridge(links, read.deleted, UNKNOWN)
         unknown = int((links[:, 0] == UNKNOWN).sum())
         self._next_sequence = self._store.next_sequence - unknown
         self._complete = unknown == 0
@@ -222,7 +226,7 @@ class Checkpoints:
                 return
             if view.version == self._version and notes == self._notes:
                 return
-            for number in sorted({*parts_of(view.sequences, view.alive), *self._checksums}):
+            for number in sorted({*parts_of(view.sequences), *self._checksums}):
                 copy = do(partial(self._copied, number))
                 if copy is None:
                     return

@@ -3,7 +3,8 @@
 Rows are named by sequence number, because row numbers change at a compaction or a restart. A part
 holds the rows of `PART_SEQUENCES` sequence numbers; it is decoded and verified by itself. Parts are
 written at different times, so one may name deleted rows, and miss rows inserted after it was
-written.
+written. The lists of deleted rows stay in the file as long as rows are linked to them in memory:
+whoever reads it finds out what was behind them.
 """
 
 from __future__ import annotations
@@ -54,9 +55,9 @@ class Part:
     named: AnyArray
 
 
-def parts_of(sequences: Int64s, alive: UInt8s) -> list[int]:
-    """Return the parts that live rows are in, rising."""
-    found: list[int] = np.unique(sequences[alive.view(np.bool_)] // PART_SEQUENCES).tolist()
+def parts_of(sequences: Int64s) -> list[int]:
+    """Return the parts that rows are in, rising."""
+    found: list[int] = np.unique(sequences // PART_SEQUENCES).tolist()
     return found
 
 
@@ -68,7 +69,7 @@ def rows_of_part(part: int, sequences: Int64s) -> slice:
 
 
 def packed(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
-    """Return one part's bytes, None when no live row of it has a list.
+    """Return one part's bytes, None when no row of it has a list; dead rows only if it names some.
 
     Parameters
     ----------
@@ -80,7 +81,7 @@ def packed(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> 
     own_links : (m, R) int32
         Row numbers, for each of the part's rows; as `saved_index.SavedIndex` has them.
     """
-    known = alive[rows].view(np.bool_) & (own_links[:, 0] != UNKNOWN)
+    known = (own_links[:, 0] != UNKNOWN) & (alive[rows].view(np.bool_) | (own_links[:, 0] >= 0))
     own_links = own_links[known]
     if not len(own_links):
         return None
@@ -132,7 +133,24 @@ def _check_sequences(number: int, part: Part) -> None:
         raise ValueError("a list names what is no sequence number")
 
 
-def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
+@dataclass(frozen=True, slots=True)
+class JoinedLinks:
+    """The links of rows, and of deleted rows that may be behind them.
+
+    Attributes
+    ----------
+    links : (n, R) int32
+        As `index.contracts.saved_index.SavedIndex` has them for a backend, but that a number from n
+        on stands for a deleted row. R is the widest part's.
+    deleted : (g, R) int32
+        The lists of rows n to n + g - 1; without entries where the file has none.
+    """
+
+    links: Int32s
+    deleted: Int32s
+
+
+def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
     """Return the links of rows with these sequence numbers, by row.
 
     Parameters
@@ -140,24 +158,62 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> Int32s:
     sequences : (n,) int64
         Rising.
     parts : iterable of Part
-
-    Returns
-    -------
-    (n, R) int32
-        As `index.contracts.saved_index.SavedIndex` has them for a backend; R is the widest part's.
     """
     links = growable((len(sequences), 0), np.int32)
-    rows_of = _looked_up(sequences)
+    numbers = _RowNumbers(sequences)
+    deleted = []
     for part in _in_batches(parts):
         if part.named.shape[1] > links.shape[1]:
             links = _widened(links, part.named.shape[1])
-        rows = rows_of(part.sequences)
-        own_links = rows_of(part.named)[rows >= 0]
-        emptied = (own_links < 0).all(axis=1) & (part.named[rows >= 0] != _NO_SEQUENCE).any(axis=1)
+        rows, own_links = numbers.of(part.sequences), numbers.of(part.named)
         _close_gaps(own_links)
-        own_links[emptied, 0] = UNKNOWN
-        links[rows[rows >= 0], : own_links.shape[1]] = own_links
-    return links if links.shape[1] else _widened(links, 1)
+        remains = rows < len(sequences)
+        links[rows[remains], : own_links.shape[1]] = own_links[remains]
+        if not remains.all():
+            deleted.append((rows[~remains], own_links[~remains]))
+    if not links.shape[1]:
+        links = _widened(links, 1)
+    lists = np.full((numbers.deleted, links.shape[1]), NO_ROW, np.int32)
+    for rows, own_links in deleted:
+        lists[rows - len(sequences), : own_links.shape[1]] = own_links
+    return JoinedLinks(links, lists)
+
+
+class _RowNumbers:
+    """Rows by sequence number; deleted ones have numbers, too, in the order of being met.
+
+    Parameters
+    ----------
+    sequences : (n,) int64
+        Of the rows, rising.
+    """
+
+    def __init__(self, sequences: Int64s) -> None:
+        self._rows_of = _looked_up(sequences)
+        self._count = len(sequences)
+        self._deleted = np.empty(0, np.int64)  # rising
+        self._numbers = np.empty(0, np.int32)
+
+    @property
+    def deleted(self) -> int:
+        """How many deleted rows have been met."""
+        return len(self._deleted)
+
+    def of(self, wanted: AnyArray) -> Int32s:
+        """Return the row of each sequence number, n or more if deleted, NO_ROW for none."""
+        found = self._rows_of(wanted)
+        missing = (found < 0) & (wanted != _NO_SEQUENCE)
+        if missing.any():
+            found[missing] = self._of_deleted(wanted[missing].astype(np.int64))
+        return found
+
+    def _of_deleted(self, wanted: Int64s) -> Int32s:
+        new = np.setdiff1d(wanted, self._deleted)
+        places = np.searchsorted(self._deleted, new)
+        first = self._count + self.deleted
+        self._deleted = np.insert(self._deleted, places, new)
+        self._numbers = np.insert(self._numbers, places, np.arange(first, first + len(new)))
+        return self._numbers[np.searchsorted(self._deleted, wanted)]
 
 
 def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:

@@ -142,9 +142,13 @@ class _Collection:
 
     @cached_property
     def _linked(self) -> Any:  # noqa: ANN401  # the backend's
-        return self._backend.linked(
+        linked = self._backend.linked(
             self._state, self._rows, np.ones(_ROWS, np.uint8), threading.Event()
         )
+        assert linked is not None
+        assert linked.graph is not None
+        linked.graph.neighbours.renumber(np.arange(_ROWS), self._rows)
+        return linked
 
     def hash(self) -> None:
         """Hash rows in every way, and transform some."""

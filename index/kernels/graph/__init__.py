@@ -8,5 +8,6 @@
 - `tiers`: which queries are hard or foreign
 - `queries`: queries as the search compares them
 - `rerank_depth`: how many rows to score exactly
+- `bridges`: links to deleted rows, replaced
 - `pair_walk`: partners of rows by their links
 """

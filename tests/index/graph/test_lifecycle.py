@@ -14,8 +14,10 @@ from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.drift import rows_to_measure
 from gcws_search.index.graph.lifecycle import GraphPolicy
+from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import Floats, clustered, sparse_of
+from tests.support.index.bridges import bridged
 from tests.support.index.policies import FREE_SEARCHES, graphs_from
 from tests.support.index.recall import link, linked, recall
 from tests.support.index.small_index import SmallIndex, answers
@@ -138,10 +140,9 @@ def test_a_compaction_keeps_lists_under_new_row_numbers(
     stays = rng.random(3000) < 0.8
     new = np.where(stays, np.cumsum(stays) - 1, -1)
     index.compact(stays)
-    expected = [
-        [int(new[entry]) for entry in before[row] if stays[entry]] for row in np.flatnonzero(stays)
-    ]
-    assert lists_of(index) == expected
+    gone = {row: before[row] for row in np.flatnonzero(~stays).tolist()}
+    expected = [bridged(row, before[row], gone, WIDTH) for row in np.flatnonzero(stays).tolist()]
+    assert lists_of(index) == [[int(new[entry]) for entry in own] for own in expected]
     assert recall(index, queries, 10).reaches(0.9)
 
 

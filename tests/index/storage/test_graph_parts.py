@@ -42,7 +42,7 @@ def bytes_of(part: int, keys: Int64s, alive: UInt8s, links: Int32s) -> bytes | N
 
 
 def kept(keys: Int64s, alive: UInt8s, links: Int32s) -> dict[int, bytes]:
-    found = {part: bytes_of(part, keys, alive, links) for part in parts_of(keys, alive)}
+    found = {part: bytes_of(part, keys, alive, links) for part in parts_of(keys)}
     return {part: data for part, data in found.items() if data is not None}
 
 
@@ -63,41 +63,57 @@ def test_lists_are_found_again_under_other_rows(
     later = np.append(keys[stay], keys[-1] + 1 + np.arange(5))
     restored = joined(later, [unpacked(each, data) for each, data in parts.items()])
 
-    staying = set(keys[stay].tolist())
-    before = {key: found for key, found in named(keys, links).items() if key in staying}
-    left = {key: [to for to in found if to in staying] for key, found in before.items()}
-    unknown = {key for key, found in before.items() if found and not left[key]}
-    unknown |= set(later[-5:].tolist())
-    assert set(later[restored[:, 0] == UNKNOWN].tolist()) == unknown
-    assert named(later, restored) == {key: left.get(key, []) for key in later.tolist()}
-    assert not ((restored[:, :-1] < 0) & (restored[:, 1:] >= 0)).any()
-    assert restored.shape == (len(later), width)
+    before, names = named(keys, links), dict(enumerate(later.tolist()))
+    for number, own in enumerate(np.concatenate([restored.links, restored.deleted])):
+        if number in names and names[number] in before:
+            for found, name in zip(own[own >= 0].tolist(), before[names[number]], strict=True):
+                assert names.setdefault(found, name) == name
+    assert len({*names.values()}) == len(names)
+    assert np.flatnonzero(restored.links[:, 0] == UNKNOWN).tolist() == [*range(2000, 2005)]
+    assert restored.links.shape == (len(later), width)
 
 
-def test_dead_rows_and_rows_without_a_list_are_not_kept(rng: np.random.Generator) -> None:
+def test_the_lists_of_dead_rows_remain(rng: np.random.Generator) -> None:
     keys = some_keys(rng, 100, 2)
     links, alive = some_links(rng, 100, 4), all_alive(keys)
-    alive[10:20], links[30:35, 0] = 0, UNKNOWN
+    links[5], links[10], links[15] = [10, 3, NO_ROW, NO_ROW], [15, 7, 8, NO_ROW], NO_ROW
+    alive[[10, 15]] = 0
+    [(number, data)] = kept(keys, alive, links).items()
+    rows = np.flatnonzero(alive)
+    restored = joined(keys[rows], [unpacked(number, data)])
+    ten, three, *_ = restored.links[5].tolist()
+    assert three == 3
+    fifteen, *others = restored.deleted[ten - len(rows)].tolist()
+    assert others == [7, 8, NO_ROW]
+    assert (restored.deleted[fifteen - len(rows)] == NO_ROW).all()  # it had none
+
+
+def test_rows_without_a_list_and_dead_ones_that_name_nothing_are_left_out(
+    rng: np.random.Generator,
+) -> None:
+    keys = some_keys(rng, 100, 2)
+    links, alive = some_links(rng, 100, 4), all_alive(keys)
+    alive[10:20], links[10:15, 0], links[15:20], links[30:35, 0] = 0, 1, NO_ROW, UNKNOWN
     [part] = [unpacked(each, data) for each, data in kept(keys, alive, links).items()]
-    gone = {*range(10, 20), *range(30, 35)}
+    gone = {*range(15, 20), *range(30, 35)}
     assert part.sequences.tolist() == [
         key for row, key in enumerate(keys.tolist()) if row not in gone
     ]
 
 
-def test_a_part_without_live_rows_is_none(rng: np.random.Generator) -> None:
+def test_a_part_without_lists_is_none(rng: np.random.Generator) -> None:
     keys = np.arange(1, 2 * PART_SEQUENCES, dtype=np.int64)
     links, alive = some_links(rng, len(keys), 2), all_alive(keys)
-    alive[: PART_SEQUENCES - 1] = 0
-    assert parts_of(keys, alive) == [1]
+    alive[: PART_SEQUENCES - 1], links[: PART_SEQUENCES - 1] = 0, NO_ROW
+    assert parts_of(keys) == [0, 1]
     assert bytes_of(0, keys, alive, links) is None
     assert bytes_of(2, keys, alive, links) is None
 
 
 def test_without_parts_every_list_is_unknown() -> None:
     keys = np.array([3, 7], np.int64)
-    assert joined(keys, []).tolist() == [[UNKNOWN], [UNKNOWN]]
-    assert joined(keys[:0], []).shape == (0, 1)
+    assert joined(keys, []).links.tolist() == [[UNKNOWN], [UNKNOWN]]
+    assert joined(keys[:0], []).links.shape == (0, 1)
 
 
 def test_many_parts_are_joined(rng: np.random.Generator) -> None:
@@ -105,7 +121,7 @@ def test_many_parts_are_joined(rng: np.random.Generator) -> None:
     links = some_links(rng, len(keys), 3)
     parts = kept(keys, all_alive(keys), links)
     assert len(parts) == 40
-    restored = joined(keys, [unpacked(each, data) for each, data in parts.items()])
+    restored = joined(keys, [unpacked(each, data) for each, data in parts.items()]).links
     np.testing.assert_array_equal(restored, links)
 
 
@@ -114,7 +130,7 @@ def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
     parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
     assert all(parts)
-    restored = joined(keys, [unpacked(each, data or b"") for each, data in enumerate(parts)])
+    restored = joined(keys, [unpacked(each, data or b"") for each, data in enumerate(parts)]).links
     first = PART_SEQUENCES - 1
     assert (restored[:first, :2] == narrow[:first]).all()
     assert (restored[:first, 2:] == NO_ROW).all()
