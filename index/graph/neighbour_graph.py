@@ -514,9 +514,9 @@ class NeighbourGraph:
         Links to rows that ``new_rows`` does not cover are left out: another thread may have added
         them since.
         """
-        remaining, gone = np.flatnonzero(new_rows >= 0), np.flatnonzero(new_rows < 0)
+        remaining, dead = np.flatnonzero(new_rows >= 0), np.flatnonzero(new_rows < 0)
         names = np.append(new_rows, NONE).astype(np.int32)  # the last one is that of NONE, too
-        names[gone] = np.arange(len(remaining), len(new_rows))
+        names[dead] = np.arange(len(remaining), len(new_rows))
         taken = NeighbourGraph(
             self.quantizer,
             rows[:0],
@@ -529,7 +529,7 @@ class NeighbourGraph:
             links = growable((len(remaining), WIDTH), np.int32)
             # By default the whole result is buffered, to leave ``out`` as it was on an error.
             np.take(self._links, remaining, axis=0, out=links, mode="clip")
-            deleted = self._links[gone]
+            deleted = self._links[dead]
             taken._quantized = self._quantized.take(remaining)
         for own_links in (links, deleted):
             for first in range(0, len(own_links), _ROWS_A_STEP):

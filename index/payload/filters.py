@@ -225,7 +225,8 @@ class _Parser:
                 expected=f"at most {MAX_KEY_PARTS} parts", got=_word(key), loc=(*loc, "key")
             )
         if (fields.get("match") is None) == (fields.get("range") is None):
-            raise InvalidFilter(expected="either 'match' or 'range'", got="both or none", loc=loc)
+            got = "neither" if fields.get("match") is None else "both"
+            raise InvalidFilter(expected="either 'match' or 'range'", got=got, loc=loc)
         if fields.get("match") is not None:
             return Match(key, _values(fields["match"], (*loc, "match")))
         return Range(key, _bounds(fields["range"], (*loc, "range")))
@@ -245,7 +246,8 @@ def _fields(document: object, known: tuple[str, ...], loc: Loc) -> dict[str, Any
 def _values(document: object, loc: Loc) -> tuple[Hashable, ...]:
     fields = _fields(document, ("value", "any"), loc)
     if len(fields) != 1:
-        raise InvalidFilter(expected="either 'value' or 'any'", got="both or none", loc=loc)
+        got = "both" if fields else "neither"
+        raise InvalidFilter(expected="either 'value' or 'any'", got=got, loc=loc)
     if "value" in fields:
         return (_scalar(fields["value"], (*loc, "value")),)
     values = fields["any"]

@@ -3,8 +3,8 @@
 Rows are named by sequence number, because row numbers change at a compaction or a restart. A part
 holds the rows of `PART_SEQUENCES` sequence numbers; it is decoded and verified by itself. Parts are
 written at different times, so one may name deleted rows, and miss rows inserted after it was
-written. The lists of deleted rows stay in the file as long as rows are linked to them in memory:
-whoever reads it finds out what was behind them.
+written. The lists of deleted rows stay in the file as long as they are in memory, so the next start
+finds what was behind them.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def refuse_parameters(request: Request) -> None:
     """Raise InvalidParameter when the URL has parameters."""
     for name in request.query_params:
         raise InvalidParameter(
-            expected="no such parameter", got="one of this name", loc=(name[:80],)
+            expected="no parameters in the URL", got="one of this name", loc=(name[:80],)
         )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 BRIDGES = 4
-"""A lost link is replaced by so many at most."""
+"""Links that replace a lost one, at most."""
 WALKED = 64
 """Deleted rows that are looked at behind one link, at most."""
 
