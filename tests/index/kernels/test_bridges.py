@@ -32,15 +32,25 @@ def test_links_are_those_of_plain_python(
     assert (deleted == every[n:]).all()
 
 
-def test_a_long_way_is_given_up(rng: np.random.Generator) -> None:
+def test_a_long_way_is_given_up() -> None:
     """Behind each deleted row is the next, and a row behind the last of those looked at."""
-    del rng
     for length, expected in ((WALKED, 1), (WALKED + 1, UNKNOWN)):
         deleted = np.arange(3, length + 3, dtype=np.int32)[:, None]
         deleted[-1] = 1
         links = np.array([[2], [NO_ROW]], np.int32)
         bridge(links, deleted, UNKNOWN)
         assert links.tolist() == [[expected], [NO_ROW]]
+
+
+def test_a_deleted_row_is_looked_at_once() -> None:
+    """From each step of a ladder two ways lead to the next: a million in all."""
+    steps, n = 20, 2
+    deleted = np.array([[n + 2 * step + 2, n + 2 * step + 3] for step in range(steps)], np.int32)
+    deleted = np.repeat(deleted, 2, axis=0)
+    deleted[-2:] = [1, NO_ROW]
+    links = np.array([[n, NO_ROW], [NO_ROW, NO_ROW]], np.int32)
+    bridge(links, deleted, UNKNOWN)
+    assert links.tolist() == [[1, NO_ROW], [NO_ROW, NO_ROW]]
 
 
 def test_unknown_lists_remain_unknown() -> None:

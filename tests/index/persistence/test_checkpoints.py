@@ -126,7 +126,6 @@ def test_parts_whose_items_are_gone_are_removed_after_the_next_start(
 ) -> None:
     """Their lists tell that start what was behind them."""
     put(linked, some(3 * PART_SEQUENCES))
-    linked.checkpoints.finish()
     linked.delete([f"i{n}" for n in range(PART_SEQUENCES - 1, 2 * PART_SEQUENCES - 1)])
     catalog.close()
     with opened_as_it_is(tmp_path) as parts:
