@@ -1,6 +1,5 @@
 """README and docs: every example is executed, and what they name exists."""
 
-import ast
 import asyncio
 import doctest
 import importlib.util
@@ -23,10 +22,6 @@ from tests.support.service.client import Json, started
 from tests.support.service.live_server import listening
 
 BASE = "http://localhost:8000"
-MAX_LINES = 200
-"""Of the README."""
-MAX_WORDS = 30
-"""Of a sentence."""
 LANGUAGES = {"", "sh", "console", "python", "pycon"}
 """Of fenced blocks; none is a diagram, and the packaging tests read ``sh``."""
 COMPOSE_VARIABLES = {
@@ -273,28 +268,6 @@ def test_the_summary_is_that_of_the_generated_table() -> None:
 
 
 # Prose
-
-
-def test_the_readme_is_short() -> None:
-    assert len(README.read_text().splitlines()) <= MAX_LINES
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_sentences_are_short(page: Path) -> None:
-    found = markdown.sentences(page.read_text())
-    assert not [sentence for sentence in found if markdown.length(sentence) > MAX_WORDS]
-
-
-def test_sentences_of_package_docstrings_are_short() -> None:
-    packages = [path for path in modules() if path.name == "__init__.py"]
-    texts = {path: ast.get_docstring(ast.parse(path.read_text())) or "" for path in packages}
-    long = {
-        str(path): sentence
-        for path, text in texts.items()
-        for sentence in markdown.sentences(text)
-        if markdown.length(sentence) > MAX_WORDS
-    }
-    assert not long
 
 
 def test_sentences_are_told_apart() -> None:
