@@ -184,8 +184,10 @@ def invalid_request(
     if place is not None:
         name, first = place
         for entry in found:
-            row, *rest = entry["loc"]
-            entry["loc"] = (name, first + int(row), *rest)
+            loc = entry["loc"]
+            at = next((at for at, part in enumerate(loc) if isinstance(part, int)), len(loc))
+            row = [first + int(part) for part in loc[at : at + 1]]
+            entry["loc"] = (name, *loc[:at], *row, *loc[at + 1 :])
     if found[0]["type"] == "json_invalid":
         return sv.MalformedBody(str(found[0]["msg"]))
     entries, detail = _findings(list(found), model)

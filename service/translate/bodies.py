@@ -227,5 +227,5 @@ def _checked_list(model: type[BaseModel], name: str, entries: list[Any]) -> list
 def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
     field = model.model_fields[name]
     config = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
-    kind: Any = Annotated[(field.annotation, *field.metadata)]
+    kind: Any = Annotated[field.annotation, field]
     return TypeAdapter(kind, config=config)

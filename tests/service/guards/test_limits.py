@@ -20,7 +20,17 @@ from gcws_search.service.http.errors import (
     MalformedBody,
     MemoryFull,
 )
-from gcws_search.service.schemas.requests import BatchBody, PutItemsBody
+from gcws_search.service.schemas.analysis import MapBody
+from gcws_search.service.schemas.base import Body
+from gcws_search.service.schemas.requests import (
+    BatchBody,
+    CompareBody,
+    DeleteItemsBody,
+    NamesBody,
+    PutItemsBody,
+    QueryBody,
+    SimilarityBody,
+)
 from gcws_search.service.settings import Settings
 from gcws_search.service.translate import bodies
 from tests.support.service.bodies import arrow, load, npy
@@ -319,27 +329,39 @@ def test_the_write_queue_has_a_length_of_its_own(serve: Serve) -> None:
 LONG: Final[list[Json]] = [{"id": number} for number in range(1000)]
 
 
+NUMBERS: Final = [1.5] * 1000
+
+
 @pytest.mark.parametrize(
-    "document",
+    ("model", "document"),
     [
-        {"queries": LONG},
-        {"queries": [*LONG, {"id": 1.5}]},
-        {"queries": [*LONG, {"vector": [1e999]}]},
-        {"queries": [*LONG, {"id": 1, "limt": 3}]},
-        {"queries": [*LONG, 7]},
-        {"queries": LONG, "x": 1},
-        {"queris": LONG},
-        [LONG],
-        {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]},
+        (BatchBody, {"queries": LONG}),
+        (BatchBody, {"queries": [*LONG, {"id": 1.5}]}),
+        (BatchBody, {"queries": [*LONG, {"vector": [1e999]}]}),
+        (BatchBody, {"queries": [*LONG, {"id": 1, "limt": 3}]}),
+        (BatchBody, {"queries": [*LONG, 7]}),
+        (BatchBody, {"queries": LONG, "x": 1}),
+        (BatchBody, {"queris": LONG}),
+        (BatchBody, [LONG]),
+        (BatchBody, {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]}),
+        (QueryBody, {"vector": NUMBERS}),
+        (QueryBody, {"vector": [*NUMBERS, "a"]}),
+        (DeleteItemsBody, {"ids": [*range(1000)]}),
+        (DeleteItemsBody, {"ids": [*range(1000), 0.5]}),
+        (SimilarityBody, {"a": NUMBERS, "b": [*NUMBERS, None]}),
+        (CompareBody, {"queries": [[1.5]] * 1000}),
+        (CompareBody, {"backends": ["a"] * 1000}),
+        (NamesBody, {"names": ["a"] * 1000}),
+        (MapBody, {"also": ["a", 1, [1]] * 1000}),
     ],
-    ids=lambda document: str(document)[-50:],
+    ids=lambda value: str(value)[-50:],
 )
-def test_a_long_body_is_read_as_a_short_one_is(document: Json) -> None:
+def test_a_long_body_is_read_as_a_short_one_is(model: type[Body], document: Json) -> None:
     text = json.dumps(document).encode()
 
     def outcome(parse: Json) -> Json:
         try:
-            return parse(BatchBody, text)
+            return parse(model, text)
         except InvalidRequest as error:
             return error.code, error.errors, error.detail
 
