@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any, Final
 
 from gcws_search import index as ix
@@ -58,8 +58,8 @@ class RowTables(CollectionTables):
             return checked_rows(number, found)
         return [Row(key, item_id.decode(), b"", payload) for key, item_id, _, payload in found]
 
-    def read_all(self, number: int, chunk_rows: int) -> Iterator[list[Row]]:
-        """Yield all items of one moment by key, in chunks."""
+    def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
+        """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:
             yield from ordered(connection, number, chunk_rows, "true")
 
@@ -71,11 +71,16 @@ def ordered(
     where: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
-    """Yield the items that pass, by key, in chunks, inside of a transaction."""
-    with connection.cursor(f"items_{number}", binary=True) as cursor:
-        cursor.execute(_ordered(number, where).encode(), parameters)
-        while found := cursor.fetchmany(chunk_rows):
-            yield checked_rows(number, found)
+    """Yield the items that pass, by key, in chunks, inside of a transaction.
+
+    The end of the transaction closes the cursor. Who abandons the generator sends nothing: another
+    thread may have the connection by then.
+    """
+    declare = f"DECLARE ordered NO SCROLL CURSOR FOR {_ordered(number, where)}"
+    connection.execute(declare.encode(), parameters)
+    fetch = f"FETCH {chunk_rows} FROM ordered".encode()
+    while found := connection.execute(fetch, binary=True).fetchall():
+        yield checked_rows(number, found)
 
 
 def chunk(connection: Connection, number: int, where: str, *parameters: Any) -> list[Row]:  # noqa: ANN401

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from gcws_search import index as ix
@@ -65,10 +65,11 @@ class NodeFiles:
                 copy.save_load(load, 0)
             for backend in database.backends(collection.number):
                 copy.store.add_backend(ix.BackendRecord(*backend))
-            for rows in database.read_all(collection.number, _CHUNK_ROWS):
-                vectors = copy.space.from_blobs([row.vector for row in rows])
-                ids, payloads = [row.id for row in rows], [row.payload for row in rows]
-                copy.put(ix.ItemBatch(ids, vectors, payloads), "insert")
+            with closing(database.read_all(collection.number, _CHUNK_ROWS)) as reading:
+                for rows in reading:
+                    vectors = copy.space.from_blobs([row.vector for row in rows])
+                    ids, payloads = [row.id for row in rows], [row.payload for row in rows]
+                    copy.put(ix.ItemBatch(ids, vectors, payloads), "insert")
             yield
         finally:
             self._discard(name)

@@ -1,6 +1,7 @@
 """Reading items."""
 
 from collections.abc import Callable
+from contextlib import closing
 
 import pytest
 
@@ -60,3 +61,19 @@ def test_all_items_are_of_one_moment(database: Database, number: int, committer:
     committer.commit(put("f", "g"))
     found += [row for rows in reading for row in rows]
     assert [(row.key, row.id) for row in found] == [*enumerate("abcdef", 1)]
+
+
+def test_abandoned_rows_leave_the_connection_to_who_has_it_next(
+    url: str, number: int, committer: Committer
+) -> None:
+    committer.commit(put(*"abcdef"))
+    with closing(Database.open(url, buckets=4, max_connections=1)) as one:
+        with one.changes(number, range(4), None, 2) as changes:
+            rows = iter(changes.rows())
+            next(rows)
+        with one.connections.transaction() as connection:
+            del rows
+            assert connection.column("SELECT 1") == [1]
+        with closing(one.read_all(number, 2)) as reading:
+            next(reading)
+        assert one.count(number) == 6
