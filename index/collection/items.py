@@ -229,19 +229,6 @@ class QueryResult:
         self._found = found
         self._number = number
 
-    def after(self, count: int) -> QueryResult:
-        """Return the hits without the first ``count``; what the query cost stays the same."""
-        if not count:
-            return self
-        return QueryResult(
-            self.view,
-            self._found,
-            self._number,
-            self.rows[count:],
-            self.scores[count:],
-            len(self.rows),
-        )
-
     @property
     def payloads(self) -> list[bytes | None]:
         """Of each hit, JSON text."""

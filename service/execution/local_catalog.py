@@ -201,8 +201,7 @@ class LocalCollection:
         """
         payload_bytes = vectors = 0
         shown = []
-        for asked, whole in zip(queries, found, strict=True):
-            result = whole.after(asked.offset)
+        for asked, result in zip(queries, found, strict=True):
             payloads = result.payloads if asked.with_payload else None
             if payloads is not None:
                 payload_bytes += sum(len(payload or b"") for payload in payloads)

@@ -15,7 +15,7 @@ from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import packing
 from gcws_search.service.fronts.frames import FrameKind, FrameProtocol
 from gcws_search.service.telemetry.metrics import RouteCounts
-from gcws_search.service.translate import requests, results
+from gcws_search.service.translate import pages, requests, results
 
 _MAX_TOGETHER: Final = 32
 """Queries of one call of the index: others wait no longer than these take."""
@@ -86,6 +86,8 @@ class Gathering:
         def show(found: Sequence[RankedHits]) -> list[bytes]:
             return [results.written(results.answer(asked, each)) for each in found]
 
+        if asked.offset:
+            return await pages.search(self._service, collection, asked, show)
         return await collection.search(asked, show)
 
 

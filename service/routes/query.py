@@ -33,6 +33,7 @@ from gcws_search.service.schemas.requests import (
 )
 from gcws_search.service.translate import (
     bodies,
+    pages,
     requests,
     results,
     vectors as vectors_module,
@@ -106,7 +107,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     if requests.reads_names(body):
         await service.workers.searches.run(collection.load_names)
     asked = requests.query(body, collection, service.limits)
-    return await _answer_one(collection, asked)
+    return await _answer_one(service, collection, asked)
 
 
 async def query_packed(request: Request, name: str, kind: str) -> Response:
@@ -131,14 +132,18 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
     asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
-    return await _answer_one(collection, asked)
+    return await _answer_one(service, collection, asked)
 
 
-async def _answer_one(collection: CollectionProtocol, asked: requests.QueryRequest) -> Response:
+async def _answer_one(
+    service: Service, collection: CollectionProtocol, asked: requests.QueryRequest
+) -> Response:
     def show(found: Sequence[RankedHits]) -> Response:
         return json_response(results.answer(asked, found[0]))
 
     try:
+        if asked.offset:
+            return await pages.search(service, collection, asked, show)
         return await collection.search(asked, show)
     except ix.InvalidVector as error:  # what only the transform shows
         raise requests.only(error, "vector") from None
@@ -217,7 +222,7 @@ async def query_batch(
         asked = await service.workers.batches.run(read)
         if not asked:
             return json_response({"results": []})
-        return await collection.search_batch(asked, partial(_answers, asked))
+        return await pages.search_batch(service, collection, asked, partial(_answers, asked))
     except ix.InvalidVector as error:
         if not error.loc or error.loc[0] == "queries":  # of no query, or named already
             raise

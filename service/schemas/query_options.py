@@ -97,8 +97,8 @@ Offset = Annotated[
     int,
     Field(
         description="Hits of the ranking that are left out before the first one shown. `offset` "
-        "and `limit` together are at most `max_limit`; `recall` is that of the first `offset` + "
-        "`limit` hits.",
+        "and `limit` together are at most `max_limit`. Pages of one `limit` share no hit and leave "
+        "none out.",
         json_schema_extra=bounds(0),
     ),
 ]

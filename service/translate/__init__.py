@@ -3,6 +3,7 @@
 - `bodies`: bodies read (413, 415), and checked by a compiled validator
 - `incremental_json`: long JSON read a piece at a time
 - `vectors`: an id or a vector, unknown names included
+- `pages`: pages of a ranking by `offset`
 - `requests`: vectors, items, filters, search parameters
 - `configurations`: collections and backends
 - `names`: names of coordinates

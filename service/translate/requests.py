@@ -49,7 +49,7 @@ class QueryRequest(NamedTuple):
     unknown_names : sequence of str
         Names that the query alone has.
     offset : int
-        The first hits of each ranking that are not shown; ``params.limit`` counts them too.
+        The first hits of each ranking that are not shown; see `service.translate.pages`.
     with_unknown : SparseVector or None
         In the place of vectors, where a collection of fixed dim has no coordinates for such names.
     allow_partial, is_strict : bool
@@ -370,8 +370,9 @@ def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -
         require_limit(body.candidates, limits, "candidates")
     if isinstance(body, CompareBody):
         return _checked_params(body.limit, body.recall, candidates=body.candidates)
+    _require_depth(body, limits)
     return _checked_params(
-        _depth(body, limits),
+        body.limit,
         body.recall,
         body.min_score,
         body.guarantee,
@@ -400,8 +401,8 @@ def _checked_params(
     )
 
 
-def _depth(body: QueryBody | BatchParams, limits: Limits) -> int:
-    """Return how far down the ranking a query looks.
+def _require_depth(body: QueryBody | BatchParams, limits: Limits) -> None:
+    """Raise where a query looks further down the ranking than the settings permit.
 
     Raises
     ------
@@ -417,7 +418,6 @@ def _depth(body: QueryBody | BatchParams, limits: Limits) -> int:
             got=str(body.offset + body.limit),
             loc=("offset",),
         )
-    return body.offset + body.limit
 
 
 def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:

@@ -224,7 +224,7 @@ class ClusterCollection:
         elif asked.with_unknown is not None:
             more["unknown"] = packed_sparse(asked.with_unknown)
         elif vectors is not None:
-            shown = asked.with_payload, asked.with_vector, self._max_bytes(asked)
+            shown = asked.with_payload, asked.with_vector
             group = asked.group, shown, more.get("at")
             search = partial(self._search, asked, more=more)
             if len(vectors) > PART_ROWS:
@@ -246,7 +246,7 @@ class ClusterCollection:
             backend=asked.backend,
             with_payload=asked.with_payload,
             with_vector=asked.with_vector,
-            max_bytes=self._max_bytes(asked),
+            max_bytes=self.context.max_answer_bytes,
         )
         shards = self.context.shards
         message = packed(Message(head | said | more, blobs))
@@ -257,10 +257,6 @@ class ClusterCollection:
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         return [ShardHits.of(answer) for answer in answers], missing
-
-    def _max_bytes(self, asked: QueryRequest) -> int | None:
-        """Return how much a shard may answer; of hits that are not shown any number."""
-        return None if asked.offset else self.context.max_answer_bytes
 
     async def _vector_of(self, item_id: str, more: dict[str, Any]) -> ix.RawBatch:
         """Return an item's vector, from the shard that has it."""
@@ -280,10 +276,10 @@ class ClusterCollection:
         """
         shown, payload_bytes, vectors = [], 0, 0
         for asked, found, hits in lines:
-            ids, scores = hits.ids[asked.offset :], hits.scores[asked.offset :]
+            ids, scores = hits.ids, hits.scores
             payloads, places = None, list[tuple[int, int]]()
             if asked.with_payload or asked.with_vector:
-                places = hits.places(asked.offset)
+                places = hits.places()
             if asked.with_payload:
                 payloads = [found.shards[shard].payload(place) for shard, place in places]
                 payload_bytes += sum(len(payload or b"") for payload in payloads)

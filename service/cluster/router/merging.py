@@ -112,10 +112,9 @@ class MergedHits(NamedTuple):
     origin_places: ix.Int64s
     number: int
 
-    def places(self, offset: int) -> list[tuple[int, int]]:
-        """Return the shards of the hits from a rank on, and their places there."""
-        origins, places = self.origins[offset:].tolist(), self.origin_places[offset:].tolist()
-        return [*zip(origins, places, strict=True)]
+    def places(self) -> list[tuple[int, int]]:
+        """Return the shards of the hits, and their places there."""
+        return [*zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)]
 
 
 def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
