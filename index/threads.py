@@ -8,6 +8,7 @@ The parallel loops of numba are not used: two callers inside them at once may ab
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator
@@ -81,12 +82,17 @@ class Workers:
     ) -> None:
         self._searches = searches or Searches()
         self.threads = threads or available_threads()
-        self._helpers = None if behind else self._pool()
-        self._helpers_behind = self._pool(give_way)
+        self._is_behind = behind
+        self._make_pools()
 
     def behind(self) -> Workers:
         """Return as many threads that give way."""
         return Workers(self.threads, behind=True, searches=self._searches)
+
+    def _make_pools(self) -> None:
+        self._process = os.getpid()
+        self._helpers = None if self._is_behind else self._pool()
+        self._helpers_behind = self._pool(give_way)
 
     def _pool(self, initializer: Callable[[], None] | None = None) -> ThreadPoolExecutor | None:
         """Return threads that start when they are needed; the caller is one more."""
@@ -98,6 +104,8 @@ class Workers:
         )
 
     def _pool_of_caller(self, *, behind: bool) -> ThreadPoolExecutor | None:
+        if self._process != os.getpid():  # a forked process has none of the threads
+            self._make_pools()
         return self._helpers_behind if behind or self._helpers is None else self._helpers
 
     def _thread_count(self, wanted: int, *, behind: bool) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from types import TracebackType
@@ -92,7 +93,11 @@ def _options(url: str, api_key: str | None, timeout_seconds: float | None) -> di
 
 
 class _Address:
-    """Where a server is, and how it is asked."""
+    """Where a server is, and how it is asked.
+
+    A forked process has copies of its parent's sockets. If both use one, each may read the answer
+    of the other. So a client notes the process that opened it, and no other uses or closes it.
+    """
 
     def __init__(
         self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
@@ -110,7 +115,19 @@ class _Address:
 class Server(_Address):
     """A server, asked by callers that wait; made by `connect`."""
 
-    _client: httpx.Client | None = None
+    _opened: tuple[int, httpx.Client] | None = None
+
+    def _client(self) -> httpx.Client:
+        """Return the client of this process."""
+        import httpx  # noqa: PLC0415
+
+        process = os.getpid()
+        if self._opened is not None and self._opened[0] == process:
+            return self._opened[1]
+        client = httpx.Client(**_options(self.url, *self._options))
+        self._opened = process, client
+        weakref.finalize(self, _close, process, client)  # who forgets to close leaves no socket
+        return client
 
     def exchange(self, request: Send) -> Reply:
         """Send a request, and return the answer.
@@ -121,12 +138,10 @@ class Server(_Address):
         """
         import httpx  # noqa: PLC0415
 
-        if self._client is None:
-            self._client = httpx.Client(**_options(self.url, *self._options))
-            weakref.finalize(self, self._client.close)  # who forgets to close leaves no socket
+        client = self._client()
         content = request.content() if callable(request.content) else request.content
         try:
-            answer = self._client.request(
+            answer = client.request(
                 request.method,
                 request.path,
                 content=content,  # type: ignore[arg-type]  # pieces may be memoryviews
@@ -194,9 +209,9 @@ class Server(_Address):
 
     def close(self) -> None:
         """Close connections; they open again when something is asked."""
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            _close(*opened)
 
     def __enter__(self) -> Self:
         """Return the server."""
@@ -215,7 +230,16 @@ class Server(_Address):
 class AsyncServer(_Address):
     """A server, asked by callers that await; made by `connect_async`."""
 
-    _client: httpx.AsyncClient | None = None
+    _opened: tuple[int, httpx.AsyncClient] | None = None
+
+    def _client(self) -> httpx.AsyncClient:
+        """Return the client of this process."""
+        import httpx  # noqa: PLC0415
+
+        process = os.getpid()
+        if self._opened is None or self._opened[0] != process:
+            self._opened = process, httpx.AsyncClient(**_options(self.url, *self._options))
+        return self._opened[1]
 
     async def exchange(self, request: Send) -> Reply:
         """Send a request, and return the answer.
@@ -226,11 +250,10 @@ class AsyncServer(_Address):
         """
         import httpx  # noqa: PLC0415
 
-        if self._client is None:
-            self._client = httpx.AsyncClient(**_options(self.url, *self._options))
+        client = self._client()
         content = _pieces(request.content) if callable(request.content) else request.content
         try:
-            answer = await self._client.request(
+            answer = await client.request(
                 request.method,
                 request.path,
                 content=content,  # type: ignore[arg-type]
@@ -276,9 +299,9 @@ class AsyncServer(_Address):
 
     async def close(self) -> None:
         """Close connections; they open again when something is asked."""
-        if self._client is not None:
-            await self._client.aclose()
-            self._client = None
+        opened, self._opened = self._opened, None
+        if opened is not None and opened[0] == os.getpid():
+            await opened[1].aclose()
 
     async def __aenter__(self) -> Self:
         """Return the server."""
@@ -292,6 +315,12 @@ class AsyncServer(_Address):
     ) -> None:
         """Close connections."""
         await self.close()
+
+
+def _close(process: int, client: httpx.Client) -> None:
+    """Close a client, unless it is another process's, whose locks may be taken for good."""
+    if process == os.getpid():
+        client.close()
 
 
 async def _pieces(content: Callable[[], Iterable[Piece]]) -> AsyncIterator[Piece]:

@@ -8,6 +8,7 @@ Queries and writes go on beside them; so do operations of other names.
 from __future__ import annotations
 
 import logging
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
     DamagedSnapshot,
+    DirectoryLocked,
     DiskFull,
     IncompatibleFile,
     OutOfDescriptors,
@@ -303,6 +305,8 @@ class Catalog:
                 return collection, True
 
     def _require_open(self, name: str) -> None:
+        if self._directory.process != os.getpid():
+            raise DirectoryLocked.before_fork(self._directory.path, self._directory.process)
         if self.closing:
             raise CollectionNotFound(name)
 
@@ -580,9 +584,12 @@ class Catalog:
     def close(self) -> None:
         """Finish what is under way, close all files and give the directory up.
 
-        A load and a restore end early. Calls from then on raise CollectionNotFound.
+        A load and a restore end early. Calls from then on raise CollectionNotFound. In a fork of
+        the process that opened it, nothing is under way, and nothing is closed.
         """
         self.closing = True
+        if self._directory.process != os.getpid():
+            return
         with self._loading:
             self._names.wait_until_free()
             self.snapshots.close()

@@ -40,6 +40,16 @@ Loc = tuple[str | int, ...]
 class GcwsError(Exception):
     """The root of every error this package raises on purpose."""
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Return how another process makes the same error; constructors take other arguments."""
+        return _copy, (type(self), self.args, self.__dict__)
+
+
+def _copy(cls: type[GcwsError], words: tuple[object, ...], facts: dict[str, object]) -> GcwsError:
+    error = cls.__new__(cls, *words)
+    error.__dict__.update(facts)
+    return error
+
 
 class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
@@ -210,12 +220,17 @@ class StoreError(GcwsError):
 
 
 class DirectoryLocked(StoreError):
-    """Another process owns the data directory."""
+    """Another process owns the data directory, or the collection in memory."""
 
     def __init__(self, directory: Path, holder: str) -> None:
         self.directory = directory
         self.holder = holder
         super().__init__(f"the data directory {directory} is in use by {holder}")
+
+    @classmethod
+    def before_fork(cls, directory: Path, process: int) -> "DirectoryLocked":
+        """Return the error of a fork of the process that has the directory."""
+        return cls(directory, f"process {process}, which opened it before this one was forked")
 
 
 class DamagedFile(StoreError):

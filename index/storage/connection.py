@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -21,6 +22,8 @@ from gcws_search.index.contracts.errors import (
 
 Durability = Literal["full", "normal"]
 
+_hold: Final = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+"""Takes one more reference to an object, which nobody gives back."""
 _LOG_BYTES: Final = 1 << 26
 """The log is cut back to this size when a large transaction has grown it."""
 BUSY_SECONDS: Final = 30.0
@@ -29,11 +32,68 @@ MEMORY: Final = Path(":memory:")
 """In the place of a file: SQLite keeps all in memory, for one connection."""
 
 
+class FileConnection(sqlite3.Connection):
+    """A connection that only the process that opened it uses and closes.
+
+    A forked process has a copy of it, but none of its locks. To close the copy may write into the
+    file, and remove the log of whoever has the file open by then.
+
+    Parameters
+    ----------
+    path : Path
+    given : as of `sqlite3.connect`
+    """
+
+    def __init__(self, path: Path, *given: Any, **named: Any) -> None:  # noqa: ANN401
+        self.process = os.getpid()
+        self.folder = path.parent
+        super().__init__(*given, **named)
+
+    def execute(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
+        """Execute a statement.
+
+        Raises
+        ------
+        DirectoryLocked
+            This process is a fork of the one that opened the connection.
+        """
+        self._require_owner()
+        return super().execute(*given)
+
+    def executemany(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
+        """Execute a statement for each of some rows; see `execute`."""
+        self._require_owner()
+        return super().executemany(*given)
+
+    def executescript(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
+        """Execute statements; see `execute`."""
+        self._require_owner()
+        return super().executescript(*given)
+
+    def _require_owner(self) -> None:
+        if self.process != os.getpid():
+            raise DirectoryLocked.before_fork(self.folder, self.process)
+
+    def close(self) -> None:
+        """Close the connection, in the process that opened it."""
+        if self.process == os.getpid():
+            super().close()
+
+    # While the interpreter ends, names of this module may be gone; defaults are not.
+    def __del__(
+        self, getpid: Callable[[], int] = os.getpid, hold: Callable[[object], None] = _hold
+    ) -> None:
+        """Let no fork free the connection, for that would close it."""
+        if self.process != getpid():
+            hold(self)
+
+
 def connect(
     path: Path, *, mode: str = "rw", busy_seconds: float = BUSY_SECONDS
 ) -> sqlite3.Connection:
     """Open a file, or `MEMORY`; transactions are begun and ended by hand."""
-    return sqlite3.connect(
+    return FileConnection(
+        path,
         str(path) if path == MEMORY else f"{path.as_uri()}?mode={mode}",
         uri=path != MEMORY,
         isolation_level=None,

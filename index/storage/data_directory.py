@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import socket
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -63,6 +64,8 @@ class DataDirectory:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path.resolve()
         self._lock = _take_lock(self.path)
+        self.process = os.getpid()
+        _owned.add(self)
         try:
             self._remove_remains()
         except BaseException:
@@ -73,6 +76,11 @@ class DataDirectory:
         """Give the directory up."""
         if self._lock >= 0:
             os.ftruncate(self._lock, 0)
+            self.leave()
+
+    def leave(self) -> None:
+        """Close this process's descriptor of the lock; a process that it was forked from has it."""
+        if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
 
@@ -264,6 +272,18 @@ def _discard(path: Path) -> None:
     for each in _with_companions(path):
         with suppress(OSError):
             each.unlink()
+
+
+_owned: Final[weakref.WeakSet[DataDirectory]] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for each in _owned:
+        each.leave()
+
+
+# The lock of a process that was killed would be held for as long as one that it forked lives.
+os.register_at_fork(after_in_child=_leave_all)
 
 
 def _take_lock(directory: Path) -> int:

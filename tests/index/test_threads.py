@@ -9,6 +9,7 @@ import pytest
 
 from gcws_search.index.background import Searches, give_way
 from gcws_search.index.threads import Workers, read_ahead, work_alone
+from tests.support.forks import done_in_fork
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -38,6 +39,23 @@ def test_work_is_cut_into_pieces_as_far_as_there_is_enough(count: int, parts: in
     assert len(sizes) == parts
     assert max(sizes) - min(sizes) <= 1
     assert sorted(done) == list(range(count))
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_has_threads_of_its_own() -> None:
+    workers = Workers(2)
+    workers.split(2, lambda *_: None)
+
+    def meet() -> None:
+        meeting = threading.Barrier(2)
+
+        def work(first: int, last: int) -> None:
+            del first, last
+            meeting.wait(30)
+
+        workers.split(2, work)
+
+    assert done_in_fork(meet) == "None"
 
 
 def test_a_caller_does_all_the_work_while_others_keep_the_threads_busy() -> None:

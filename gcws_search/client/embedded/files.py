@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final, Literal
@@ -10,6 +11,7 @@ from gcws_search.client.embedded.operations import EmbeddedOperations
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
+    DirectoryLocked,
     InvalidParameter,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
@@ -41,6 +43,7 @@ class OpenFolder:
         from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
 
         self.path = path
+        self.process = os.getpid()
         self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
         self._users: set[str] = set()
 
@@ -72,6 +75,9 @@ class OpenFolder:
 
         with cls._lock:
             folder = cls._open.get(path) or cls(path, durability, threads)
+            if folder.process != os.getpid():
+                # SQLite takes locks that it knows of for this process's, which has none.
+                raise DirectoryLocked.before_fork(path, folder.process)
             cls._open[path] = folder
             try:
                 if name in folder._users:
@@ -98,10 +104,18 @@ class OpenFolder:
                 self.catalog.release(name)
                 self._close_if_unused()
 
+    @classmethod
+    def free_lock(cls) -> None:
+        """Let a forked process open folders: whichever thread had the lock is not there."""
+        cls._lock = threading.RLock()
+
     def _close_if_unused(self) -> None:
         if not self._users:
             self._open.pop(self.path, None)
             self.catalog.close()
+
+
+os.register_at_fork(after_in_child=OpenFolder.free_lock)
 
 
 def opened(
@@ -122,7 +136,7 @@ def opened(
         from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
 
         held = StoredCollection.in_memory("memory", config or _no_dim(), threads=threads)
-        return EmbeddedOperations(held, lambda: held.close(dropped=True))
+        return EmbeddedOperations(held, Path(MEMORY), lambda: held.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:
         raise InvalidParameter(
@@ -135,7 +149,7 @@ def opened(
     folder, found = OpenFolder.collection(
         file.parent.resolve(), file.stem, config, durability=durability, threads=threads
     )
-    return EmbeddedOperations(found, lambda: folder.leave(found.name))
+    return EmbeddedOperations(found, folder.path, lambda: folder.leave(found.name))
 
 
 def _no_dim() -> CollectionConfig:

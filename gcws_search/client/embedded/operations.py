@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -33,6 +34,7 @@ from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
+    DirectoryLocked,
     GcwsError,
     InvalidInput,
     InvalidParameter,
@@ -66,22 +68,32 @@ class _Closed:
 class EmbeddedOperations:
     """Operations on a collection of this process.
 
+    A fork of it has neither the threads nor the locks of the collection, so it is refused there.
+
     Parameters
     ----------
     collection : gcws_search.index.Collection
+    folder : Path
+        Where its file lies.
     close : callable
         Closes it.
     """
 
     def __init__(
-        self,
-        collection: ix.StoredCollection,
-        close: Callable[[], None],
+        self, collection: ix.StoredCollection, folder: Path, close: Callable[[], None]
     ) -> None:
-        self._collection = collection
+        self._opened = collection
+        self._folder = folder
+        self._process = os.getpid()
         self._close = close
         self.name = collection.name
         self.config = collection.config
+
+    @property
+    def _collection(self) -> ix.StoredCollection:
+        if self._process != os.getpid():
+            raise DirectoryLocked.before_fork(self._folder, self._process)
+        return self._opened
 
     @property
     def index(self) -> ix.StoredCollection:
@@ -89,9 +101,10 @@ class EmbeddedOperations:
         return self._collection
 
     def close(self) -> None:
-        """Close the file; once is enough."""
-        self._close()
-        self._collection = cast("ix.StoredCollection", _Closed(self.name))
+        """Close the file; once is enough. In a forked process nothing is closed."""
+        if self._process == os.getpid():
+            self._close()
+            self._opened = cast("ix.StoredCollection", _Closed(self.name))
 
     # Writing
 

@@ -14,8 +14,10 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.parallel import Parallel, delayed
 
-from gcws_search.sklearn import GmmKNeighborsTransformer, GmmNeighbors
+from gcws_search.sklearn import GcwsFeatures, GmmKNeighborsTransformer, GmmNeighbors
+from tests.support.forks import done_in_fork
 from tests.support.index.small_index import all_scores
 from tests.support.service.client import Json
 
@@ -50,6 +52,17 @@ def test_neighbours_are_those_of_all_distances(rows: Json, made: Json) -> None:
         finder.kneighbors(n_neighbors=3, return_distance=False),
         np.argsort(truth, axis=1, kind="stable")[:, :3],
     )
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_finds_what_its_parent_finds(rows: Json) -> None:
+    finder, features = GmmNeighbors(n_jobs=2).fit(rows), GcwsFeatures(n_jobs=2).fit(rows)
+    found, mapped = finder.kneighbors(rows)[1], features.transform(rows)
+    assert done_in_fork(lambda: np.array_equal(finder.kneighbors(rows)[1], found)) == "True"
+    assert done_in_fork(lambda: (features.transform(rows) != mapped).nnz) == "0"
+    jobs = Parallel(n_jobs=2, backend="multiprocessing")
+    parts = jobs(delayed(finder.kneighbors)(rows[at : at + 50]) for at in range(0, 200, 50))
+    assert_array_equal(np.vstack([indices for _, indices in parts]), found)
 
 
 def test_more_rows_are_found_by_the_graph(rng: np.random.Generator) -> None:

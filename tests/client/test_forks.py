@@ -1,0 +1,309 @@
+"""Clients and collections that a process had before it was forked, in both processes after it."""
+
+import asyncio
+import gc
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from functools import partial
+from multiprocessing.pool import ThreadPool
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pytest
+
+import gcws_search
+from gcws_search import Collection
+from gcws_search.index.contracts.parameters import Storage
+from tests.support.forks import SECONDS, done_in_fork, fork
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Json
+
+ROWS: Final = 100
+
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+# Clients
+
+
+shared: Final[dict[str, Json]] = {}
+"""What the processes of a pool have without being sent it."""
+
+
+def find(row: int) -> str:
+    """Return the id of the first hit of a row."""
+    return str(shared["items"].query(shared["vectors"][row], limit=1).ids[0])
+
+
+def wrong_answers(items: Json, vectors: Json) -> int:
+    """Return how many vectors are not the first hits of themselves."""
+    return sum(items.query(vectors[row], limit=1).ids != [str(row)] for row in range(ROWS))
+
+
+def test_two_processes_of_one_client_have_their_own_answers(
+    url: str, rng: np.random.Generator
+) -> None:
+    vectors = rng.normal(size=(ROWS, 4))
+    with gcws_search.connect(url) as server:
+        items = server.collection("fork-sync", dim=4)
+        items.add(vectors)
+        work = partial(wrong_answers, items, vectors)
+        with fork(work) as first, fork(work) as second:
+            assert work() == 0
+            assert (first(), second()) == ("0", "0")
+
+
+def test_two_processes_of_one_awaited_client_have_their_own_answers(
+    url: str, rng: np.random.Generator
+) -> None:
+    vectors = rng.normal(size=(ROWS, 4))
+    server = gcws_search.connect_async(url)
+
+    async def count(items: gcws_search.AsyncCollection) -> int:
+        hits = [await items.query(vector, limit=1) for vector in vectors]
+        return sum(each.ids != [str(row)] for row, each in enumerate(hits))
+
+    async def fill(items: gcws_search.AsyncCollection) -> None:
+        await items.add(vectors)
+
+    async def end(items: gcws_search.AsyncCollection) -> int:
+        wrong = await count(items)
+        await server.close()
+        return wrong
+
+    with asyncio.Runner() as runner:
+        items = runner.run(server.collection("fork-async", dim=4))
+        runner.run(fill(items))
+        with fork(lambda: asyncio.run(end(items))) as child:
+            assert runner.run(count(items)) == 0
+            assert child() == "0"
+        assert runner.run(end(items)) == 0
+
+
+def test_a_pool_of_forked_processes_uses_a_client_made_before(
+    url: str, rng: np.random.Generator
+) -> None:
+    vectors = rng.normal(size=(ROWS, 4))
+    with gcws_search.connect(url) as server:
+        items = server.collection("fork-pool", dim=4)
+        items.add(vectors)
+        shared.update(items=items, vectors=vectors)
+        with multiprocessing.get_context("fork").Pool(3) as pool:
+            found = pool.map(find, range(ROWS), chunksize=5)
+    assert found == [*map(str, range(ROWS))]
+
+
+def test_a_client_is_closed_by_the_process_that_opened_it_alone(url: str) -> None:
+    with gcws_search.connect(url) as server:
+        server.health()
+
+        def leave() -> str:
+            with server:
+                pass
+            gc.collect()
+            return "closed"
+
+        assert done_in_fork(leave) == "closed"
+        assert server.health()["status"] == "ok"
+        assert done_in_fork(lambda: server.health()["status"]) == "ok"
+
+
+def test_a_fork_waits_for_no_lock_of_a_thread_that_it_does_not_have(url: str) -> None:
+    with gcws_search.connect(url) as server, ThreadPool(4) as pool:
+        stop = threading.Event()
+
+        def ask(_: int) -> None:
+            while not stop.is_set():
+                server.health()
+
+        asking = pool.map_async(ask, range(4))
+        try:
+            for _ in range(10):
+                assert done_in_fork(lambda: server.health()["status"]) == "ok"
+        finally:
+            stop.set()
+            asking.get(SECONDS)
+
+
+# Collections of this process
+
+
+OPERATIONS: Final[dict[str, Callable[[Json], object]]] = {
+    "add": lambda items: items.add([[9, 9]], ids=["child"]),
+    "query": lambda items: items.query([1, 2]),
+    "query by id": lambda items: items.query(id="a"),
+    "query_many": lambda items: items.query_many([[1, 2]]),
+    "get": lambda items: items.get("a"),
+    "contains": lambda items: "a" in items,
+    "delete": lambda items: items.delete("a"),
+    "delete where": lambda items: items.delete(where={"x": 1}),
+    "pairs": lambda items: items.pairs(min_score=0.5),
+    "explain": lambda items: items.explain("a", [1, 2]),
+    "map": lambda items: items.map(),
+    "profile": lambda items: items.profile(),
+    "compare": lambda items: items.compare([[1, 2]]),
+    "page": lambda items: items.page(),
+    "iteration": lambda items: [*items],
+    "names": lambda items: items.names(),
+    "names of": lambda items: items.names(indices=[0]),
+    "set_names": lambda items: items.set_names(["x"]),
+    "count": len,
+    "describe": lambda items: items.describe(),
+    "index": lambda items: items.operations.index,
+}
+
+
+@pytest.mark.parametrize("kind", ["file", "mapped", "memory"])
+def test_a_fork_is_refused_what_its_parent_opened(tmp_path: Path, kind: str) -> None:
+    path = ":memory:" if kind == "memory" else tmp_path / "e.sqlite"
+    storage: Storage = "mapped" if kind == "mapped" else "memory"
+    refusal = f"in use by process {os.getpid()}, which opened it before this one was forked"
+    with Collection.open(path, dim=2, storage=storage) as items:
+        items.add([[1, 2]], ids=["a"], payloads=[{"x": 1}])
+        for name, work in OPERATIONS.items():
+            said = done_in_fork(partial(work, items))
+            assert (name, said.split(":")[0]) == (name, "DirectoryLocked")
+            assert refusal in said
+        assert "DirectoryLocked" in done_in_fork(lambda: items.export(tmp_path / "all.ndjson"))
+        assert items.add([[3, 4]], ids=["b"]).inserted == 1
+        assert [each.id for each in items] == ["a", "b"]
+    if kind != "memory":
+        with Collection.open(path) as items:
+            assert [each.id for each in items] == ["a", "b"]
+
+
+def test_a_fork_is_refused_an_awaited_collection_too(tmp_path: Path) -> None:
+    async def write(item_id: str) -> None:
+        await items.add([[1, 3]], ids=[item_id])
+
+    with asyncio.Runner() as runner:
+        items = runner.run(gcws_search.AsyncCollection.open(tmp_path / "e.sqlite", dim=2))
+        runner.run(write("a"))
+        assert "DirectoryLocked" in done_in_fork(lambda: asyncio.run(write("child")))
+        assert done_in_fork(lambda: asyncio.run(items.close())) == "None"
+        runner.run(write("b"))
+        runner.run(items.close())
+    with Collection.open(tmp_path / "e.sqlite") as found:
+        assert [each.id for each in found] == ["a", "b"]
+
+
+ENDS: Final = """
+import gc, os, sys
+from pathlib import Path
+from gcws_search import Collection
+from gcws_search.index.contracts.parameters import Storage
+from gcws_search.index import Catalog, CollectionConfig
+
+folder = Path(sys.argv[1])
+items = Collection.open(folder / "e.sqlite", dim=2)
+items.add([[1, 2]], ids=["a"])
+catalog = Catalog.open(folder / "catalog")
+direct, _ = catalog.create("d", CollectionConfig(dim=2))
+for end in ("exit", "close", "delete"):
+    if os.fork() == 0:
+        if end == "close":
+            items.close()
+            catalog.close()
+        elif end == "delete":
+            del items, direct, catalog
+            gc.collect()
+        sys.exit()  # with finalizers and functions of atexit
+    assert os.wait()[1] == 0, end
+for file in (folder / "e.sqlite", folder / "catalog" / "d.sqlite"):
+    for end in ("", "-wal", "-shm"):
+        assert file.with_name(file.name + end).exists(), end
+assert (folder / "lock").read_text().startswith(f"process {os.getpid()} "), "the lock's holder"
+items.add([[1, 3]], ids=["b"])
+print(sorted(each.id for each in items), flush=True)
+sys.stdin.read()
+"""
+"""A process that is forked, and that has what it had when its child has ended."""
+
+
+def test_the_end_of_a_fork_leaves_files_and_locks_to_its_parent(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", ENDS, str(tmp_path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "['a', 'b']\n"
+        with pytest.raises(gcws_search.DirectoryLocked, match=f"process {process.pid}"):
+            Collection.open(tmp_path / "e.sqlite")
+        process.kill()
+    with Collection.open(tmp_path / "e.sqlite") as items:
+        assert [each.id for each in items] == ["a", "b"]
+
+
+def test_a_fork_opens_what_nobody_has_open(tmp_path: Path) -> None:
+    def work() -> list[list[str]]:
+        found = []
+        for path in (":memory:", tmp_path / "child" / "e.sqlite"):
+            with Collection.open(path, dim=2) as own:
+                own.add([[1, 2], [2, 1]], ids=["a", "b"])
+                found.append(own.query([2, 1]).ids)
+        return found
+
+    (tmp_path / "child").mkdir()
+    with Collection.open(tmp_path / "e.sqlite", dim=2) as items:
+        items.add([[1, 2]], ids=["a"])
+        assert done_in_fork(work) == "[['b', 'a'], ['b', 'a']]"
+        for name in ("e", "other"):
+            said = done_in_fork(partial(Collection.open, tmp_path / f"{name}.sqlite", dim=2))
+            assert said.startswith("DirectoryLocked")
+            assert str(os.getpid()) in said
+    assert done_in_fork(lambda: len(Collection.open(tmp_path / "e.sqlite"))) == "1"
+
+
+OUTLIVES: Final = """
+import os, sys
+from gcws_search import Collection
+from gcws_search.index.contracts.parameters import Storage
+
+items = Collection.open(sys.argv[1], dim=2)
+items.add([[1, 2]], ids=["a"])
+if os.fork() == 0:
+    sys.stdin.read()
+    try:
+        Collection.open(sys.argv[1])
+    except Exception as error:
+        print(type(error).__name__, flush=True)
+    sys.exit()
+print("ready", flush=True)
+os.wait()
+"""
+"""A process that is killed while its fork lives, which then tries to open the file."""
+
+
+def test_a_fork_that_outlives_its_parent_keeps_nobody_out(tmp_path: Path) -> None:
+    path = tmp_path / "e.sqlite"
+    command = [sys.executable, "-c", OUTLIVES, str(path)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.kill()
+        process.wait()
+        with Collection.open(path) as items:
+            items.add([[2, 1]], ids=["b"])
+            said, _ = process.communicate("", SECONDS)
+            assert said == "DirectoryLocked\n"
+            items.add([[3, 1]], ids=["c"])
+    with Collection.open(path) as items:
+        assert [each.id for each in items] == ["a", "b", "c"]
+
+
+def test_a_refusal_comes_back_from_the_processes_of_a_pool(tmp_path: Path) -> None:
+    with Collection.open(tmp_path / "e.sqlite", dim=2) as items:
+        items.add([[1, 2]], ids=["0"])
+        shared.update(items=items, vectors=[[1, 2]])
+        with (
+            multiprocessing.get_context("fork").Pool(1) as pool,
+            pytest.raises(gcws_search.DirectoryLocked) as raised,
+        ):
+            pool.apply_async(find, [0]).get(SECONDS)
+    assert raised.value.directory == tmp_path
+    assert raised.value.holder.startswith(f"process {os.getpid()}, ")
