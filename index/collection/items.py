@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -216,6 +217,10 @@ class QueryResult:
         limit: int,
     ) -> None:
         ids = view.ids
+        if len(rows) > limit:  # thousands may tie with the last hit
+            above = sum(score > scores[-1] for score in scores[:limit])
+            tied = heapq.nsmallest(limit - above, rows[above:], key=ids.__getitem__)
+            rows, scores = [*rows[:above], *tied], scores[:limit]
         names = [ids[row] for row in rows]
         if len(set(scores)) < len(scores):
             ranked = sorted(zip([-score for score in scores], names, rows, strict=True))[:limit]

@@ -21,6 +21,8 @@ from gcws_search.index.threads import available_threads
 from gcws_search.index.transformers.base import filled_rows, value_errors
 
 _KINDS: Final = [np.float64, np.float32]
+_SPARSE_SHARE: Final = 1 / 32
+"""Share of numbers that are not zero below which rows of a sparse matrix stay sparse."""
 
 
 class GmmNeighbors(BaseEstimator):
@@ -83,7 +85,11 @@ class GmmNeighbors(BaseEstimator):
     def _start(self) -> None:
         """Index the rows that are kept."""
         self._filled = filled_rows(self._rows, slice(0, self.n_samples_fit_))
-        config = CollectionConfig(dim=self.n_features_in_, backend=GcwsParams(seed=self.seed))
+        is_sparse = sparse.issparse(self._rows) and (
+            self._rows.nnz <= _SPARSE_SHARE * self._rows.shape[0] * self._rows.shape[1]
+        )
+        dim = None if is_sparse else self.n_features_in_
+        config = CollectionConfig(dim=dim, backend=GcwsParams(seed=self.seed))
         self._memory = MemoryCollection(config, threads=self._threads())
         if not len(self._filled):
             return
@@ -260,6 +266,8 @@ class GmmKNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 def _raw(memory: MemoryCollection, rows: Any) -> Any:
     """Return rows, none of them zero, as a collection takes them."""
+    if memory.space.form == "sparse":
+        rows = sparse.csr_matrix(rows)
     if not sparse.issparse(rows):
         return memory.space.from_dense(np.ascontiguousarray(rows))
     rows.sum_duplicates()

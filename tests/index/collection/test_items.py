@@ -63,16 +63,6 @@ def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
             results[number]
 
 
-def test_hits_after_the_first_are_the_others(rng: np.random.Generator) -> None:
-    results, _ = searched(rng)
-    for result in results:
-        for count in range(5):
-            others = result.after(count)
-            assert shown(others) == shown(result)[count:]
-            assert others.explanation == result.explanation
-            assert others.totals() == result.totals()
-
-
 def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generator) -> None:
     results, _ = searched(rng)
     for result in results:

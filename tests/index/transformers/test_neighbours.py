@@ -147,3 +147,19 @@ def test_more_neighbours_than_rows_are_refused(rows: Json) -> None:
     assert finder.kneighbors(rows)[1].shape == (200, 200)
     with pytest.raises(ValueError, match="at most 199 rows, got 200"):
         finder.kneighbors()
+
+
+@pytest.mark.parametrize("recall", [0.9, 1])
+def test_rows_of_hardly_any_numbers_have_the_same_neighbours_sparse_and_dense(
+    rng: np.random.Generator, recall: float
+) -> None:
+    """Most distances are 1 or tie otherwise, so indices may differ where distances do not."""
+    rows = (rng.random((300, 500)) < 0.004) * rng.integers(1, 3, (300, 500))
+    rows[np.arange(300), rng.integers(0, 500, 300)] = 1.0
+    dense = GmmNeighbors(n_neighbors=15, recall=1).fit(rows.astype(float))
+    kept = GmmNeighbors(n_neighbors=15, recall=recall).fit(sparse.csr_matrix(rows.astype(float)))
+    for asked in (None, rows[:40].astype(float), sparse.csr_matrix(rows[:40].astype(float))):
+        expected, _ = dense.kneighbors(asked)
+        found, indices = kept.kneighbors(asked)
+        assert np.allclose(found, expected, atol=1e-12)
+        assert (indices >= 0).all()
