@@ -108,6 +108,7 @@ from .contracts.errors import (
     SnapshotNotFound as SnapshotNotFound,
     StorageFailed as StorageFailed,
     StoreError as StoreError,
+    too_many_pairs as too_many_pairs,
 )
 from .contracts.hits import (
     METHODS as METHODS,

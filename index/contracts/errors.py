@@ -100,6 +100,15 @@ class InvalidParameter(InvalidInput):
     """A parameter is unknown or outside its permitted range."""
 
 
+def too_many_pairs(max_pairs: int, min_score: float) -> InvalidParameter:
+    """Return why near-duplicate pairs are not listed."""
+    return InvalidParameter(
+        expected=f"a limit, or a min_score that at most {max_pairs} pairs reach",
+        got=f"more than that at {min_score}",
+        loc=("min_score",),
+    )
+
+
 class NotFound(GcwsError):
     """Something named does not exist."""
 

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int32s, Int64s, UInt64s
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.errors import too_many_pairs
 from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.hashing.banding import BandPlan, depth_for
@@ -109,11 +109,7 @@ class PairSink:
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > max_pairs:
             self._complete = True  # the other threads need not go on
-            raise InvalidParameter(
-                expected=f"a limit, or a min_score that at most {max_pairs} pairs reach",
-                got=f"more than that at {self._min_score}",
-                loc=("min_score",),
-            )
+            raise too_many_pairs(max_pairs, self._min_score)
         self._pairs, self._scores = pairs, scores
 
     def _exact(self, packed: UInt64s) -> Float64s:

@@ -58,6 +58,16 @@ class RowTables(CollectionTables):
             return checked_rows(number, found)
         return [Row(key, item_id.decode(), b"", payload) for key, item_id, _, payload in found]
 
+    def of_bucket(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
+        """Return the first items of a bucket beyond an id, by id."""
+        statement = (
+            f"SELECT {_COLUMNS} FROM items_{number}"
+            " WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
+        )
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(statement, bucket, after.encode(), limit).fetchall()
+        return checked_rows(number, found)
+
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
         with self.connections.transaction(SNAPSHOT, self.label(number)) as connection:

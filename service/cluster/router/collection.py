@@ -63,6 +63,8 @@ class RouterContext:
     max_answer_bytes : int
     threads : int or None
         Of samples that are looked at here.
+    max_pairs : int
+        More near-duplicate pairs are not listed at once.
     """
 
     database: Database
@@ -70,6 +72,7 @@ class RouterContext:
     metrics: Metrics
     max_answer_bytes: int
     threads: int | None
+    max_pairs: int
 
 
 class ClusterCollection:

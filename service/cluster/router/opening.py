@@ -17,7 +17,11 @@ from gcws_search.service.telemetry.metrics import Metrics
 
 
 def open_router(
-    settings: Settings, local: ix.Catalog, metrics: Metrics, replicas: ReplicaList | None = None
+    settings: Settings,
+    local: ix.Catalog,
+    metrics: Metrics,
+    replicas: ReplicaList | None = None,
+    policies: ix.Policies = ix.POLICIES,
 ) -> ClusterCatalog:
     """Join a cluster as a router.
 
@@ -29,6 +33,7 @@ def open_router(
     metrics : Metrics
     replicas : ReplicaList or None
         None takes those that the database lists.
+    policies : Policies
 
     Raises
     ------
@@ -48,7 +53,12 @@ def open_router(
         shards = ShardSet(replicas, settings.shard_seconds)
         metrics.register(shards)
         context = RouterContext(
-            database, shards, metrics, settings.max_answer_bytes, settings.threads
+            database,
+            shards,
+            metrics,
+            settings.max_answer_bytes,
+            settings.threads,
+            policies.pairs.max_pairs,
         )
         catalog = ClusterCatalog(local, context)
         closing.pop_all()  # what was opened is the catalog's from now on

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Final
@@ -11,16 +12,23 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import Row, bucket_of
+from gcws_search.service.cluster.contract import Row, buckets_of
 from gcws_search.service.cluster.messages import Message, packed, packed_vectors, unpacked_texts
 from gcws_search.service.cluster.router.merging import ShardHits
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.router.collection import ClusterCollection
 
-_CHUNK_ROWS: Final = 1000
+_CHUNK_ROWS: Final = 512
+"""Items that are read, and searched for in other shards, together."""
 _FIRST_LIMIT: Final = 64
 """Partners of an item that are asked for at first; more where all of them come."""
+_GROWTH: Final = 8
+_MESSAGE_HITS: Final = 1 << 18
+"""At most so many hits are asked for in one message, unless one item alone has more."""
+_SPARE_SHARE: Final = 8
+"""A heap of n pairs is cut to them when it has n / 8 more."""
+_MIN_SPARE: Final = 1024
 _LONG_SECONDS: Final = 3600.0
 
 _Pair = tuple[str, str, float]
@@ -37,23 +45,82 @@ def pairs(
     """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
     Pairs within a shard are found as in one collection; those across by searches of each shard for
-    the items of the shards before it.
+    the items of the shards before it. Once ``stop`` is set the work ends soon.
+
+    Raises
+    ------
+    InvalidParameter
+        There are more pairs than one collection would list.
     """
+    best = _BestPairs(min_score, limit, collection.context.max_pairs)
     head = collection.head("pairs", min_score=min_score, recall=recall, limit=limit)
     shards = collection.context.shards
     try:
         answers = shards.wait(shards.ask_all(Message(head), _LONG_SECONDS), stop)
+        count = len(answers)
+        while answers:
+            best.add(_within(answers.pop()))
+        for shard in range(count - 1):
+            for rows in _rows_of_shard(collection, shard, count):
+                _Across(collection, best, recall, rows, stop).search(shard, count)
     except CancelledError:
         return []
-    found = [pair for answer in answers for pair in _within(answer)]
-    if len(answers) > 1:
-        params = ix.SearchParams(limit=_FIRST_LIMIT, recall=recall, min_score=min_score)
-        for shard, rows in _by_shard(collection, len(answers)):
-            if stop.is_set():
-                break
-            found += _across(collection, params, shard, rows, len(answers))
-    found.sort(key=lambda pair: (-pair[2], pair[0], pair[1]))
-    return found[:limit]
+    return best.ranked()
+
+
+class _BestPairs:
+    """The best pairs so far: as many as are wanted and a few more.
+
+    Attributes
+    ----------
+    threshold : float
+        Pairs that score less are of no use.
+    wanted : int
+        Partners of one item that may be among them.
+    """
+
+    def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
+        self.threshold = self._min_score = min_score
+        self._max_pairs = max_pairs
+        self._is_bounded = limit is not None and limit <= max_pairs
+        self._limit = limit
+        self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
+        self._pairs: list[_Pair] = []
+
+    def add(self, found: Iterable[_Pair]) -> None:
+        """Take pairs that have not been taken before.
+
+        Raises
+        ------
+        InvalidParameter
+        """
+        most = self._max_pairs
+        if self._is_bounded:
+            most = self.wanted + max(_MIN_SPARE, self.wanted // _SPARE_SHARE)
+        for pair in found:
+            if pair[2] >= self.threshold:
+                self._pairs.append(pair)
+                if len(self._pairs) > most:
+                    self._cut()
+        if self._is_bounded and len(self._pairs) > self.wanted:
+            self._cut()
+
+    def _cut(self) -> None:
+        if not self._is_bounded:
+            raise ix.too_many_pairs(self._max_pairs, self._min_score)
+        self._pairs.sort(key=_rank)
+        del self._pairs[self.wanted :]
+        self.threshold = self._pairs[-1][2]
+
+    def ranked(self) -> list[_Pair]:
+        """Return the pairs by falling score, ties by ids."""
+        self._pairs.sort(key=_rank)
+        return self._pairs[: self._limit]
+
+
+def _rank(pair: _Pair) -> tuple[float, str, str]:
+    first, second, score = pair
+    return -score, first, second
 
 
 def _within(answer: Message) -> Iterator[_Pair]:
@@ -64,66 +131,106 @@ def _within(answer: Message) -> Iterator[_Pair]:
         yield (a or b"").decode(), (b or b"").decode(), score
 
 
-def _by_shard(collection: ClusterCollection, shards: int) -> Iterator[tuple[int, Sequence[Row]]]:
-    """Yield all items but the last shard's, some of one shard at a time."""
+def _rows_of_shard(
+    collection: ClusterCollection, shard: int, shards: int
+) -> Iterator[Sequence[Row]]:
+    """Yield a shard's items in chunks; each that is there throughout comes once.
+
+    Each chunk is read by itself: no transaction is open meanwhile.
+    """
     database = collection.context.database
-    for rows in database.read_all(collection.number, _CHUNK_ROWS):
-        parts: dict[int, list[Row]] = {}
-        for row in rows:
-            shard = bucket_of(row.id, database.buckets) % shards
-            if shard < shards - 1:
-                parts.setdefault(shard, []).append(row)
-        yield from parts.items()
+    for bucket in buckets_of(shard, shards, database.buckets):
+        after = ""
+        while rows := database.of_bucket(collection.number, bucket, after=after, limit=_CHUNK_ROWS):
+            yield rows
+            after = rows[-1].id
 
 
-def _across(
-    collection: ClusterCollection,
-    params: ix.SearchParams,
-    shard: int,
-    rows: Sequence[Row],
-    shards: int,
-) -> list[_Pair]:
-    """Return the pairs of some items of one shard with items of the shards behind it."""
-    found: list[_Pair] = []
-    vectors = collection.space.from_blobs([row.vector for row in rows])
-    for other in range(shard + 1, shards):
-        again = np.arange(len(rows))
-        limit = params.limit
-        while len(again):
-            hits = _searched(collection, params, limit, (other, shards), vectors[again])
-            sizes = np.diff(hits.starts)
-            for place, row in enumerate(again.tolist()):
-                if sizes[place] < limit:
-                    found += _pairs_of(rows[row], hits, place)
-            again = again[sizes >= limit]  # there may be more of these
-            limit *= 8
-    return found
+class _Across:
+    """Pairs of some items of one shard with items of the shards behind it."""
 
+    def __init__(
+        self,
+        collection: ClusterCollection,
+        best: _BestPairs,
+        recall: float,
+        rows: Sequence[Row],
+        stop: threading.Event,
+    ) -> None:
+        self._collection = collection
+        self._best = best
+        self._recall = recall
+        self._rows = rows
+        self._vectors = collection.space.from_blobs([row.vector for row in rows])
+        self._stop = stop
 
-def _searched(
-    collection: ClusterCollection,
-    params: ix.SearchParams,
-    limit: int,
-    place: tuple[int, int],
-    vectors: ix.RawBatch,
-) -> ShardHits:
-    """Return what one shard, of a number of them, finds."""
-    said, blobs = packed_vectors(vectors)
-    head = collection.head(
-        "search",
-        params=asdict(params) | {"limit": limit},
-        filter=None,
-        backend=None,
-        with_payload=False,
-        with_vector=False,
-        **said,
-    )
-    shards, data = collection.context.shards, packed(Message(head, blobs))
-    return ShardHits.of(shards.wait(shards.ask(*place, data, _LONG_SECONDS)))
+    def search(self, shard: int, shards: int) -> None:
+        """Search in the shards behind one, all at once, and for the items with more partners again.
+
+        Raises
+        ------
+        CancelledError
+            Nobody waits any more.
+        """
+        limit, wanted = min(_FIRST_LIMIT, self._best.wanted), self._best.wanted
+        again = dict.fromkeys(range(shard + 1, shards), np.arange(len(self._rows)))
+        while again:
+            again = {
+                other: rows
+                for other, rows in self._search(again, shards, limit).items()
+                if len(rows)
+            }
+            limit = min(_GROWTH * limit, wanted)
+
+    def _search(self, again: dict[int, ix.Int64s], shards: int, limit: int) -> dict[int, ix.Int64s]:
+        """Take the pairs of items all of whose partners come; return the others, by shard."""
+        more: dict[int, list[ix.Int64s]] = {other: [] for other in again}
+        size = max(1, _MESSAGE_HITS // limit)
+        for first in range(0, max(map(len, again.values())), size):
+            parts = {other: rows[first : first + size] for other, rows in again.items()}
+            parts = {other: rows for other, rows in parts.items() if len(rows)}
+            for other, hits in self._hits(parts, shards, limit).items():
+                sizes, rows = np.diff(hits.starts), parts[other]
+                is_whole = (sizes < limit) | (limit >= self._best.wanted)
+                for place in np.flatnonzero(is_whole).tolist():
+                    self._best.add(_pairs_of(self._rows[int(rows[place])], hits, place))
+                more[other].append(rows[~is_whole])
+        return {other: np.concatenate(parts) for other, parts in more.items()}
+
+    def _hits(self, parts: dict[int, ix.Int64s], shards: int, limit: int) -> dict[int, ShardHits]:
+        """Return what shards find for some of the items."""
+        if self._stop.is_set():
+            raise CancelledError
+        asked = self._collection.context.shards
+
+        async def ask() -> list[Message]:
+            work = [
+                asked.ask(other, shards, self._question(rows, limit), _LONG_SECONDS)
+                for other, rows in parts.items()
+            ]
+            return await asyncio.gather(*work)
+
+        answers = asked.wait(ask(), self._stop)
+        return {other: ShardHits.of(each) for other, each in zip(parts, answers, strict=True)}
+
+    def _question(self, rows: ix.Int64s, limit: int) -> bytes:
+        said, blobs = packed_vectors(self._vectors[rows])
+        params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
+        head = self._collection.head(
+            "search",
+            params=asdict(params),
+            filter=None,
+            backend=None,
+            with_payload=False,
+            with_vector=False,
+            **said,
+        )
+        return packed(Message(head, blobs))
 
 
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[_Pair]:
     first, last = int(hits.starts[place]), int(hits.starts[place + 1])
     scores = hits.scores[first:last].tolist()
     for other, score in zip(hits.names.at(np.arange(first, last)), scores, strict=True):
-        yield (*sorted((row.id, other)), score)
+        a, b = sorted((row.id, other))
+        yield a, b, score

@@ -193,9 +193,13 @@ class ShardService:
         """Answer a message that may take minutes; the work ends soon once nobody waits for it."""
         stop = threading.Event()
         watching = asyncio.ensure_future(_until_left(request, stop))
+
+        def compute() -> bytes:
+            return b"" if stop.is_set() else self.host.answered(asked, stop)  # one at a time
+
         try:
             await self._reach(asked)
-            return await self.pool.run_long(partial(self.host.answered, asked, stop))
+            return await self.pool.run_long(compute)
         finally:
             watching.cancel()
 

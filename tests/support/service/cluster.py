@@ -114,7 +114,7 @@ class ClusterClient(Client):
         self.shards = Shards(
             url, data_dir, shards, replicas, policies=policies_of(self.settings, policies)
         )
-        opening = partial(open_router, replicas=self.shards)
+        opening = partial(open_router, replicas=self.shards, policies=policies)
         super().__init__(create_app(self.settings, open_router=opening))
 
     def finish_background_work(self, name: str) -> None:
