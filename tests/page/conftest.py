@@ -9,7 +9,7 @@ from typing import Final
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, FilePayload, Page
 
 from tests.support.service.browser import OpenTab, Tab, launched
 from tests.support.service.client import Json
@@ -110,6 +110,12 @@ def fill(url: str) -> None:
             {"id": "only", "vector": [3], "payload": {"deep": {"list": [1, {"x": None}]}}}
         ])  # fmt: skip
         wait_for(lambda: client.get("/v1/collections/points/curve").json()["points"])
+
+
+def choose_file(page: Page, name: str, content: bytes) -> None:
+    """Choose a file to load."""
+    file: FilePayload = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
+    page.get_by_label("File to load").set_input_files(file)
 
 
 def wait_for(condition: Callable[[], object]) -> None:

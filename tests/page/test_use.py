@@ -12,7 +12,7 @@ from playwright.sync_api import Page, Route, expect
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
-from tests.page.conftest import wait_for
+from tests.page.conftest import choose_file, wait_for
 from tests.support.documents import curl
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import Json
@@ -283,12 +283,6 @@ def test_hits_begin_at_the_top_and_back_leads_to_the_place_before(url: str, tab:
 # Files
 
 
-def load(page: Page, name: str, content: bytes) -> None:
-    """Choose a file as if it were dropped."""
-    file = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
-    page.get_by_label("File to load").set_input_files(file)  # type: ignore[arg-type]
-
-
 def test_a_new_collection_takes_files_of_all_kinds(
     url: str, tab: OpenTab, rng: np.random.Generator
 ) -> None:
@@ -307,7 +301,8 @@ def test_a_new_collection_takes_files_of_all_kinds(
     page.get_by_role("button", name="Load into fresh").click()
     page.get_by_text("expected 3 values, got 1").wait_for()
     table = 'id,x,y,z,label,says\nc,1,0,2,5,hello\nd,0,1.5,-2,6,"a, b"\n'
-    load(page, "items.csv", table.encode())
+    choose_file(page, "items.csv", table.encode())
+    page.get_by_label("What label becomes").select_option("payload")
     page.get_by_role("button", name="Load into fresh").click()
     page.locator("[role=status]", has_text="2 new").wait_for()
     items = httpx.get(f"{url}/v1/collections/fresh/items?with_vector=true").json()["items"]
@@ -315,7 +310,7 @@ def test_a_new_collection_takes_files_of_all_kinds(
         "id": "c", "vector": [1.0, 0.0, 2.0], "payload": {"label": 5, "says": "hello"},
     }  # fmt: skip
     assert items[2]["payload"]["says"] == "a, b"
-    load(page, "items.parquet", b"PAR1")
+    choose_file(page, "items.parquet", b"PAR1")
     page.get_by_text("gcws-search load 'items.parquet' --into fresh").wait_for()
 
 

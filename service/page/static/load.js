@@ -2,7 +2,7 @@ import { html, useEffect, useRef, useState } from "./vendor/preact.js";
 import { ask, at, get, hasKey, post, raw, root } from "./api.js";
 import { useAsk, useTimer } from "./hooks.js";
 import { Command, Dialog, LoadBar, Table, Text, Trouble } from "./parts.js";
-import { columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, parsed } from "./csv.js";
+import { columnsOf, isCsv, itemsOf, MAX_CSV_BYTES, OtherEncoding, parsed } from "./csv.js";
 import * as figures from "./figures.js";
 
 const KINDS = [
@@ -20,14 +20,28 @@ function Result({ answer }) {
       { key: "row", name: "row", figure: true }, { key: "code", name: "code" }, { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` }]} rows=${answer.rejected.slice(0, 200)} />`}</div>`;
 }
 
-function Columns({ table, roles, onChange }) {
+function Columns({ table, roles, onChange, collection: { name, dim } }) {
+  const count = table.names.filter((column) => roles[column] === "vector").length;
   return html`<${Table} caption="Columns of the file" columns=${[
     { key: "name", name: "column", show: (name) => html`<${Text} value=${name || "(no name)"} limit=${60} />` },
     { key: "example", name: "first value", show: (text) => html`<${Text} value=${text} limit=${40} />` },
-    { key: "role", name: "becomes", show: (role, row) => html`<select aria-label=${`What ${row.name} becomes`} value=${role} onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
-      ${ROLES.map((one) => html`<option selected=${one === role}>${one}</option>`)}</select>` }]}
-    rows=${table.columns.slice(0, 200).map((name) => ({ name, example: String(table.rows[0]?.[name] ?? ""), role: roles[name] }))} />
-    ${table.columns.length > 200 && html`<p class="small">and ${figures.plural(table.columns.length - 200, "more column")}, each as the page guessed it.</p>`}`;
+    { key: "role", name: "becomes", show: (role, row) => html`<select aria-label=${`What ${row.name || "(no name)"} becomes`} value=${role} onChange=${(event) => onChange({ ...roles, [row.name]: event.target.value })}>
+      ${ROLES.map((one) => html`<option value=${one} selected=${one === role}>${one}</option>`)}</select>` }]}
+    rows=${table.names.slice(0, 200).map((name, place) => ({ name, example: table.rows[0][place] ?? "", role: roles[name] }))} />
+    ${table.names.length > 200 && html`<p class="small">and ${figures.plural(table.names.length - 200, "more column")}, each as the page guessed it.</p>`}
+    ${dim !== null && count !== dim && html`<p role="status">${figures.plural(count, "column")} ${count === 1 ? "becomes" : "become"} the vector; one of <bdi>${name}</bdi> has ${figures.plural(dim, "coordinate")}.</p>`}`;
+}
+
+async function loadTable(name, { lines, numbers, rejected }) {
+  const stored = { inserted: 0, updated: 0, rejected: [], rejected_count: 0, seconds: 0 };
+  if (lines.length) Object.assign(stored, await loadBody(name, new Blob(lines), "application/x-ndjson"));
+  const refused = stored.rejected.map((one) => ({ ...one, row: numbers[one.row] }));
+  return { ...stored, rejected: [...rejected, ...refused].sort((a, b) => a.row - b.row), rejected_count: stored.rejected_count + rejected.length };
+}
+
+async function loadBody(name, body, type) {
+  const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers: { "Content-Type": type } });
+  return response.json();
 }
 
 function Loader({ collection, refresh, onLoaded }) {
@@ -37,29 +51,28 @@ function Loader({ collection, refresh, onLoaded }) {
   const [roles, assign] = useState({});
   const [state, set] = useState({});
   const [isOver, over] = useState(false);
-  const field = useRef();
+  const latest = useRef();
   const take = async (chosen) => {
     if (!chosen) return;
+    latest.current = chosen;
     choose(chosen);
     set({});
     tabulate(null);
     if (!isCsv(chosen) || chosen.size > MAX_CSV_BYTES) return;
     try {
       const read = await parsed(chosen);
+      if (latest.current !== chosen) return;
       tabulate(read);
-      assign(columnsOf(read, collection));
+      assign(columnsOf(read));
     } catch (error) {
-      set({ problem: error });
+      set({ problem: error, isForeign: error instanceof OtherEncoding });
     }
   };
   const send = async () => {
     set({ isBusy: true });
     try {
       const kind = KINDS.find(([pattern]) => pattern.test(file.name));
-      const body = table ? itemsOf(table, roles, collection) : file;
-      const type = table ? "application/x-ndjson" : kind[1];
-      const response = await raw("POST", at(name, "/load?on_error=skip"), { body, headers: { "Content-Type": type } });
-      set({ answer: await response.json() });
+      set({ answer: await (table ? loadTable(name, itemsOf(table, roles, collection)) : loadBody(name, file, kind[1])) });
     } catch (problem) {
       set({ problem });
     }
@@ -67,15 +80,15 @@ function Loader({ collection, refresh, onLoaded }) {
     onLoaded();
   };
   const isKnown = file && (table || KINDS.some(([pattern]) => pattern.test(file.name)));
-  const isForeign = file && !isKnown && !state.problem && !(isCsv(file) && file.size <= MAX_CSV_BYTES);
+  const isForeign = state.isForeign || (file && !isKnown && !state.problem && !(isCsv(file) && file.size <= MAX_CSV_BYTES));
   return html`<section class="panel"><h2>Load a file</h2>
     <div class=${isOver ? "drop over" : "drop"} onDragOver=${(event) => { event.preventDefault(); over(true); }} onDragLeave=${() => over(false)}
       onDrop=${(event) => { event.preventDefault(); over(false); take(event.dataTransfer.files[0]); }}>
       <p>Drop a file here: NDJSON, .npy, an Arrow stream, or CSV.</p>
-      <input ref=${field} type="file" aria-label="File to load" onChange=${(event) => take(event.target.files[0])} /></div>
+      <input type="file" aria-label="File to load" onChange=${(event) => take(event.target.files[0])} /></div>
     ${file && html`<p><strong><${Text} value=${file.name} /></strong> <span class="small">${figures.bytes(file.size)}${table && `, ${figures.plural(table.rows.length, "row")}`}</span></p>`}
-    ${isForeign && html`<p>${isCsv(file) ? "That is more than this page reads. " : "This page does not read such files. "}The command does:</p><${Command} text=${`gcws-search load '${file.name.replaceAll("'", "")}' --into ${name} --url ${root.href}`} />`}
-    ${table && html`<${Columns} table=${table} roles=${roles} onChange=${assign} />`}
+    ${isForeign && html`<p>${file.size > MAX_CSV_BYTES && isCsv(file) ? "That is more than this page reads. " : "This page does not read such files. "}The command does:</p><${Command} text=${`gcws-search load '${file.name.replaceAll("'", "")}' --into ${name} --url ${root.href}`} />`}
+    ${table && html`<${Columns} ...${{ table, roles, collection }} onChange=${assign} />`}
     ${isKnown && html`<p class="actions"><button type="button" class="primary" disabled=${state.isBusy} onClick=${send}>${state.isBusy ? "Loading…" : `Load into ${name}`}</button></p>`}
     <${Trouble} problem=${state.problem} /><${Result} answer=${state.answer} /></section>`;
 }

@@ -1,0 +1,191 @@
+"""CSV in the page: what columns become by themselves, and by the hand of somebody."""
+
+import json
+from typing import Final
+
+import httpx
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.page.conftest import choose_file
+from tests.support.paths import REPOSITORY
+from tests.support.service.browser import OpenTab
+from tests.support.service.client import Json
+
+CASES: Final[list[Json]] = json.loads(
+    (REPOSITORY / "tests" / "support" / "data" / "csv_guesses.json").read_text()
+)
+"""What the command makes of CSV too; see ``docs/command-line.md``."""
+READ: Final = """async ([name, csv, bytes]) => {
+  const main = document.querySelector("script[type=module]").src;
+  const { parsed, columnsOf, itemsOf } = await import(new URL("csv.js", main));
+  const table = await parsed(new File([bytes ? new Uint8Array(bytes) : csv], name));
+  const roles = columnsOf(table);
+  const dim = Object.values(roles).filter((role) => role === "vector").length;
+  return { roles, ...itemsOf(table, roles, { dim }) };
+}"""
+"""What a file of CSV becomes where nobody changes the guess."""
+
+
+def read(page: Page, csv: str = "", *, name: str = "a.csv", content: bytes | None = None) -> Json:
+    """Return the roles of columns, the items, and the rows that are none."""
+    found = page.evaluate(READ, [name, csv, None if content is None else [*content]])
+    found["items"] = [json.loads(line) for line in found["lines"]]
+    return found
+
+
+def items(url: str, name: str) -> list[Json]:
+    """Return what a collection has."""
+    answer = httpx.get(f"{url}/v1/collections/{name}/items?with_vector=true", timeout=60)
+    found: list[Json] = answer.json()["items"]
+    return found
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+def test_columns_become_what_the_command_makes_of_them(url: str, tab: OpenTab, case: Json) -> None:
+    found = read(tab(url).open(), case["csv"])
+    roles = found["roles"]
+    for role in ("vector", "payload"):
+        assert [name for name, each in roles.items() if each == role] == case[role]
+    assert [name for name, each in roles.items() if each == "id"] == [
+        name for name in [case["id"]] if name is not None
+    ]
+    if "items" in case:
+        shown = [[each.get("id"), each["vector"], each.get("payload")] for each in found["items"]]
+        assert shown == case["items"]
+        assert not found["rejected"]
+    else:
+        [rejected] = found["rejected"]
+        assert rejected["row"] == case["error"]["row"]
+        assert json.dumps(case["error"]["column"]) in rejected["detail"]
+        assert case["error"].get("got", "") in rejected["detail"]
+        assert case["error"]["row"] not in found["numbers"]
+        assert len(found["items"]) == case["csv"].count("\n") - 2
+
+
+@pytest.mark.parametrize(
+    ("csv", "roles", "first"),
+    [
+        ("1,2.5,9\n3,4,5\n", ["f0", "f1", "f2"], [1, 2.5, 9]),
+        ("0,1,2\n5,6,8\n", ["0", "1", "2"], [5, 6, 8]),
+        ("x;y\n1,5;2\n", ["x", "y"], [1.5, 2]),
+        ("x|y\n1|2\n", ["x", "y"], [1, 2]),
+        ("x\ty\r\n1\t2\r\n", ["x", "y"], [1, 2]),
+        ("x y\n1 2\n", ["x", "y"], [1, 2]),
+        ("\ufeffx,y\n1,2\n", ["x", "y"], [1, 2]),
+    ],
+)
+def test_lines_are_divided_as_the_command_divides_them(
+    url: str, tab: OpenTab, csv: str, roles: list[str], first: list[float]
+) -> None:
+    found = read(tab(url).open(), csv)
+    assert sorted(found["roles"]) == sorted(roles)
+    assert found["items"][0]["vector"] == first
+
+
+def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: OpenTab) -> None:
+    csv = "id,x,y\n9007199254740993,1,9007199254740993\n007,2,18446744073709551615\n"
+    page = tab(url).open()
+    httpx.put(f"{url}/v1/collections/large", json={"dim": 1}).raise_for_status()
+    page = tab(url).open("#/large/load")
+    choose_file(page, "a.csv", csv.encode())
+    page.get_by_label("What y becomes").select_option("payload")
+    page.get_by_role("button", name="Load into large").click()
+    page.locator("[role=status]", has_text="2 new").wait_for()
+    assert items(url, "large") == [
+        {"id": "9007199254740993", "vector": [1.0], "payload": {"y": 9007199254740993}},
+        {"id": "007", "vector": [2.0], "payload": {"y": 18446744073709551615}},
+    ]
+
+
+def test_text_that_is_not_utf_8_is_refused_with_its_line(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/texts/load")
+    latin = "id,x,place\na,1,Paris\nb,2,Orléans\n".encode("latin-1")
+    choose_file(page, "cities.csv", latin)
+    page.get_by_role("alert").get_by_text("line 3: expected text in UTF-8").wait_for()
+    page.get_by_text("gcws-search load 'cities.csv' --into texts").wait_for()
+    assert page.get_by_role("button", name="Load into texts").count() == 0
+    wide = "id,x,place\nb,2,Orléans\n".encode("utf-16")
+    assert read(page, content=wide)["items"][0]["payload"] == {"place": "Orléans"}
+
+
+def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> None:
+    """Every select is touched, and every option of it is chosen by the words that it shows."""
+    httpx.put(f"{url}/v1/collections/chosen-columns", json={"dim": 2}).raise_for_status()
+    here = tab(url)
+    page = here.open("#/chosen-columns/load")
+    choose_file(page, "a.csv", b"id,sku,x,y,label,note\na,s1,1,2,7,n1\nb,s2,3,4,8,n2\n")
+    selects = page.get_by_role("combobox", name="becomes")
+    expect(selects).to_have_count(6)
+    shown = "(all) => all.map((one) => one.selectedOptions[0].textContent)"
+    guess = ["id", "payload", "vector", "vector", "vector", "payload"]
+    assert selects.evaluate_all(shown) == guess
+    page.get_by_text("3 columns become the vector; one of chosen-columns has 2 coord").wait_for()
+    for place, role in enumerate(guess):
+        for words in ("leave out", "payload", "vector", "id", role):
+            selects.nth(place).select_option(label=words)
+            expect(selects.nth(place)).to_have_value(words)
+            assert selects.evaluate_all(shown) == [*guess[:place], words, *guess[place + 1 :]]
+    for name, words in (
+        ("id", "payload"),
+        ("sku", "id"),
+        ("label", "payload"),
+        ("note", "leave out"),
+    ):
+        page.get_by_label(f"What {name} becomes").select_option(label=words)
+    expect(page.get_by_text("columns become the vector")).to_have_count(0)
+    here.look("load-columns")
+    page.get_by_role("button", name="Load into chosen-columns").click()
+    page.locator("[role=status]", has_text="2 new").wait_for()
+    assert items(url, "chosen-columns") == [
+        {"id": "s1", "vector": [1.0, 2.0], "payload": {"id": "a", "label": 7}},
+        {"id": "s2", "vector": [3.0, 4.0], "payload": {"id": "b", "label": 8}},
+    ]
+    page.get_by_label("What id becomes").select_option(label="id")
+    page.get_by_role("button", name="Load into chosen-columns").click()
+    page.get_by_role("alert").get_by_text("expected one column that becomes the id").wait_for()
+
+
+def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
+    url: str, tab: OpenTab
+) -> None:
+    httpx.put(f"{url}/v1/collections/gaps", json={"dim": 1}).raise_for_status()
+    page = tab(url).open("#/gaps/load")
+    choose_file(page, "a.csv", b"id,x\na,1\nb,\nc,0\nd,4\ne\nf,6\ng,oops\n")
+    page.get_by_role("button", name="Load into gaps").click()
+    page.locator("[role=status]", has_text="3 new").wait_for()
+    rows = page.locator("[role=status] tbody tr")
+    expect(rows).to_have_count(4)
+    assert [row.split("\t")[0] for row in rows.all_inner_texts()] == ["1", "2", "4", "6"]
+    assert [item["id"] for item in items(url, "gaps")] == ["a", "d", "f"]
+    choose_file(page, "b.csv", b"id,x\na,\n,2\n")
+    page.get_by_role("button", name="Load into gaps").click()
+    page.locator("[role=status]", has_text="0 new").wait_for()
+    expect(rows).to_have_count(2)
+
+
+SELECTS: Final = {
+    "overview": ("", "Divide vectors by"),
+    "backends": ("#/pictures/backends?sample=10", "Kind"),
+    "map colour": ("#/points/map?sample=1000", "Colour"),
+    "map sample": ("#/points/map?sample=1000", "Sample"),
+    "collection": ("#/points/browse", "Collection"),
+}
+
+
+@pytest.mark.parametrize("name", SELECTS)
+def test_a_select_is_what_was_chosen_from_it(url: str, tab: OpenTab, name: str) -> None:
+    address, label = SELECTS[name]
+    page = tab(url).open(address)
+    if name == "overview":
+        page.get_by_text("New collection").click()
+    select = page.get_by_role("combobox", name=label)
+    select.wait_for()
+    page.wait_for_load_state("networkidle")
+    words = select.locator("option").all_inner_texts()
+    assert len(words) > 1
+    assert "" not in words
+    for option in words[::-1]:
+        select.select_option(label=option)
+        expect(select.locator("option:checked")).to_have_text(option)
+        assert select.input_value() != "" or option == "none"
