@@ -67,6 +67,7 @@ class _Done:
     inserted: int = 0
     updated: int = 0
     rejected: int = 0
+    dropped: int = 0
     files: list[dict[str, Any]] = field(default_factory=list)
 
 
@@ -101,6 +102,18 @@ def load(
         bool | None,
         typer.Option(help="Whether the first line of CSV has the names of columns."),
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."
+        ),
+    ] = None,
+    missing: Annotated[
+        Literal["error", "drop", "zero", "mean"],
+        typer.Option(
+            help="What a missing number becomes: an error, its row left out, 0, the mean."
+        ),
+    ] = "error",
     dim: Annotated[
         str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
     ] = None,
@@ -156,13 +169,16 @@ def load(
         header=header,
         id_start=id_start,
         lenient=on_error == "skip",
+        missing=missing,
     )
     task = _Task(
         into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key,
         choices=choices, power=power, normalize=normalize, storage=storage,
     )  # fmt: skip
     with ExitStack() as stack, failures():
-        inputs = [stack.enter_context(closing(each)) for each in _expanded(files)]
+        inputs = [
+            stack.enter_context(closing(each)) for each in _expanded(files, _encoding(encoding))
+        ]
         first = source_of(inputs[0], choices)
         _show(inputs[0], first)
         if dry_run:
@@ -192,7 +208,15 @@ def _dim(text: str | None) -> int | None:
     return int(text)
 
 
-def _expanded(paths: list[str]) -> Iterator[InputFile | Folder]:
+def _encoding(name: str | None) -> str | None:
+    from gcws_search.formats.encodings import is_encoding  # noqa: PLC0415
+
+    if name is not None and not is_encoding(name):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {name!r}")
+    return name
+
+
+def _expanded(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
     """Yield files and folders of tables, the files of another folder in the order of their names.
 
     Raises
@@ -205,17 +229,17 @@ def _expanded(paths: list[str]) -> Iterator[InputFile | Folder]:
         usage("expected standard input once, got - twice")
     for path in paths:
         if path == "-" or not Path(path).is_dir():
-            yield InputFile(path)
+            yield InputFile(path, encoding)
             continue
         from gcws_search.formats.folders import Folder, is_table, visible_files  # noqa: PLC0415
 
         if is_table(Path(path)):
-            yield Folder(path)
+            yield Folder(path, encoding)
             continue
         visible = visible_files(Path(path))
         if not visible:
             fail(f"{path}: expected files in this folder, got none")
-        yield from (InputFile(str(each)) for each in visible)
+        yield from (InputFile(str(each), encoding) for each in visible)
 
 
 def _show(file: InputFile | Folder, source: Source) -> None:
@@ -318,6 +342,7 @@ def _load_all(
         done.inserted += added.inserted
         done.updated += added.updated
         done.rejected += added.rejected_count
+        done.dropped += len(source.dropped)
         done.files.append({"file": file.name, "inserted": added.inserted, "updated": added.updated})
         choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
     return done
@@ -406,30 +431,37 @@ def _skipping(
         with output.open("ab") as written:
             for (row, code, detail), item in zip(rejected, items, strict=True):
                 line = {"row": row, "code": code, "detail": detail, "item": item}
-                written.write(write_json(line) + b"\n")
+                written.write(write_json(line, default=str) + b"\n")
         for row, _, detail in rejected[: max(0, _SHOWN - len(done.rejected))]:
             typer.echo(f"{file.name}: {source.place(row)}: {_with_name(detail, source)}", err=True)
         progress.rejected += len(rejected)
 
+    told = 0
+
+    def unreadable() -> list[tuple[Rejected, Any]]:
+        nonlocal told
+        more = source.unreadable[told:]
+        told += len(more)
+        return [(Rejected(row, "malformed_body", detail), text) for row, detail, text in more]
+
     for number, body in enumerate(source.segments()):
         part_key = None if key is None else f"{key}-{number}"
+        bad = unreadable()
         added = _upload(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
         rows = body.rows or 0
         numbers = range(first, first + rows) if body.numbers is None else body.numbers
-        if added.rejected:
-            found = [
-                Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
-                for row, code, detail in added.rejected
-            ]
-            original = body.original
-            write(found, [original(each.row) if original else None for each in added.rejected])
-            added = replace(added, rejected=found)
-        done += added
+        for row, code, detail in added.rejected:
+            one = Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
+            bad.append((one, body.original(row) if body.original else None))
+        bad.sort(key=lambda each: each[0].row)
+        found = [each for each, _ in bad]
+        write(found, [item for _, item in bad])
+        done += replace(added, rejected=found, rejected_count=len(found))
         first += rows
         progress.rows(rows)
-    if unreadable := source.unreadable:
-        found = [Rejected(row, "malformed_body", detail) for row, detail, _ in unreadable]
-        write(found, [each.text for each in unreadable])
+    if bad := unreadable():
+        found = [each for each, _ in bad]
+        write(found, [item for _, item in bad])
         done += Added(0, 0, found, len(found))
     if done.rejected:
         typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
@@ -467,9 +499,11 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
                 "inserted": done.inserted,
                 "updated": done.updated,
                 "rejected": done.rejected,
+                "dropped": done.dropped,
                 "files": done.files,
             }
         )
         return
     rejected = f", {done.rejected} rejected" if done.rejected else ""
-    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}")
+    dropped = f", {done.dropped} left out for missing numbers" if done.dropped else ""
+    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{dropped}")

@@ -10,10 +10,11 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.items import Ids, Items, ids_of
+from gcws_search.formats.columns import field_values, id_texts, is_text, require_json
+from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import Payloads, from_columns, payloads_of
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
-from gcws_search.index import InvalidId, InvalidParameter, InvalidVector
+from gcws_search.index import InvalidParameter, InvalidVector
 
 _INDEX: Final = "__index_level_0__"
 """What Arrow calls the index of a frame of pandas."""
@@ -114,7 +115,7 @@ def guess(
 ) -> Layout:
     """Return what the columns of a table mean.
 
-    A column called ``id``, or one without a name, has the ids. Vectors are a column of lists of
+    A column called ``id`` has the ids, or else one without a name. Vectors are a column of lists of
     numbers, ``indices`` or ``names`` with ``values``, or else all columns of numbers. Every other
     column is a field of the payload.
 
@@ -130,28 +131,34 @@ def guess(
     ------
     InvalidParameter
         A column is not there, or is not what it is to be; no column can be a vector.
+    InvalidPayload
+        JSON has no value for what a column of the payload holds.
     """
     names = [*schema.names]
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
+    called = [name for name in names if name.lower() == "id"]
     if id_ is None:
-        plain = [name for name in names if name.lower() == "id" or name == _INDEX]
+        plain = [name for name in names if name == _INDEX]
         plain += [*_index_of_pandas(schema), *(name for name in names if name == UNNAMED)]
-        id_ = next((name for name in plain if _is_id(schema.field(name).type)), None)
+        others = [name for name in plain if _is_id(schema.field(name).type)]
+        id_ = next(iter((*called, *others)), None)
     elif id_ not in names:
         raise _missing(id_, names)
     free = [name for name in names if name != id_]
     fields = [] if payload is None else _matching(payload, free)
     if vector is None:
-        others = [*fields, UNNAMED]
+        others = [*fields, *called, UNNAMED]
         coordinates = _guessed_vector(schema, [name for name in free if name not in others])
     else:
         coordinates = _matching(vector, free)
         _require_numbers(schema, coordinates)
     if payload is None:
         fields = [name for name in free if name not in coordinates]
-    text = fields == ["payload"] and _is_text(schema.field("payload").type)
+    for name in fields:
+        require_json(schema.field(name))
+    text = fields == ["payload"] and is_text(schema.field("payload").type)
     return Layout(id_, tuple(coordinates), tuple(fields), text)
 
 
@@ -244,15 +251,8 @@ def _is_list_of_numbers(kind: Any) -> bool:
     return _is_list(kind) and _is_numbers(kind.value_type)
 
 
-def _is_text(kind: Any) -> bool:
-    types = pa.types
-    if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
-
-
 def _is_id(kind: Any) -> bool:
-    return _is_text(kind) or bool(pa.types.is_integer(kind))
+    return is_text(kind) or bool(pa.types.is_integer(kind))
 
 
 def items_of_batch(batch: Any, layout: Layout, id_start: int = 0) -> Items:
@@ -275,7 +275,7 @@ def items_of_batch(batch: Any, layout: Layout, id_start: int = 0) -> Items:
     rows = _rows(columns, layout)
     if layout.id is None:
         return Items(range(id_start, id_start + count), rows, _payloads(columns, layout, count))
-    return Items(_ids(columns[layout.id]), rows, _payloads(columns, layout, count))
+    return Items(id_texts(columns[layout.id], layout.id), rows, _payloads(columns, layout, count))
 
 
 def _plain(column: Any) -> Any:
@@ -294,17 +294,10 @@ def _plain(column: Any) -> Any:
     return array
 
 
-def _ids(column: Any) -> Ids:
-    if column.null_count:
-        row = column.is_null().to_pylist().index(True)
-        raise InvalidId(expected="an id", got="null", loc=("ids", row))
-    return [*map(str, column.to_pylist())]
-
-
 def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads | None:
     if not layout.payload:
         return None
-    values = {name: columns[name].to_pylist() for name in layout.payload}
+    values = {name: field_values(columns[name], name) for name in layout.payload}
     if layout.payload_text:
         return payloads_of(values["payload"], count)
     return from_columns(values, count)
@@ -357,7 +350,7 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
     lengths = column.sizes if is_view else column.value_lengths()
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=indptr[1:])
     values = column.flatten()
-    if _is_text(values.type):
+    if is_text(values.type):
         return indptr, np.array(values.to_pylist(), object)
     if values.null_count:
         values = values.cast(pa.float64())

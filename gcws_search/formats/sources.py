@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -27,6 +27,7 @@ COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
+_ITEM: Final = {"id", "vector", "payload"}
 _TWO_DIMENSIONS: Final = 2
 _SHOWN: Final = 6
 
@@ -47,7 +48,10 @@ class Choices:
     id_start : int
         Number of the first row where there are no ids.
     lenient : bool
-        Whether text among numbers becomes a number that a collection refuses by its row.
+        Whether rows that cannot be read are left out.
+    missing : {"error", "drop", "zero", "mean"}
+        What a missing number in a column of the vector is or becomes: its row is left out, or the
+        number is 0 or the mean of its column.
     """
 
     id: str | None = None
@@ -57,6 +61,7 @@ class Choices:
     header: bool | None = None
     id_start: int = 0
     lenient: bool = False
+    missing: Literal["error", "drop", "zero", "mean"] = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +94,19 @@ class LoadBody:
 
 
 class Unreadable(NamedTuple):
-    """A row of a file that has too many or too few columns, and is left out.
+    """A row of a file that cannot be read, and is left out.
 
     Attributes
     ----------
     row : int
     detail : str
-    text : str
-        As it stands there.
+    text : object
+        As it stands there: a line, or values by column.
     """
 
     row: int
     detail: str
-    text: str
+    text: Any
 
 
 class Source(Protocol):
@@ -119,6 +124,8 @@ class Source(Protocol):
         Names of the coordinates, where these are columns.
     unreadable : list of Unreadable
         Rows that were left out so far.
+    dropped : list of int
+        Rows that were left out so far because they lack a number.
     described : dict or None
         What an export says of its collection: configuration and names.
     """
@@ -128,6 +135,7 @@ class Source(Protocol):
     rows: int | None
     columns: list[str] | None
     unreadable: list[Unreadable]
+    dropped: list[int]
     described: dict[str, Any] | None
 
     def place(self, row: int) -> str:
@@ -163,9 +171,13 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
             from gcws_search.formats.svmlight import svmlight_items  # noqa: PLC0415
 
             return ItemSource(*svmlight_items(file, choices))
-        from gcws_search.formats.tables import table_items  # noqa: PLC0415  # loads pyarrow
+        if file.format in ("csv", "tsv"):
+            from gcws_search.formats.delimited import csv_items  # noqa: PLC0415  # loads pyarrow
 
-        return ItemSource(*table_items(file, choices))
+            return ItemSource(*csv_items(file, choices))
+        from gcws_search.formats.arrow_files import arrow_items  # noqa: PLC0415  # loads pyarrow
+
+        return ItemSource(*arrow_items(file, choices))
 
 
 @contextmanager
@@ -197,6 +209,8 @@ class Described:
         What an export says of its collection.
     starts : list of (int, str)
         The first row of each file of a folder, and its name, as far as it has been read.
+    dropped : list of int
+        Rows that were left out so far because they lack a number.
     """
 
     file: InputFile | Folder
@@ -208,6 +222,12 @@ class Described:
     unreadable: list[Unreadable] = field(default_factory=list)
     described: dict[str, Any] | None = None
     starts: list[tuple[int, str]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for people."""
+        before = [start for start in self.starts if start[0] <= row]
+        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
 
 class ItemSource:
@@ -222,7 +242,7 @@ class ItemSource:
 
     def __init__(self, described: Described, batches: Callable[[], Iterator[Items]]) -> None:
         self._file = described.file
-        self._starts = described.starts
+        self.place = described.place
         self._array = described.array
         self._batches = batches
         self.guess = described.guess
@@ -230,12 +250,8 @@ class ItemSource:
         self.rows = described.rows
         self.columns = described.columns
         self.unreadable = described.unreadable
+        self.dropped = described.dropped
         self.described = described.described
-
-    def place(self, row: int) -> str:
-        """Return where a row is, for people."""
-        before = [start for start in self._starts if start[0] <= row]
-        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
@@ -376,10 +392,11 @@ def _lines(file: InputFile, choices: Choices) -> Source:
     told = first.get(COLLECTION) if first.keys() == {COLLECTION} else None
     if isinstance(told, dict):
         first = _object(next(lines, b""), file.name, 0)
-    if "vector" not in first:
-        from gcws_search.formats.tables import table_items  # noqa: PLC0415
+    chosen = (choices.id, choices.vector, choices.payload)
+    if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
+        from gcws_search.formats.objects import object_items  # noqa: PLC0415
 
-        return ItemSource(*table_items(file, choices))
+        return ItemSource(*object_items(file, choices))
     vector = first["vector"]
     dense = isinstance(vector, list)
     payload = first.get("payload")
@@ -431,6 +448,7 @@ class LineSource:
         self.rows: int | None = None
         self.columns: list[str] | None = None
         self.unreadable: list[Unreadable] = []
+        self.dropped: list[int] = []
         self.described = described.described
 
     def place(self, row: int) -> str:

@@ -383,7 +383,8 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     ),
     "ragged": ("a.csv", text("x,y", "1,2", "3"), [], ["row 1", "2 columns", "got 1"]),
     "missing": (
-        "a.csv", text("x,y", "1,2", "3,"), [], ["row 1", "column 'y'", "expected", "got nan"],
+        "a.csv", text("x,y", "1,2", "3,"), [],
+        ["row 1", "column 'y'", "expected", "got a missing value", "1 of 2 rows", "--missing drop"],
     ),
     "json-list": ("a.ndjson", b"[1, 2]\n", [], ["a JSON object on each line", "jq -c '.[]' "]),
     "twice": ("a.csv", text("x,x", "1,2"), [], ["'x' twice", "--no-header"]),
@@ -430,13 +431,46 @@ def test_rows_that_are_rejected_are_named_and_written_down(
     done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
     assert done.exit_code == 3, done.output
     assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
-    assert "row 1: column 'x': expected a finite float32" in done.stderr
+    assert "row 1: column 'x': expected a number, got 'much'" in done.stderr
     lines = (tmp_path / "a.csv.rejected.ndjson").read_text().splitlines()
     rejected = [json.loads(line) for line in lines]
     assert [(each["row"], each["item"]["id"]) for each in rejected] == [(1, "b"), (2, "c")]
     assert [each.id for each in server.collection("plants")] == ["a", "d"]
     again = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--json")
     assert json.loads(again.stdout)["rejected"] == 2
+
+
+def test_ids_and_text_are_stored_as_they_stand(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    lines = ["id,x,y,where,at", "18446744073709551615,1,2,NA,12:30", "007,3,4,Tromsø,13:00"]
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    for options in ([], ["--on-error", "skip"], ["--encoding", "latin-1"]):
+        done = call("load", str(path), "--into", "plants", *options)
+        assert done.exit_code == 0, done.output
+        assert ("cp1252 (a guess" in done.stderr) == ("--encoding" not in options)
+        assert [(each.id, each.vector, each.payload) for each in server.collection("plants")] == [
+            ("18446744073709551615", [1, 2], {"where": "NA", "at": "12:30"}),
+            ("007", [3, 4], {"where": "Tromsø", "at": "13:00"}),
+        ]
+    assert call("load", str(path), "--into", "plants", "--encoding", "none").exit_code == 2
+
+
+def test_rows_without_a_number_are_left_out_where_one_says_so(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
+    path = str(tmp_path / "a.csv")
+    refused = call("load", path, "--into", "plants")
+    assert refused.exit_code == 1
+    assert "missing  1 in 'x' of the first rows" in refused.stderr
+    assert not server.collections()
+    done = call("load", path, "--into", "plants", "--missing", "drop")
+    assert done.stdout == "plants: 2 inserted, 0 updated, 1 left out for missing numbers\n"
+    done = call("load", path, "--into", "others", "--missing", "mean")
+    assert done.exit_code == 0, done.output
+    assert server.collection("others").get("b").vector == [2, 4]
 
 
 def rejected_of(path: Path) -> list[Json]:
@@ -456,7 +490,7 @@ def test_every_rejected_row_is_written_down_with_its_text(
     assert done.stdout == f"plants: {rows // 2} inserted, 0 updated, {rows // 2} rejected\n"
     rejected = rejected_of(path)
     assert [each["row"] for each in rejected] == [*range(1, rows, 2)]
-    assert rejected[-1]["item"] == {"key": rows - 1, "x": "1", "y": "oops"}
+    assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
     assert done.stderr.count("column 'y'") == 20
     assert len(server.collection("plants")) == rows // 2
 

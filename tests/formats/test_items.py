@@ -1,6 +1,7 @@
 """Ids and payloads beside vectors, and their parts."""
 
 import io
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -159,3 +160,22 @@ def test_short_filters_stand_for_equality() -> None:
     for where in wrong:
         with pytest.raises(InvalidFilter, match="values by key such as"):
             filter_of(where)
+
+
+@pytest.mark.parametrize("bad", [{1, 2}, b"a", object(), timedelta(1), [{"deep": {1}}]])
+def test_what_json_does_not_hold_is_refused_by_its_column(bad: Json) -> None:
+    for payloads in ({"label": [1, bad]}, [{"label": 1}, {"label": bad}]):
+        with pytest.raises(InvalidPayload, match="expected values that JSON holds") as refused:
+            items_of(np.eye(2), payloads=payloads)
+        assert refused.value.loc in ((1, "label"), ("payloads", 1))
+
+
+def test_what_pandas_has_for_nothing_is_null() -> None:
+    pandas = pytest.importorskip("pandas")
+    for nothing in (pandas.NA, pandas.NaT, float("nan"), None):
+        found = items_of(
+            np.eye(2), payloads=[{"a": nothing}, {"a": pandas.Timestamp("2026-01-02")}]
+        )
+        assert found.payloads == [b'{"a":null}', b'{"a":"2026-01-02T00:00:00"}']
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "label": ["a", pandas.NA], "at": [pandas.NaT] * 2})
+    assert items_of(frame).payloads == [b'{"label":"a"}', None]
