@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow, Replica
+from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import Behind, ClusterMismatch, Malformed
 from gcws_search.service.cluster.messages import Message, packed, packed_error, unpacked
@@ -360,11 +360,32 @@ class ShardHost:
             self.catalog,
             self._threads.submit,
             self._options.follow,
+            has_sister=self._has_sister,
         )
         with self._changed:
             self._followers = self._followers | {row.number: follower}
             self._changed.notify_all()
         return follower
+
+    def _has_sister(self) -> bool:
+        """Return whether another replica of the shard is listed that has all, and can store more.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        announced = self._options.announced
+        if announced is None:
+            return False
+        return any(
+            each.address
+            and each.is_filled
+            and not each.refusal
+            and each.seen < DEAD_SECONDS
+            and each.replica != announced.replica
+            and (each.shard, each.shards) == (self.place.shard, self.place.shards)
+            for each in self._database.replicas(announced.cell)
+        )
 
     def _forget(self, number: int) -> None:
         """Drop a collection that the database does not list."""
