@@ -3,6 +3,7 @@
 import errno
 import shutil
 import subprocess
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
@@ -120,6 +122,32 @@ def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None
     assert "bytes of memory in use" in server.host.refusal
     server.stop()
     server.run()
+
+
+def test_replicas_of_one_host_share_its_memory(
+    database_url: str, database: Database, data_dir: Path
+) -> None:
+    """The second has room for itself, and none beside the first."""
+    settings = Settings(
+        data_dir=data_dir, database_url=SecretStr(database_url), port=0, buckets=BUCKETS
+    )
+    server = ShardServer(settings, 0, 1, "between us", shares_memory=True)
+    host, port = server.address.rsplit(":", 1)
+    beside = Replica("main", 0, 0, f"{host}:{int(port) + 1}", {}, 0, 0.95, 0.0, 1)
+    elsewhere = beside._replace(replica=2, address="10.9.8.7:1", share=9.0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert wait_until(lambda: server.host.is_listed)
+        assert not server.host.refusal
+        database.announce(elsewhere)
+        database.announce(beside)
+        assert wait_until(lambda: "of memory in use" in server.host.refusal)
+        database.announce(beside._replace(share=0.1))
+        assert wait_until(lambda: not server.host.refusal)
+    finally:
+        server.stop()
+        thread.join()
 
 
 # Files that fill their disk
