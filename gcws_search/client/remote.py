@@ -53,7 +53,17 @@ _QUERY_HITS: Final = 1_000_000
 
 
 def path_of(name: str, *rest: str) -> str:
-    """Return the path of a collection, or of something in it."""
+    """Return the path of a collection, or of something in it.
+
+    Raises
+    ------
+    InvalidParameter
+        No collection can have such a name; a server would take it for another path.
+    """
+    if "/" in name:
+        from gcws_search.index import check_name  # noqa: PLC0415  # it loads the storage
+
+        check_name(name)
     return "/".join(["/v1/collections", *map(_segment, (name, *rest))])
 
 

@@ -17,7 +17,7 @@ from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, read_json, write_json
-from gcws_search.formats.sources import COLLECTION, Choices, Described, Unreadable
+from gcws_search.formats.sources import COLLECTION, LINE, Choices, Described, Unreadable
 from gcws_search.formats.tables import complete, text_words, words_of
 from gcws_search.formats.vectors import DenseRows, Rows, rows_of
 from gcws_search.index import InvalidInput
@@ -160,8 +160,9 @@ class _Rows:
                 text = line.decode(errors="replace").rstrip()
                 self._described.unreadable.append(Unreadable(row, str(error), text))
                 continue
-            for values, value in zip((ids, vectors, payloads), item, strict=True):
-                values.append(value)
+            ids.append(item[0])
+            vectors.append(item[1])
+            payloads.append(item[2])
             numbers.append(row)
             texts.append(line.decode(errors="replace").rstrip())
         while True:
@@ -176,9 +177,8 @@ class _Rows:
                     raise BadFile(f"{self._file.name}: {where}{detail}{_SKIP}") from None
                 left_out = Unreadable(numbers[place], detail, texts[place])
                 self._described.unreadable.append(left_out)
-                for values in (ids, vectors, payloads, numbers, texts):
-                    del values[place]
-        origin = Origin(numbers, pa.record_batch({"line": pa.array(texts, pa.string())}))
+                del ids[place], vectors[place], payloads[place], numbers[place], texts[place]
+        origin = Origin(numbers, pa.record_batch({LINE: pa.array(texts, pa.string())}))
         return Items(
             range(len(numbers)) if self._layout.id is None else ids,
             rows,

@@ -25,6 +25,8 @@ _SEGMENT_BYTES: Final = 8 << 20
 SEGMENT_ROWS: Final = 8192
 COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
+LINE: Final = "line"
+"""The only column of what stands in a file whose lines are objects."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
 _ITEM: Final = {"id", "vector", "payload"}
@@ -299,7 +301,9 @@ def _segment(part: Items) -> LoadBody:
     def original(row: int) -> Any:
         one = part.part(row, row + 1)
         if one.origin is not None:
-            return one.origin.rows.to_pylist()[0]
+            row_of_file = one.origin.rows.to_pylist()[0]
+            is_line = row_of_file.keys() == {LINE}
+            return read_json(row_of_file[LINE]) if is_line else row_of_file
         payload = one.payloads[0] if one.payloads else None
         found = {"id": one.texts()[0], "vector": next(iter(one.rows.json()))}
         return found if payload is None else {**found, "payload": read_json(payload)}

@@ -595,3 +595,15 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "gcws-search serve" in done.stderr.splitlines()[-1]
+
+
+def test_rejected_objects_are_written_as_they_were(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    lines = ['{"id": "a", "x": 1}', '{"id": "b", "x": 0}', '{"id": "c", "x": "no"}', "oops"]
+    (tmp_path / "a.ndjson").write_bytes(text(*lines, *lines[:1] * 5))
+    done = call("load", str(tmp_path / "a.ndjson"), "--into", "plants", "--on-error", "skip")
+    assert done.exit_code == 3, done.output
+    found = [(each["row"], each["item"]) for each in rejected_of(tmp_path / "a.ndjson")]
+    assert found == [(1, {"id": "b", "x": 0}), (2, lines[2]), (3, "oops")]
+    assert [each.id for each in server.collection("plants")] == ["a"]
