@@ -8,4 +8,6 @@ if [ ! -s "$PGDATA/PG_VERSION" ]; then
     --write-recovery-conf --checkpoint=fast
 fi
 # Asks twice a second for a primary that is gone: commits wait meanwhile.
-exec postgres -c cluster_name=standby -c wal_retrieve_retry_interval=500ms
+# Promoted, it waits for no standby, whatever the copied settings of its primary say.
+exec postgres -c cluster_name=standby -c wal_retrieve_retry_interval=500ms \
+  -c synchronous_standby_names=

@@ -30,7 +30,6 @@ COMPOSE_VARIABLES = {
     "GCWS_MEMORY",
     "GCWS_ROUTER_PORTS",
     "GCWS_SECRETS",
-    "GCWS_STANDBY",
 }
 """Read by the compose file, not by the service."""
 CLIENT_VARIABLES = {"GCWS_URL"}

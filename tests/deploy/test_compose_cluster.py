@@ -1,6 +1,7 @@
 """The profile "cluster" of the compose file: what it says, its database and its standby."""
 
 import os
+import re
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from tests.support.documents.compose import (
     read_compose,
 )
 from tests.support.documents.dockerfile import instructions
+from tests.support.documents.markdown import blocks
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST
 from tests.support.service.postgres import Postgres, programs
@@ -120,7 +122,7 @@ def rehearsal(tmp_path: Path, variables: dict[str, str]) -> Rehearsal:
 @pytest.fixture
 def server(rehearsal: Rehearsal, monkeypatch: pytest.MonkeyPatch) -> Iterator[Postgres]:
     """Lend the service "database"."""
-    server = Postgres(max_connections="100", **rehearsal.database_settings())  # the image's
+    server = Postgres(max_connections="100")  # the image's
     try:
         rehearsal.create_database(server, monkeypatch)
         yield server
@@ -149,10 +151,16 @@ def test_the_database_wants_the_password(
         psycopg.connect(server.url("gcws"))
 
 
-@pytest.mark.parametrize("variables", [{"GCWS_STANDBY": "standby"}])
 def test_a_standby_copies_the_primary_and_confirms_commits(
     rehearsal: Rehearsal, server: Postgres
 ) -> None:
+    """The database is told once to wait for it, and keeps that over a restart."""
+    page = (REPOSITORY / "docs" / "database.md").read_text()
+    [line] = [line for _, text in blocks(page) for line in text.splitlines() if "ALTER SYS" in line]
+    for statement in re.findall(r'-c "([^"]*)"', line):
+        server.execute(statement)
+    server.stop()
+    server.start()
     standby = Postgres()
     shell, script, primary = rehearsal.command("standby")
     assert (shell, primary) == ("sh", "database")
@@ -187,8 +195,10 @@ def test_a_standby_copies_the_primary_and_confirms_commits(
         with psycopg.connect(server.url("gcws"), options="-c synchronous_commit=on") as connection:
             connection.execute("CREATE TABLE t AS SELECT 1 AS a")
         server.stop()
-        with psycopg.connect(standby.url("gcws")) as connection:
+        with psycopg.connect(standby.url("gcws"), autocommit=True) as connection:
             assert connection.execute("SELECT a FROM t").fetchall() == [(1,)]
+            connection.execute("SELECT pg_promote()")
+            connection.execute("CREATE TABLE alone AS SELECT 1 AS a")
     finally:
         process.terminate()
         process.wait(SECONDS)

@@ -136,7 +136,6 @@ class Rehearsal:
         environment = self.environment("database")
         password = Path(environment["POSTGRES_PASSWORD_FILE"]).read_text().strip()
         monkeypatch.setenv("PGPASSWORD", password)
-        monkeypatch.setenv("PGOPTIONS", environment["PGOPTIONS"])
         server.create()
         server.start()
         server.execute(f"ALTER USER gcws PASSWORD '{password}'")
@@ -146,9 +145,3 @@ class Rehearsal:
         with (REPOSITORY / "deploy/postgres/replication.sh").open() as script:
             subprocess.run(["sh", "-s"], stdin=script, env=variables, user=server.user, check=True)
         server.execute("SELECT pg_reload_conf()")
-
-    def database_settings(self) -> dict[str, str]:
-        """Return what the service "database" is started with."""
-        program, *options = self.command("database")
-        assert (program, {*options[::2]}) == ("postgres", {"-c"})
-        return dict(option.split("=", 1) for option in options[1::2])

@@ -81,7 +81,7 @@ def profile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
     folder = Path(tempfile.mkdtemp(prefix="gcws-compose-", dir="/tmp"))
     profile = Profile(Rehearsal(folder, {}))
     commands = profile.rehearsal.make_secrets()
-    server = Postgres(**profile.rehearsal.database_settings())
+    server = Postgres()
     try:
         profile.rehearsal.create_database(server, monkeypatch)
         url = profile.rehearsal.secret("database_url")

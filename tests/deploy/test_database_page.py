@@ -1,0 +1,106 @@
+"""The page about the database: its commands make one, back it up and restore it."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psycopg
+import pytest
+
+from tests.support.documents.markdown import blocks
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Client, Json, fill
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.postgres import Postgres, programs
+
+PAGE: Final = REPOSITORY / "docs" / "database.md"
+URL: Final = "/v1/collections/plants"
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    server = Postgres()
+    try:
+        server.create()
+        server.start()
+        server.execute("CREATE ROLE root SUPERUSER LOGIN")  # the role "gcws" is the page's to make
+        yield server
+    finally:
+        server.remove()
+
+
+def run(server: Postgres, folder: Path, *, where: str) -> None:
+    """Run the block of the page that has a word in it, as a superuser; roles have names of ours."""
+    [block] = [text for _, text in blocks(PAGE.read_text()) if where in text]
+    environment = {
+        "PATH": f"{programs()}:{os.environ['PATH']}",
+        "PGHOST": server.host,
+        "PGPORT": str(server.port),
+        "PGUSER": "root",
+    }
+    script = block.replace("ROLE gcws", "ROLE owner").replace("OWNER gcws", "OWNER owner")
+    script = script.replace("--role=gcws", "--role=owner")
+    done = subprocess.run(
+        ["sh", "-ec", script], env=environment, cwd=folder, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+
+
+@contextmanager
+def cluster(server: Postgres, database: str, folder: Path) -> Iterator[Client]:
+    url = f"postgresql://owner:password@{server.host}:{server.port}/{database}"
+    client = ClusterClient(url, folder, shards=2)
+    client.start()
+    try:
+        client.wait_until_ready()
+        yield client
+    finally:
+        client.stop()
+
+
+def everything(client: Client) -> Json:
+    """Return all items as the database has them, and as shards do."""
+    page = client.get(f"{URL}/items", params={"with_vector": "true"}).json()["items"]
+    query = {"vector": [1, 2, 3, 4], "limit": 100, "recall": 1, "consistency": "strict"}
+    hits = client.post(f"{URL}/query", json=query).json()["hits"]
+    return page, hits, client.get(URL).json()["metadata"]
+
+
+def test_a_backup_is_what_there_was_and_replicas_follow_it(
+    server: Postgres, tmp_path: Path
+) -> None:
+    run(server, tmp_path, where="CREATE ROLE")
+    with cluster(server, "gcws", tmp_path / "files") as client:
+        fill(client)
+        metadata = {"metadata": {"of": "garden"}}
+        assert client.request("PATCH", URL, json=metadata).status_code == 200
+        before = everything(client)
+        run(server, tmp_path, where="pg_dump")
+        items = [{"id": name, "vector": [4, 3, 2, 1]} for name in ("a", "new")]
+        assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+        assert client.delete(f"{URL}/items/b").status_code == 204
+        after = everything(client)
+        assert after != before
+    run(server, tmp_path, where="pg_restore")
+    with cluster(server, "restored", tmp_path / "files") as client:
+        assert everything(client) == before
+        assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+        assert client.delete(f"{URL}/items/b").status_code == 204
+        again = everything(client)
+        assert again[1:] == after[1:]
+        assert {item["id"] for item in again[0]} == {item["id"] for item in after[0]}
+
+
+def test_a_collection_has_as_many_tables_as_the_page_says(server: Postgres, tmp_path: Path) -> None:
+    run(server, tmp_path, where="CREATE ROLE")
+    with cluster(server, "gcws", tmp_path / "files") as client:
+        fill(client)
+        buckets = client.app.state.service.settings.buckets
+        url = f"postgresql://owner@{server.host}:{server.port}/gcws"
+        with psycopg.connect(url) as connection:
+            counted = "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ %s"
+            [(tables,)] = connection.execute(counted, ["^items_"]).fetchall()
+        assert tables == buckets + 1
