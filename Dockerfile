@@ -6,13 +6,13 @@ ENV PATH=/opt/gcws/bin:$PATH PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /src
 
 # The dependencies change seldom: a layer of their own. EXTRA=cluster adds what a cluster needs.
-COPY pyproject.toml ./
+# Their versions and hashes are fixed: all images of one version have the same Ray.
+COPY deploy/requirements.txt ./
+COPY deploy/requirements-cluster.txt ./
 ARG EXTRA=
-RUN python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
-    print(*project['dependencies'], *(project['optional-dependencies']['$EXTRA'] if '$EXTRA' else []), sep='\n')" \
-    > requirements.txt
-RUN pip install -q -r requirements.txt
+RUN pip install -q --require-hashes -r requirements${EXTRA:+-$EXTRA}.txt
 
+COPY pyproject.toml ./
 COPY README.md ./
 COPY gcws_search gcws_search
 COPY index index
@@ -32,6 +32,8 @@ FROM python:3.11.13-slim-bookworm
 
 COPY --from=build /opt/gcws /opt/gcws
 RUN install -d -o 10001 -g 10001 -m 0750 /data
+# A login shell sets a PATH of its own: KubeRay calls ray in one.
+RUN install -d /etc/profile.d && echo 'export PATH=/opt/gcws/bin:$PATH' > /etc/profile.d/gcws.sh
 
 ENV PATH=/opt/gcws/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,7 +17,7 @@ Folder = Annotated[
     Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
 ]
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, a line a collection.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @cli.command("check")
@@ -31,11 +31,12 @@ def check(
 ) -> None:
     """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
     damaged = False
+    found: list[dict[str, Any]] = []
     with _told(data_dir):
         for report in check_directory(data_dir, repair=repair):
             damaged |= not (report.is_sound or report.repaired)
             if as_json:
-                typer.echo(json.dumps(asdict(report) | {"is_sound": report.is_sound}))
+                found.append(asdict(report) | {"is_sound": report.is_sound})
                 continue
             state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
             lost = f", {report.lost} lost" if report.lost else ""
@@ -44,6 +45,8 @@ def check(
                 typer.echo(f"  {finding}")
             if report.more:
                 typer.echo(f"  and {report.more} more")
+    if as_json:
+        typer.echo(json.dumps({"collections": found}, default=str))
     if damaged:
         raise typer.Exit(1)
 
@@ -52,13 +55,16 @@ def check(
 def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
     """Rewrite all files of a folder that no server uses, without the space they do not need."""
     failed = False
+    found: list[dict[str, Any]] = []
     with _told(data_dir):
         for done in vacuum_directory(data_dir):
             failed |= done.error is not None
             if as_json:
-                typer.echo(json.dumps(asdict(done), default=str))
+                found.append(asdict(done))
                 continue
             typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
+    if as_json:
+        typer.echo(json.dumps({"collections": found}, default=str))
     if failed:
         raise typer.Exit(1)
 

@@ -11,6 +11,8 @@ from urllib.parse import quote
 import httpx
 import typer
 
+from gcws_search.index import GcwsError, check_name
+
 _SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
@@ -66,6 +68,9 @@ def show(
     """List the snapshots of a collection: name, bytes, SHA-256, time."""
     with _client(url, key) as client:
         found = _listed(client, collection)
+    if as_json:
+        typer.echo(json.dumps({"snapshots": found}))
+        return
     for snapshot in found:
         _print(snapshot, as_json)
     if not found:
@@ -168,6 +173,12 @@ def _client(url: str, key: str | None) -> Iterator[httpx.Client]:
 
 
 def _path(*names: str) -> str:
+    for name in names:
+        if "/" in name:  # a server would take it for another path
+            try:
+                check_name(name)
+            except GcwsError as error:
+                _fail(str(error))
     collection, *rest = (quote(name, safe="") for name in names)
     return "/".join(["/v1/collections", collection, "snapshots", *rest])
 

@@ -31,7 +31,7 @@ from pathlib import Path
 from tests.support.documents.dockerfile import Instruction, instructions
 from tests.support.paths import REPOSITORY
 
-IMAGE_PATHS = re.compile(r"(?<![\w./-])/(opt|src|data|tmp)(?![\w-])")
+IMAGE_PATHS = re.compile(r"(?<![\w./-])/(etc|opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
 BUILD_ARGUMENTS = {"KERNEL_TARGETS": "generic"}
 READY_SECONDS = 60.0

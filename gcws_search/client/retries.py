@@ -16,6 +16,9 @@ from gcws_search.client.operations import Pause, Plan, Reply, Send
 _TOLD_SECONDS: Final = 1.0
 """Waits shorter than this are not worth a word."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_STARTING: Final = "not_ready"
+"""Code of the problem of a server that has not started yet."""
+_READY: Final = Send("GET", "/readyz")
 _DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
 """Codes of problems after which the request may have been served all the same."""
 
@@ -73,6 +76,8 @@ class RetryPolicy:
 def answered(request: Send, policy: RetryPolicy, collection: str | None = None) -> Plan[Reply]:
     """Return the answer to a request, sent again where the server had no room or went away.
 
+    A server that starts is waited for as long as its start progresses.
+
     Parameters
     ----------
     request : Send
@@ -88,14 +93,18 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
     """
     waited = 0.0
     is_told = policy.report is None
-    for attempt in range(policy.attempts):
-        is_last = attempt + 1 == policy.attempts
+    attempt = -1
+    progress: Any = None
+    while True:
+        attempt += 1
         try:
             reply: Reply = yield request
         except DroppedConnection as dropped:
+            is_last = attempt + 1 >= policy.attempts
             if is_last or not request.repeatable or not dropped.has_answered:
                 raise NoServer(dropped.url, dropped.cause) from dropped
             wait = policy.wait_seconds(attempt)
+            until = f"for about {policy.longest_seconds:.0f} s"
             cause = f"{dropped.url} does not answer ({dropped.cause})"
         else:
             if reply.status < HTTPStatus.BAD_REQUEST:
@@ -106,6 +115,13 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
             problem = _document(reply)
             if not request.repeatable and problem.get("code") in _DOUBTFUL:
                 is_busy = False
+            until = f"for about {policy.longest_seconds:.0f} s"
+            if problem.get("code") == _STARTING:
+                before, progress = progress, (yield from _progress())
+                if progress is not None and progress != before:
+                    attempt = 0
+                until = "as long as its start progresses"
+            is_last = attempt + 1 >= policy.attempts
             if is_last or not is_busy or after > policy.max_seconds:
                 raise error_of(reply.status, problem, collection=collection)
             wait = after + policy.wait_seconds(attempt)
@@ -113,9 +129,18 @@ def answered(request: Send, policy: RetryPolicy, collection: str | None = None) 
         waited += wait
         if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
             is_told = True
-            policy.report(f"{cause}; asking again for about {policy.longest_seconds:.0f} s")
+            policy.report(f"{cause}; asking again {until}")
         yield Pause(wait)
-    raise AssertionError("a policy has at least one attempt")  # pragma: no cover
+
+
+def _progress() -> Plan[Any]:
+    """Return how far the start of a server has come; None where it does not say."""
+    try:
+        reply: Reply = yield _READY
+    except DroppedConnection:
+        return None
+    document = _document(reply)
+    return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
 
 
 def _retry_after_seconds(headers: Mapping[str, str]) -> float:

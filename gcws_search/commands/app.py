@@ -94,7 +94,28 @@ class _Commands(TyperGroup):
             return name, command, rest
         with quick_imports("pandas"):  # sqlite-utils has columns for it
             module = import_module(f"gcws_search.{COMMANDS[name].module}")
-        return name, typer.main.get_group(module.cli).commands[name], rest
+        found = typer.main.get_group(module.cli).commands[name]
+        _show_no_types_of_flags(found, ctx)
+        return name, found, rest
+
+    def get_params(self, ctx: Any) -> Any:
+        """Return the options of all commands."""
+        params = super().get_params(ctx)
+        _show_no_type(params)
+        return params
+
+
+def _show_no_types_of_flags(command: Any, ctx: Any) -> None:
+    """Let the help of a command, and of those below it, show that flags take no value."""
+    _show_no_type([*command.params, command.get_help_option(ctx)])
+    for each in getattr(command, "commands", {}).values():
+        _show_no_types_of_flags(each, ctx)
+
+
+def _show_no_type(params: Any) -> None:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""
 
 
 app = typer.Typer(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -44,7 +43,6 @@ cli = family()
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 _OPEN: Final = "open"
-_COUNTS: Final = ("inserted", "updated", "rejected_count")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,7 +54,6 @@ class _Task:
     payloads: str
     on_error: str
     key: str | None
-    again: bool
     choices: Choices
     power: float | None
     normalize: str | None
@@ -70,23 +67,8 @@ class _Done:
     inserted: int = 0
     updated: int = 0
     rejected: int = 0
+    dropped: int = 0
     files: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, name: str, added: Added) -> None:
-        """Count a file; what was loaded before is not stored now."""
-        before = added.loaded_before or {"complete": False}
-        inserted, updated = added.inserted, added.updated
-        if before["complete"]:
-            inserted, updated = inserted - before["inserted"], updated - before["updated"]
-        self.inserted += inserted
-        self.updated += updated
-        self.rejected += added.rejected_count
-        told: dict[str, Any] = {"file": name, "inserted": inserted, "updated": updated}
-        if added.ids is not None:
-            told["ids"] = added.ids._asdict()
-        if added.loaded_before:
-            told["loaded_before"] = dict(added.loaded_before)
-        self.files.append(told)
 
 
 @cli.command(
@@ -120,6 +102,18 @@ def load(
         bool | None,
         typer.Option(help="Whether the first line of CSV has the names of columns."),
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Encoding of text, such as cp1252; guessed unless given."
+        ),
+    ] = None,
+    missing: Annotated[
+        Literal["error", "drop", "zero", "mean"],
+        typer.Option(
+            help="What a missing number becomes: an error, its row left out, 0, the mean."
+        ),
+    ] = "error",
     dim: Annotated[
         str | None, typer.Option(help="Number of coordinates, or 'open' for sparse vectors.")
     ] = None,
@@ -146,21 +140,11 @@ def load(
         Literal["stop", "skip"],
         typer.Option(help="At a bad row: stop, or write it to FILE.rejected.ndjson."),
     ] = "stop",
-    id_start: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Number rows without ids from here on, over items of these numbers; otherwise "
-            "they get the next numbers not taken.",
-        ),
-    ] = None,
+    id_start: Annotated[int, typer.Option(help="Id of the first row without ids.")] = 0,
     load_key: Annotated[
         str | None,
         typer.Option("--key", help="Name of this load, by which standard input is resumed."),
     ] = None,
-    again: Annotated[
-        bool, typer.Option("--again", help="Load files anew that were loaded before.")
-    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
     ] = False,
@@ -173,8 +157,7 @@ def load(
 
     What a file holds is guessed and shown first.
 
-    The same command run again goes on where it was interrupted, and stores nothing twice: --again
-    does.
+    The same command run again goes on where it was interrupted, and stores nothing twice.
     """
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
@@ -186,15 +169,16 @@ def load(
         header=header,
         id_start=id_start,
         lenient=on_error == "skip",
+        missing=missing,
     )
-    if again:
-        load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
     task = _Task(
-        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key, again=again,
+        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key,
         choices=choices, power=power, normalize=normalize, storage=storage,
     )  # fmt: skip
     with ExitStack() as stack, failures():
-        inputs = [stack.enter_context(closing(each)) for each in _expanded(files)]
+        inputs = [
+            stack.enter_context(closing(each)) for each in _expanded(files, _encoding(encoding))
+        ]
         first = source_of(inputs[0], choices)
         _show(inputs[0], first)
         if dry_run:
@@ -224,7 +208,15 @@ def _dim(text: str | None) -> int | None:
     return int(text)
 
 
-def _expanded(paths: list[str]) -> Iterator[InputFile | Folder]:
+def _encoding(name: str | None) -> str | None:
+    from gcws_search.formats.encodings import is_encoding  # noqa: PLC0415
+
+    if name is not None and not is_encoding(name):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {name!r}")
+    return name
+
+
+def _expanded(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
     """Yield files and folders of tables, the files of another folder in the order of their names.
 
     Raises
@@ -237,17 +229,17 @@ def _expanded(paths: list[str]) -> Iterator[InputFile | Folder]:
         usage("expected standard input once, got - twice")
     for path in paths:
         if path == "-" or not Path(path).is_dir():
-            yield InputFile(path)
+            yield InputFile(path, encoding)
             continue
         from gcws_search.formats.folders import Folder, is_table, visible_files  # noqa: PLC0415
 
         if is_table(Path(path)):
-            yield Folder(path)
+            yield Folder(path, encoding)
             continue
         visible = visible_files(Path(path))
         if not visible:
             fail(f"{path}: expected files in this folder, got none")
-        yield from (InputFile(str(each)) for each in visible)
+        yield from (InputFile(str(each), encoding) for each in visible)
 
 
 def _show(file: InputFile | Folder, source: Source) -> None:
@@ -347,7 +339,11 @@ def _load_all(
                 progress.position = lambda file=file: file.read_bytes
             key = _key(file, number, source, task)
             added = _load_file(collection, file, source, task, progress, key)
-        done.add(file.name, added)
+        done.inserted += added.inserted
+        done.updated += added.updated
+        done.rejected += added.rejected_count
+        done.dropped += len(source.dropped)
+        done.files.append({"file": file.name, "inserted": added.inserted, "updated": added.updated})
         choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
     return done
 
@@ -365,11 +361,11 @@ def _load_file(
         body = source.whole(progress.rows)
         return _upload(collection, body, task, progress, key)
     except KeyboardInterrupt:
-        fail(f"{file.name}: interrupted{_goes_on(key, task)}")
+        fail(f"{file.name}: interrupted" + ("; the same command goes on from there" if key else ""))
     except GcwsError as error:
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         is_interrupted = bool(notes) or isinstance(error, NoServer)
-        again = _goes_on(key, task) if is_interrupted else ""
+        again = "; the same command goes on from there" if key and is_interrupted else ""
         if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
             again = "; --on-error skip leaves such rows out"
         if getattr(error, "code", None) == "idempotency_mismatch":
@@ -379,14 +375,6 @@ def _load_file(
                 changed = modified.isoformat("T", "seconds")
                 again += f", which has {file.size_bytes} bytes of {changed}"
         fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
-
-
-def _goes_on(key: str | None, task: _Task) -> str:
-    """Return how a load that was interrupted goes on."""
-    if key is None:
-        return ""
-    command = f"--key {task.key} in place of --again" if task.again else "the same command"
-    return f"; {command} goes on from there"
 
 
 def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> str | None:
@@ -438,51 +426,46 @@ def _skipping(
     output = Path(f"{name}.rejected.ndjson")
     output.unlink(missing_ok=True)
     done, first = Added(0, 0), 0
-    before: list[Mapping[str, Any] | None] = []
 
     def write(rejected: list[Rejected], items: list[Any]) -> None:
         with output.open("ab") as written:
             for (row, code, detail), item in zip(rejected, items, strict=True):
                 line = {"row": row, "code": code, "detail": detail, "item": item}
-                written.write(write_json(line) + b"\n")
+                written.write(write_json(line, default=str) + b"\n")
         for row, _, detail in rejected[: max(0, _SHOWN - len(done.rejected))]:
             typer.echo(f"{file.name}: {source.place(row)}: {_with_name(detail, source)}", err=True)
         progress.rejected += len(rejected)
 
+    told = 0
+
+    def unreadable() -> list[tuple[Rejected, Any]]:
+        nonlocal told
+        more = source.unreadable[told:]
+        told += len(more)
+        return [(Rejected(row, "malformed_body", detail), text) for row, detail, text in more]
+
     for number, body in enumerate(source.segments()):
         part_key = None if key is None else f"{key}-{number}"
+        bad = unreadable()
         added = _upload(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
         rows = body.rows or 0
         numbers = range(first, first + rows) if body.numbers is None else body.numbers
-        if added.rejected:
-            found = [
-                Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
-                for row, code, detail in added.rejected
-            ]
-            original = body.original
-            write(found, [original(each.row) if original else None for each in added.rejected])
-            added = replace(added, rejected=found)
-        done += added
-        before.append(added.loaded_before)
+        for row, code, detail in added.rejected:
+            one = Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
+            bad.append((one, body.original(row) if body.original else None))
+        bad.sort(key=lambda each: each[0].row)
+        found = [each for each, _ in bad]
+        write(found, [item for _, item in bad])
+        done += replace(added, rejected=found, rejected_count=len(found))
         first += rows
         progress.rows(rows)
-    if unreadable := source.unreadable:
-        found = [Rejected(row, "malformed_body", detail) for row, detail, _ in unreadable]
-        write(found, [each.text for each in unreadable])
+    if bad := unreadable():
+        found = [each for each, _ in bad]
+        write(found, [item for _, item in bad])
         done += Added(0, 0, found, len(found))
     if done.rejected:
         typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
-    return replace(done, loaded_before=_joined(before))
-
-
-def _joined(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return what had been loaded of a file before, by what had been of its parts."""
-    found = [each for each in before if each is not None]
-    if not found:
-        return None
-    joined = {word: sum(each[word] for each in found) for word in _COUNTS}
-    is_complete = all(each is not None and each["complete"] for each in before)
-    return joined | {"started": found[0]["started"], "complete": is_complete}
+    return done
 
 
 def _with_column(text: str, error: Any, source: Source) -> str:
@@ -509,11 +492,6 @@ def _with_name(words: str, source: Source) -> str:
 
 
 def _tell(done: _Done, into: str, as_json: bool) -> None:
-    for each in done.files:
-        if before := each.get("loaded_before"):
-            typer.echo(_told_before(each["file"], before), err=True)
-    given = [each["ids"] for each in done.files if "ids" in each]
-    ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
     if as_json:
         print_json(
             {
@@ -521,22 +499,11 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
                 "inserted": done.inserted,
                 "updated": done.updated,
                 "rejected": done.rejected,
+                "dropped": done.dropped,
                 "files": done.files,
             }
-            | ({} if ids is None else {"ids": ids})
         )
         return
     rejected = f", {done.rejected} rejected" if done.rejected else ""
-    numbers = f", ids {ids['first']} to {ids['last']}" if ids and done.inserted else ""
-    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{numbers}")
-
-
-def _told_before(name: str, before: Mapping[str, Any]) -> str:
-    """Return what had been loaded of a file before."""
-    stored = before["inserted"] + before["updated"]
-    if before["complete"]:
-        return (
-            f"{name}: 0 stored: this file was loaded before ({stored} items, {before['started']}); "
-            "--again loads it anew"
-        )
-    return f"{name}: {stored} items of it were stored before, {before['started']}"
+    dropped = f", {done.dropped} left out for missing numbers" if done.dropped else ""
+    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{dropped}")

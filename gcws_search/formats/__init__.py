@@ -7,7 +7,13 @@
 - `sources`: a file as items, a batch at a time
 - `files`: compressed or not, on the disk or standard input
 - `folders`: a folder of tables as one table
-- `tables`: CSV, Parquet, Arrow, lines of JSON
+- `tables`: what all tables share: words for people, missing numbers
+- `delimited`: CSV and its like
+- `cells`: which columns of text are numbers
+- `encodings`: text that is not UTF-8
+- `objects`: lines of JSON objects
+- `arrow_files`: Parquet and Arrow
+- `columns`: columns of Arrow as ids and fields of payloads
 - `svmlight`: svmlight files
 - `bodies`: bodies of a load: Arrow or `.npy`
 """

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
 
+from gcws_search.formats.encodings import UTF8, Utf8Reader, guess_encoding, utf8
+
 STDIN: Final = "-"
 HEAD_BYTES: Final = 1 << 20
 """How much of a file is looked at before anything is decided."""
@@ -20,12 +22,13 @@ _GZIP: Final = b"\x1f\x8b"
 _ZSTD: Final = b"\x28\xb5\x2f\xfd"
 _MAGIC: Final = {
     b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "npz",
+    b"PK\x03\x04": "zip",
     b"PAR1": "parquet",
     b"ARROW1": "arrow",
     b"FEA1": "feather 1",
     b"\xff\xff\xff\xff": "arrow stream",
 }
+_TABLES: Final = "CSV, NDJSON, Parquet, Arrow, .npy, .npz or svmlight"
 _SVMLIGHT: Final = re.compile(
     rb"(#.*\n)*[-+.\deE]+(,[-+.\deE]+)*( qid:\d+)?( \d+:\S+)+ *(#.*)?\r?(\n|$)"
 )
@@ -45,6 +48,13 @@ _SUFFIXES: Final = {
     ".svm": "svmlight",
     ".libsvm": "svmlight",
 }
+
+
+_FIRST_NAME: Final = slice(30, 300)
+"""Where a zip archive has the name of its first file."""
+_WORKBOOK: Final = (".xlsx", ".xlsm", ".xls", ".ods")
+_OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
+"""How files of Excel before 2007 begin."""
 
 
 class BadFile(Exception):
@@ -107,6 +117,8 @@ class InputFile:
     ----------
     path : str
         "-" is standard input, which can be read once.
+    encoding : str or None
+        Of text; None guesses it.
 
     Attributes
     ----------
@@ -118,9 +130,11 @@ class InputFile:
         How many of these have been read since it was last opened.
     format : str
         By the first bytes, where these tell, else by the name.
+    encoding, encoding_words : str
+        Of text; empty where it is no text, or its beginning is UTF-8.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, encoding: str | None = None) -> None:
         self.path = None if path == STDIN else Path(path)
         self.name = "standard input" if self.path is None else path
         self.read_bytes = 0
@@ -135,16 +149,17 @@ class InputFile:
             found = self.path.stat()
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
         self._copy: BinaryIO | None = None
+        self.encoding = self.encoding_words = ""
         stream = self._decompressed()
         try:
-            self.head = _read(stream, HEAD_BYTES, self)
+            self.head = start = _read(stream, HEAD_BYTES, self)
         finally:
             if self.path is not None:
                 stream.close()
         self.is_whole_head = len(self.head) < HEAD_BYTES
-        self.format = self._format()
+        self.format = self._binary_format() or self._text_format(encoding)
         if self.path is None:
-            self._first = cast(BinaryIO, io.BufferedReader(_Peeked(self.head, stream), 1 << 20))
+            self._first = cast(BinaryIO, io.BufferedReader(_Peeked(start, stream), 1 << 20))
 
     def close(self) -> None:
         """Close what is open of it."""
@@ -157,18 +172,52 @@ class InputFile:
         """Whether the file can be read again."""
         return self.path is not None
 
-    def _format(self) -> str:
+    def _binary_format(self) -> str | None:
         if not self.head:
             raise BadFile(f"{self.name}: expected rows, got an empty file")
+        named = None if self.path is None else format_of_name(self.path)
         for magic, name in _MAGIC.items():
             if self.head.startswith(magic):
-                return name
-        named = None if self.path is None else format_of_name(self.path)
+                return self._zip_format(named) if name == "zip" else name
+        if self.head.startswith(_OLE):
+            raise self._workbook()
         if named in ("parquet", "npy", "npz", "arrow"):
             got = repr(self.head[:8])
             raise BadFile(
                 f"{self.name}: expected {named}, as its name says, got {got} at its start"
             )
+        return None
+
+    def _zip_format(self, named: str | None) -> str:
+        """Return what an archive is: arrays of numpy, and nothing else."""
+        suffix = "" if self.path is None else self.path.suffix.lower()
+        if suffix in _WORKBOOK or b"[Content_Types].xml" in self.head or b"xl/" in self.head:
+            raise self._workbook()
+        if named != "npz" and b".npy" not in self.head[_FIRST_NAME]:
+            raise BadFile(
+                f"{self.name}: expected {_TABLES}, got a zip archive; load what is in it instead"
+            )
+        return "npz"
+
+    def _workbook(self) -> BadFile:
+        return BadFile(
+            f"{self.name}: expected {_TABLES}, got a workbook of a spreadsheet; "
+            "save its sheet as CSV"
+        )
+
+    def _text_format(self, encoding: str | None) -> str:
+        """Return which format a text has; its beginning becomes UTF-8."""
+        found = (
+            (encoding, "as told")
+            if encoding
+            else guess_encoding(self.head, is_whole=self.is_whole_head)
+        )
+        if found is not None and (found[0] != UTF8 or encoding):
+            is_binary = b"\x00" in self.head[:4096] and found[1].startswith("a guess")
+            if not is_binary:
+                self.encoding, self.encoding_words = found
+                self.head = utf8(self.head, self.encoding, is_whole=self.is_whole_head)
+        named = None if self.path is None else format_of_name(self.path)
         text = self.head.lstrip()
         if text[:1] in (b"{", b"["):
             if text[:1] == b"[":
@@ -178,10 +227,7 @@ class InputFile:
                 )
             return "ndjson"
         if b"\x00" in self.head[:4096]:
-            raise BadFile(
-                f"{self.name}: expected CSV, NDJSON, Parquet, Arrow, .npy, .npz or svmlight, "
-                f"got {self.head[:8]!r} at its start"
-            )
+            raise BadFile(f"{self.name}: expected {_TABLES}, got {self.head[:8]!r} at its start")
         if named:
             return named
         if _SVMLIGHT.match(self.head):
@@ -212,13 +258,19 @@ class InputFile:
         self.read_bytes += size
 
     def open(self) -> BinaryIO:
-        """Return the file from its beginning, decompressed.
+        """Return the file from its beginning, decompressed, and text as UTF-8.
 
         Raises
         ------
         BadFile
             It is standard input, and has been read before.
         """
+        stream = self._open_bytes()
+        if not self.encoding:
+            return stream
+        return cast(BinaryIO, io.BufferedReader(Utf8Reader(stream, self.encoding), 1 << 20))
+
+    def _open_bytes(self) -> BinaryIO:
         if self.path is not None:
             return self._decompressed()
         if self._first is None:
@@ -232,7 +284,7 @@ class InputFile:
             return self.path
         if self._copy is None:
             self._copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  # see close
-            with self.open() as stream:
+            with self._open_bytes() as stream:
                 try:
                     shutil.copyfileobj(stream, self._copy, 1 << 20)
                 except (OSError, EOFError) as error:

@@ -1,37 +1,32 @@
-"""Folders of tables as one table, through `pyarrow.dataset`: a batch at a time, file after file."""
+"""Folders of tables as one table, file after file; Parquet and Arrow through `pyarrow.dataset`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.dataset as ds
 
-from gcws_search.formats.files import BadFile, format_of_name
-from gcws_search.formats.frames import Layout, guess, items_of_batch
-from gcws_search.formats.items import Items, Origin
-from gcws_search.formats.sources import Choices, Described, Unreadable
-from gcws_search.formats.tables import (
-    lenient_items,
-    lenient_numbers,
-    number_types,
-    parse_options,
-    readable_rows,
-    told_of,
-    with_numbers,
-    words_of,
-)
+from gcws_search.formats.cells import CellCounts, tally
+from gcws_search.formats.delimited import CellRows, Table, open_table, schema_of
+from gcws_search.formats.files import BadFile, InputFile, format_of_name
+from gcws_search.formats.frames import Layout, guess
+from gcws_search.formats.items import Items
+from gcws_search.formats.sources import Choices, Described
+from gcws_search.formats.tables import complete, table_rows, words_of
 
 _BATCH_ROWS: Final = 2048
 _SOURCE: Final = re.compile(r"input source '([^']*)'")
 """The file, in what Arrow says of one."""
 _READ: Final = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "ipc"}
+_NOTHING: Final = "__HIVE_DEFAULT_PARTITION__"
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
 
 
 class Folder:
@@ -40,6 +35,8 @@ class Folder:
     Parameters
     ----------
     path : str
+    encoding : str or None
+        Of text; None guesses it.
 
     Attributes
     ----------
@@ -52,8 +49,9 @@ class Folder:
     format : str
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, encoding: str | None = None) -> None:
         self.path = Path(path)
+        self.encoding = encoding
         self.name = path
         self.files = visible_files(self.path)
         if not self.files:
@@ -96,67 +94,119 @@ def folder_items(
     ------
     BadFile, InvalidParameter
     """
-    unreadable: list[Unreadable] = []  # of the file that is read
-    left_out = unreadable if choices.lenient else None
+    if folder.format in ("csv", "tsv"):
+        return _text_items(folder, choices)
     try:
-        schema, partition = _schema(_dataset(folder, {}, left_out))
+        dataset = ds.dataset(
+            str(folder.path), format=_READ[folder.format], partitioning=_partitioning(folder)
+        )
+        schema, partition = _schema(dataset)
+        rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
         found = _SOURCE.search(str(error))
-        raise told_of(found[1] if found else folder.name, folder.format, error) from None
-    if folder.format in ("csv", "tsv") and choices.vector is not None:
-        schema = with_numbers(schema, choices.vector)
+        raise _not_readable(found[1] if found else folder.name, folder, error) from None
     layout = _layout(schema, partition, choices)
-    types = {} if folder.format not in ("csv", "tsv") else _types(schema, layout, choices)
-    dataset = _dataset(folder, types, left_out)
-    for name, kind in types.items():
-        schema = schema.set(schema.get_field_index(name), pa.field(name, kind))
-    rows = None
-    if folder.format not in ("csv", "tsv"):
-        rows = dataset.count_rows()
     dim = choices.dim or layout.dim(schema)
-    guessed = f"folder of {len(folder.files)} files, {folder.format}"
-    shown = words_of(guessed, layout, dim, choices.id_start)
-    columns = None if layout.is_sparse or len(layout.vector) == 1 else [*layout.vector]
-    starts: list[tuple[int, str]] = []
-    described = Described(folder, shown, dim, rows, columns, starts=starts)
+    described = _described(folder, layout, dim, choices, rows=rows)
+    if dim is None or pa.types.is_nested(schema.field(layout.vector[0]).type):
+        described = replace(described, columns=None)
 
     def items() -> Iterator[Items]:
         row = 0
-        starts.clear()
-        described.unreadable.clear()
-        folder.read_bytes = 0
         for fragment in dataset.get_fragments():
-            first = row
-            starts.append((first, fragment.path))
-            unreadable.clear()
-            readable = readable_rows(unreadable)
+            described.starts.append((row, fragment.path))
             for batch in _batches(folder, fragment, schema):
-                if choices.lenient:
-                    read = lenient_numbers(batch, layout) if types else batch
-                    numbers = [first + number for number in islice(readable, batch.num_rows)]
-                    yield lenient_items(read, layout, choices, Origin(numbers, batch))
-                else:
-                    yield items_of_batch(batch, layout, choices.id_start, row)
+                yield table_rows(batch, layout, row, choices, described)
                 row += batch.num_rows
-            row += len(unreadable)
-            found = [each._replace(row=first + each.row) for each in unreadable]
-            described.unreadable.extend(found)
             folder.read_bytes += Path(fragment.path).stat().st_size
 
-    return described, items
+    return described, complete(_from_the_start(items, described), layout, choices, described)
 
 
-def _dataset(folder: Folder, types: dict[str, Any], left_out: list[Unreadable] | None) -> Any:
-    """Return the files; rows of other lengths go to the list where there is one."""
-    read: Any = _READ[folder.format]
-    if read == "csv":
-        delimiter = "\t" if folder.format == "tsv" else ","
-        read = ds.CsvFileFormat(
-            parse_options=parse_options(delimiter, left_out),
-            read_options=pa.csv.ReadOptions(use_threads=False),  # so that rows have numbers
-            convert_options=pa.csv.ConvertOptions(column_types=types, strings_can_be_null=True),
-        )
-    return ds.dataset(str(folder.path), format=read, partitioning="hive")
+def _text_items(
+    folder: Folder, choices: Choices
+) -> tuple[Described, Callable[[], Iterator[Items]]]:
+    """Return what a folder of CSV is taken for, and what reads its items."""
+    tables = [_table(path, folder, choices) for path in folder.files]
+    constants = [_keys(path, folder) for path in folder.files]
+    tallies: dict[str, CellCounts] = {}
+    for table in tables:
+        for name, each in table.tallies.items():
+            tallies[name] = tallies.get(name, CellCounts()) + each
+    partition = [*dict.fromkeys(key for each in constants for key in each if key not in tallies)]
+    for key in partition:
+        tallies[key] = tally(pa.array([each.get(key) for each in constants], pa.string()))
+    schema = schema_of(tallies, choices)
+    layout = _layout(schema, partition, choices)
+    described = _described(folder, layout, choices.dim or len(layout.vector), choices, tallies)
+    rows = CellRows(layout, schema, tallies, choices, described)
+
+    def items() -> Iterator[Items]:
+        row = 0
+        for table, keys in zip(tables, constants, strict=True):
+            lacking = {name: keys.get(name) for name in tallies if name not in table.tallies}
+            described.starts.append((row, table.file.name))
+            for batch, after in rows.of(table, row, lacking):
+                row = after
+                yield batch
+            folder.read_bytes += table.file.size_bytes or 0
+
+    return described, complete(_from_the_start(items, described), layout, choices, described)
+
+
+def _table(path: Path, folder: Folder, choices: Choices) -> Table:
+    with closing(InputFile(str(path), folder.encoding)) as file:
+        file.format = folder.format
+        return open_table(file, choices)
+
+
+def _from_the_start(
+    items: Callable[[], Iterator[Items]], described: Described
+) -> Callable[[], Iterator[Items]]:
+    """Return what yields the items, and knows nothing of an earlier time."""
+
+    def again() -> Iterator[Items]:
+        described.starts.clear()
+        described.file.read_bytes = 0
+        yield from items()
+
+    return again
+
+
+def _described(
+    folder: Folder,
+    layout: Layout,
+    dim: int | None,
+    choices: Choices,
+    tallies: dict[str, CellCounts] | None = None,
+    rows: int | None = None,
+) -> Described:
+    guessed = f"folder of {len(folder.files)} files, {folder.format}"
+    shown = words_of(guessed, layout, dim, choices.id_start, tallies)
+    return Described(folder, shown, dim, rows, [*layout.vector])
+
+
+def _keys(path: Path, folder: Folder) -> dict[str, str | None]:
+    """Return what the names of the folders of a file say: ``key=value``."""
+    parts = [part.partition("=") for part in path.relative_to(folder.path).parts[:-1]]
+    return {
+        unquote(key): None if value == _NOTHING else unquote(value)
+        for key, equals, value in parts
+        if equals
+    }
+
+
+def _partitioning(folder: Folder) -> Any:
+    """Return how names of folders are read: as integers, where all values of a key are some."""
+    values: dict[str, list[str | None]] = {}
+    for path in folder.files:
+        for key, value in _keys(path, folder).items():
+            values.setdefault(key, []).append(value)
+    fields = []
+    for key, found in values.items():
+        is_integer = all(value is None or _INTEGER.fullmatch(value) for value in found)
+        fields.append(pa.field(key, pa.int64() if is_integer else pa.string()))
+    return ds.partitioning(pa.schema(fields), flavor="hive")
 
 
 def _schema(dataset: Any) -> tuple[Any, list[str]]:
@@ -201,27 +251,15 @@ def _layout(schema: Any, partition: list[str], choices: Choices) -> Layout:
     return layout if layout.payload_text else replace(layout, payload=(*layout.payload, *partition))
 
 
-def _types(schema: Any, layout: Layout, choices: Choices) -> dict[str, Any]:
-    """Return the types of the columns of CSV: ids are text, vectors numbers or to be tried."""
-    types = number_types(schema, layout, lenient=choices.lenient)
-    if layout.id is not None and not pa.types.is_integer(schema.field(layout.id).type):
-        types[layout.id] = pa.string()
-    return types
-
-
 def _batches(folder: Folder, fragment: Any, schema: Any) -> Iterator[Any]:
     try:
         yield from fragment.to_batches(
             schema=schema, batch_size=_BATCH_ROWS, batch_readahead=4, fragment_readahead=1
         )
     except (pa.ArrowException, OSError) as error:
-        raise told_of(fragment.path, folder.format, error, _names(fragment.path)) from None
+        raise _not_readable(fragment.path, folder, error) from None
 
 
-def _names(path: str) -> list[str] | None:
-    """Return the names of the columns of a file of CSV."""
-    try:
-        with pa.csv.open_csv(path) as reader:
-            return [*reader.schema.names]
-    except (pa.ArrowException, OSError):
-        return None
+def _not_readable(name: str, folder: Folder, error: Exception) -> BadFile:
+    text = str(error).split("\n", 1)[0][:200]
+    return BadFile(f"{name}: expected {folder.format}, got what cannot be read: {text}")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
 from typing import Any, Final
+from uuid import UUID
 
 import numpy as np
 import orjson
@@ -19,6 +22,9 @@ _CLAUSES: Final = {"must", "should", "must_not"}
 _LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """Text that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
 _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
+_JSON: Final = "values that JSON holds"
+_NOTHING: Final = ("NAType", "NaTType")
+"""Types by which pandas says that there is nothing."""
 _NAME_IT: Final = "; {'label': values} gives each item one of them"
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
@@ -34,18 +40,53 @@ def read_json(text: bytes | str) -> Any:
     return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
 
 
-def write_json(value: Any) -> bytes:
-    """Return compact JSON text of a value; what JSON has no word for is written as `str` has it.
+def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
+    """Return compact JSON text of a value.
+
+    Numbers that are none are null, and times are text as ISO 8601 has it.
+
+    Parameters
+    ----------
+    value : object
+    default : callable or None
+        Returns what to write for a value that JSON does not have; None refuses those.
 
     Raises
     ------
     TypeError
+        JSON has no such value.
     """
+    plain = default or _plain
     try:
-        return orjson.dumps(value, default=str, option=_OPTIONS)
-    except TypeError:  # integers beyond 64 bits
-        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
-        return text.encode()
+        return orjson.dumps(value, default=plain, option=_OPTIONS)
+    except TypeError as error:
+        if isinstance(error.__cause__, TypeError):
+            raise error.__cause__ from None
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=plain)
+    return text.encode()  # it has integers beyond 64 bits
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of another library as one of JSON.
+
+    Raises
+    ------
+    TypeError
+        There is none.
+    """
+    if type(value).__name__ in _NOTHING:
+        return None
+    if isinstance(value, datetime | date | time):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufUM":
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} {value!r:.60}")
 
 
 def payload_text(value: Any, row: int) -> bytes | None:
@@ -74,7 +115,10 @@ def payload_text(value: Any, row: int) -> bytes | None:
         raise InvalidPayload(
             expected="a dict or None", got=f"{value!r:.60}{_NAME_IT}", loc=("payloads", row)
         )
-    return write_json(dict(value))
+    try:
+        return write_json(dict(value))
+    except TypeError as error:
+        raise InvalidPayload(expected=_JSON, got=str(error), loc=("payloads", row)) from None
 
 
 def payloads_of(given: Any, count: int) -> Payloads:
@@ -126,7 +170,7 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
     if not columns:
         return [None] * count
     heads = [write_json(str(name)) + b":" for name in columns]
-    texts = [_texts(values) for values in columns.values()]
+    texts = [_texts(values, str(name)) for name, values in columns.items()]
     if not any(None in column for column in texts):
         fields = b",".join(head.replace(b"%", b"%%") + b"%b" for head in heads)
         template = b"{" + fields + b"}"
@@ -138,11 +182,22 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
     return payloads
 
 
-def _texts(values: Sequence[Any]) -> list[bytes | None]:
-    """Return each value as JSON text, None where there is none."""
+def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
+    """Return each value as JSON text, None where there is none.
+
+    Raises
+    ------
+    InvalidPayload
+    """
     if {*map(type, values)} <= {int, float, bool}:  # no text of a number has a comma
         return [*write_json(list(values))[1:-1].split(b",")]
-    return [None if value is None else write_json(value) for value in values]
+    texts: list[bytes | None] = []
+    for row, value in enumerate(values):
+        try:
+            texts.append(None if value is None else write_json(value))
+        except TypeError as error:
+            raise InvalidPayload(expected=_JSON, got=str(error), loc=(row, name)) from None
+    return texts
 
 
 def _values(column: Any) -> list[Any]:

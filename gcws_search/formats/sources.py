@@ -7,13 +7,13 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from gcws_search.formats.bodies import ARROW, NDJSON, NPY, arrow, npy, npy_bytes
 from gcws_search.formats.files import BadFile, InputFile, cut_short
-from gcws_search.formats.items import Items, number_words, numbers_of
+from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import from_columns, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
 from gcws_search.index import GcwsError
@@ -25,8 +25,11 @@ _SEGMENT_BYTES: Final = 8 << 20
 SEGMENT_ROWS: Final = 8192
 COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
+LINE: Final = "line"
+"""The only column of what stands in a file whose lines are objects."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
+_ITEM: Final = {"id", "vector", "payload"}
 _TWO_DIMENSIONS: Final = 2
 _SHOWN: Final = 6
 
@@ -44,10 +47,13 @@ class Choices:
     dim : int or None
     header : bool or None
         Whether the first line of CSV has the names of columns.
-    id_start : int or None
-        Number of the first row where there are no ids; None: the collection numbers the rows.
+    id_start : int
+        Number of the first row where there are no ids.
     lenient : bool
-        Whether text among numbers becomes a number that a collection refuses by its row.
+        Whether rows that cannot be read are left out.
+    missing : {"error", "drop", "zero", "mean"}
+        What a missing number in a column of the vector is or becomes: its row is left out, or the
+        number is 0 or the mean of its column.
     """
 
     id: str | None = None
@@ -55,8 +61,9 @@ class Choices:
     payload: tuple[str, ...] | None = None
     dim: int | None = None
     header: bool | None = None
-    id_start: int | None = None
+    id_start: int = 0
     lenient: bool = False
+    missing: Literal["error", "drop", "zero", "mean"] = "error"
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +96,19 @@ class LoadBody:
 
 
 class Unreadable(NamedTuple):
-    """A row of a file that has too many or too few columns, and is left out.
+    """A row of a file that cannot be read, and is left out.
 
     Attributes
     ----------
     row : int
     detail : str
-    text : str
-        As it stands there.
+    text : object
+        As it stands there: a line, or values by column.
     """
 
     row: int
     detail: str
-    text: str
+    text: Any
 
 
 class Source(Protocol):
@@ -119,6 +126,8 @@ class Source(Protocol):
         Names of the coordinates, where these are columns.
     unreadable : list of Unreadable
         Rows that were left out so far.
+    dropped : list of int
+        Rows that were left out so far because they lack a number.
     described : dict or None
         What an export says of its collection: configuration and names.
     """
@@ -128,6 +137,7 @@ class Source(Protocol):
     rows: int | None
     columns: list[str] | None
     unreadable: list[Unreadable]
+    dropped: list[int]
     described: dict[str, Any] | None
 
     def place(self, row: int) -> str:
@@ -163,9 +173,13 @@ def source_of(file: InputFile | Folder, choices: Choices) -> Source:
             from gcws_search.formats.svmlight import svmlight_items  # noqa: PLC0415
 
             return ItemSource(*svmlight_items(file, choices))
-        from gcws_search.formats.tables import table_items  # noqa: PLC0415  # loads pyarrow
+        if file.format in ("csv", "tsv"):
+            from gcws_search.formats.delimited import csv_items  # noqa: PLC0415  # loads pyarrow
 
-        return ItemSource(*table_items(file, choices))
+            return ItemSource(*csv_items(file, choices))
+        from gcws_search.formats.arrow_files import arrow_items  # noqa: PLC0415  # loads pyarrow
+
+        return ItemSource(*arrow_items(file, choices))
 
 
 @contextmanager
@@ -197,6 +211,8 @@ class Described:
         What an export says of its collection.
     starts : list of (int, str)
         The first row of each file of a folder, and its name, as far as it has been read.
+    dropped : list of int
+        Rows that were left out so far because they lack a number.
     """
 
     file: InputFile | Folder
@@ -208,6 +224,12 @@ class Described:
     unreadable: list[Unreadable] = field(default_factory=list)
     described: dict[str, Any] | None = None
     starts: list[tuple[int, str]] = field(default_factory=list)
+    dropped: list[int] = field(default_factory=list)
+
+    def place(self, row: int) -> str:
+        """Return where a row is, for people."""
+        before = [start for start in self.starts if start[0] <= row]
+        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
 
 class ItemSource:
@@ -222,7 +244,7 @@ class ItemSource:
 
     def __init__(self, described: Described, batches: Callable[[], Iterator[Items]]) -> None:
         self._file = described.file
-        self._starts = described.starts
+        self.place = described.place
         self._array = described.array
         self._batches = batches
         self.guess = described.guess
@@ -230,12 +252,8 @@ class ItemSource:
         self.rows = described.rows
         self.columns = described.columns
         self.unreadable = described.unreadable
+        self.dropped = described.dropped
         self.described = described.described
-
-    def place(self, row: int) -> str:
-        """Return where a row is, for people."""
-        before = [start for start in self._starts if start[0] <= row]
-        return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
@@ -262,7 +280,7 @@ class ItemSource:
                     if isinstance(piece, memoryview):
                         told(len(piece) // rows.row_bytes)
 
-            start = whole.ids[0] if isinstance(whole.ids, range) else None
+            start = int(whole.texts()[0]) if len(whole) else 0
             return LoadBody(NPY, pieces, len(rows), size, id_start=start)
 
         def counted() -> Iterator[Items]:
@@ -283,11 +301,11 @@ def _segment(part: Items) -> LoadBody:
     def original(row: int) -> Any:
         one = part.part(row, row + 1)
         if one.origin is not None:
-            return one.origin.rows.to_pylist()[0]
+            row_of_file = one.origin.rows.to_pylist()[0]
+            is_line = row_of_file.keys() == {LINE}
+            return read_json(row_of_file[LINE]) if is_line else row_of_file
         payload = one.payloads[0] if one.payloads else None
-        texts = one.texts()
-        found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
-        found["vector"] = next(iter(one.rows.json()))
+        found = {"id": one.texts()[0], "vector": next(iter(one.rows.json()))}
         return found if payload is None else {**found, "payload": read_json(payload)}
 
     numbers = None if part.origin is None else part.origin.numbers
@@ -303,12 +321,13 @@ def _arrays(file: InputFile, choices: Choices) -> ItemSource:
         raise BadFile(f"{file.name}: expected rows, got none")
     count = len(rows)
     payloads = None if labels is None else from_columns({"label": labels}, count)
-    items = Items(numbers_of(choices.id_start, 0, count), rows, payloads)
+    ids = range(choices.id_start, choices.id_start + count)
+    items = Items(ids, rows, payloads)
     dense = isinstance(rows, DenseRows)
     dim = rows.array.shape[1] if isinstance(rows, DenseRows) else more
     guess = [
         ("format", f".{file.format}, {count} rows"),
-        ("ids", number_words(choices.id_start)),
+        ("ids", f"row numbers from {choices.id_start}"),
         ("vector", f"{dim} values" if dense else f"sparse, {dim} coordinates"),
         ("payload", "none" if labels is None else "label"),
     ]
@@ -377,10 +396,11 @@ def _lines(file: InputFile, choices: Choices) -> Source:
     told = first.get(COLLECTION) if first.keys() == {COLLECTION} else None
     if isinstance(told, dict):
         first = _object(next(lines, b""), file.name, 0)
-    if "vector" not in first:
-        from gcws_search.formats.tables import table_items  # noqa: PLC0415
+    chosen = (choices.id, choices.vector, choices.payload)
+    if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
+        from gcws_search.formats.objects import object_items  # noqa: PLC0415
 
-        return ItemSource(*table_items(file, choices))
+        return ItemSource(*object_items(file, choices))
     vector = first["vector"]
     dense = isinstance(vector, list)
     payload = first.get("payload")
@@ -393,7 +413,7 @@ def _lines(file: InputFile, choices: Choices) -> Source:
     start = None if "id" in first else choices.id_start
     guess = [
         ("format", "NDJSON, an item a line"),
-        ("ids", "id" if "id" in first else number_words(start)),
+        ("ids", f"row numbers from {choices.id_start}" if start is not None else "id"),
         ("vector", words),
         ("payload", fields),
     ]
@@ -420,7 +440,7 @@ class LineSource:
     ----------
     described : Described
     id_start : int or None
-        Id of the first item, where they have none and the collection is not to number them.
+        Id of the first item, where they have none.
     """
 
     def __init__(self, described: Described, id_start: int | None = None) -> None:
@@ -432,6 +452,7 @@ class LineSource:
         self.rows: int | None = None
         self.columns: list[str] | None = None
         self.unreadable: list[Unreadable] = []
+        self.dropped: list[int] = []
         self.described = described.described
 
     def place(self, row: int) -> str:
@@ -502,6 +523,4 @@ def _readable(line: bytes) -> Any:
 
 def renumbered(choices: Choices, rows: int) -> Choices:
     """Return the choices for a file that follows one of ``rows`` rows."""
-    if choices.id_start is None:
-        return choices
     return replace(choices, id_start=choices.id_start + rows)

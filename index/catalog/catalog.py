@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -242,6 +243,11 @@ class Catalog:
     def __contains__(self, name: str) -> bool:
         """Whether there is such a collection, be it damaged."""
         return name in self._collections
+
+    @property
+    def free_bytes(self) -> int:
+        """How much the disk of the files has room for."""
+        return shutil.disk_usage(self._directory.path).free
 
     @property
     def failures(self) -> dict[str, StoreError]:

@@ -37,8 +37,7 @@ class ItemBatch:
 
     Attributes
     ----------
-    ids : sequence of str or None
-        None: the collection gives the item a number when it is stored.
+    ids : list of str
     vectors : RawBatch
     payloads : list of bytes or None
         Compact JSON text of an object; None without one.
@@ -49,7 +48,7 @@ class ItemBatch:
         The three are not of one length.
     """
 
-    ids: Sequence[str | None]
+    ids: list[str]
     vectors: RawBatch
     payloads: list[bytes | None]
 
@@ -331,7 +330,7 @@ class EncodedBatch:
     Attributes
     ----------
     ids : sequence of str
-        Distinct; empty texts for items that are numbered when they are stored.
+        Distinct.
     payloads : sequence of bytes or None
     vectors : VectorBatch
     codes : (n, code_width) uint64

@@ -291,8 +291,9 @@ def _take_lock(directory: Path) -> int:
     handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        with suppress(OSError):  # a full disk has no room for what others are told
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except BlockingIOError:
         holder = os.pread(handle, 1024, 0).decode(errors="replace").strip()
         os.close(handle)

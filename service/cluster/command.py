@@ -18,6 +18,7 @@ from gcws_search.service.cli import flags, settings_from
 from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.settings import Settings
+from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
     from gcws_search.service.cluster.database.database import Database
@@ -335,7 +336,7 @@ _command(
 _command(
     manifest,
     kuberay=(_KUBERAY, False),
-    image=(_IMAGE, "gcws-search-cluster"),
+    image=(_IMAGE, f"gcws-search-cluster:{program_version()}"),
     memory=(_MEMORY, "4Gi"),
     storage=(_STORAGE, "20Gi"),
     routers=(_ROUTERS, 2),

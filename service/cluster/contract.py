@@ -11,6 +11,9 @@ MESSAGES: Final = "/v1/messages"
 PLACE: Final = "gcws-shard"
 """Header that says which shard is asked: another may have the address by now."""
 
+DEAD_SECONDS: Final = 10.0
+"""A replica without a sign of life for this time is not asked."""
+
 
 class CollectionRow(NamedTuple):
     """A collection as the database has it.

@@ -12,14 +12,19 @@ from typing import Final, NamedTuple
 
 import aiohttp
 
-from gcws_search.service.cluster.contract import MESSAGES, PLACE, Replica, ReplicaClient, place_of
+from gcws_search.service.cluster.contract import (
+    DEAD_SECONDS,
+    MESSAGES,
+    PLACE,
+    Replica,
+    ReplicaClient,
+    place_of,
+)
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.http.errors import StoreUnavailable
 
 LIST_SECONDS: Final = 1.0
 """How often the database is asked which replicas there are."""
-DEAD_SECONDS: Final = 10.0
-"""A replica without a sign of life for this time is not asked."""
 _RENEW_SECONDS: Final = 0.1
 """How old the list may be for a query that no replica has answered."""
 _BAD_STATUS: Final = 400

@@ -30,6 +30,10 @@ _SECRETS: Final = "/run/secrets/gcws"
 _TRIES: Final = 60
 """To join Ray while its head starts, five seconds apart."""
 _HOST: Final = "kubernetes.io/hostname"
+_NODE_LABELS: Final = {"app": "gcws-ray", "part": "node"}
+"""Of the nodes of Ray that have replicas."""
+_PROMETHEUS: Final = {"app.kubernetes.io/name": "prometheus"}
+"""Labels of the pods that may read metrics, in whatever namespace."""
 
 HEADER: Final = """\
 # Made by `gcws-search cluster manifest --shards 2`, which takes other numbers and another image.
@@ -57,7 +61,7 @@ class ManifestOptions:
     memory : str
         Of a router, of a replica, or of a node of Ray with all its replicas; as Kubernetes says it.
     storage : str
-        For the files of a replica, or of a node.
+        For the files of a replica, or of a node, and for the snapshots of a router.
     cell : str
         Name of the cluster, of those that follow one database.
     """
@@ -73,21 +77,24 @@ class ManifestOptions:
 
 
 def plain(options: ManifestOptions) -> str:
-    """Return YAML of a StatefulSet for each shard, and of routers."""
+    """Return YAML of a StatefulSet for each shard, and one of routers."""
     shards = [
         document
         for shard in range(options.shards)
-        for document in (_shard(shard, options), _budget(shard))
+        for document in (
+            _shard(shard, options),
+            _budget(f"gcws-shard-{shard}", _labels_of(shard)),
+        )
     ]
     policy = _policy("gcws-shard", ["gcws-router"], [{"port": PORT}])
-    return HEADER + _text([_headless(), *shards, *_routers(options), policy])
+    return HEADER + _text([_headless("gcws-shard"), *shards, *_routers(options), policy])
 
 
 def kuberay(options: ManifestOptions) -> str:
     """Return YAML of nodes of Ray, of the Job that places shards on them, and of routers."""
     policy = _policy("gcws-ray", ["gcws-ray", "gcws-router"], [])
-    documents = [_head_files(), _ray_cluster(options), _up(options), *_routers(options), policy]
-    return RAY_HEADER + _text(documents)
+    nodes = [_head_files(), _ray_cluster(options), _budget("gcws-ray-node", _NODE_LABELS)]
+    return RAY_HEADER + _text([*nodes, _up(options), *_routers(options), policy])
 
 
 class _Dumper(yaml.SafeDumper):
@@ -106,11 +113,11 @@ def _text(documents: Sequence[Document]) -> str:
 # Shards
 
 
-def _headless() -> Document:
-    """Return the Service that a StatefulSet must name; routers find replicas by the database."""
+def _headless(app: str, name: str | None = None) -> Document:
+    """Return the Service that a StatefulSet must name: each of its pods has an address by it."""
     ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
-    spec = {"clusterIP": "None", "selector": {"app": "gcws-shard"}, "ports": ports}
-    return _document("v1", "Service", "gcws-shard", spec)
+    spec = {"clusterIP": "None", "selector": {"app": app}, "ports": ports}
+    return _document("v1", "Service", name or app, spec)
 
 
 def _shard(shard: int, options: ManifestOptions) -> Document:
@@ -137,11 +144,10 @@ def _shard(shard: int, options: ManifestOptions) -> Document:
     return _document("apps/v1", "StatefulSet", f"gcws-shard-{shard}", spec, labels)
 
 
-def _budget(shard: int) -> Document:
-    """Return what takes one replica of a shard at a time while machines are drained."""
-    labels = _labels_of(shard)
+def _budget(name: str, labels: dict[str, str]) -> Document:
+    """Return what takes one pod of some at a time while machines are drained."""
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": labels}}
-    return _document("policy/v1", "PodDisruptionBudget", f"gcws-shard-{shard}", spec, labels)
+    return _document("policy/v1", "PodDisruptionBudget", name, spec, labels)
 
 
 def _labels_of(shard: int) -> dict[str, str]:
@@ -162,17 +168,19 @@ def _ray_cluster(options: ManifestOptions) -> Document:
     template = {"spec": _claim(options.storage)}
     files = {"name": "data", "ephemeral": {"volumeClaimTemplate": template}}
     node = _node(["--address", _HEAD], _RAYLET_PORT, options.memory, options)
-    labels = {"app": "gcws-ray"}
     group = {
         "groupName": "nodes",
         "replicas": options.nodes,
         "minReplicas": options.nodes,
         "maxReplicas": options.nodes,
         "rayStartParams": {},
-        "template": _pod(labels, node, [files], spreads=True),
+        "template": _pod(_NODE_LABELS, node, [files], spreads=True),
     }
     spec = {
-        "headGroupSpec": {"rayStartParams": {}, "template": _pod(labels, head, [data])},
+        "headGroupSpec": {
+            "rayStartParams": {},
+            "template": _pod({"app": "gcws-ray"}, head, [data]),
+        },
         "workerGroupSpecs": [group],
     }
     document = _document("ray.io/v1", "RayCluster", "gcws", spec)
@@ -233,20 +241,26 @@ def _ray_settings() -> list[Document]:
 
 
 def _routers(options: ManifestOptions) -> list[Document]:
-    """Return the Service that clients ask, and what answers."""
+    """Return the Service that clients ask, and what answers; each router keeps its snapshots."""
     labels = {"app": "gcws-router"}
     ports = [{"name": "http", "port": PORT, "targetPort": "http"}]
     keys = [_file("GCWS_API_KEY_FILE", "api_key")]
     container = _container("router", ["serve"], keys, options) | _asked()
     spec = {
+        "serviceName": "gcws-routers",
         "replicas": options.routers,
-        "strategy": {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}},
+        "podManagementPolicy": "Parallel",
         "selector": {"matchLabels": labels},
-        "template": _pod(labels, container, [{"name": "data", "emptyDir": {}}]),
+        "template": _pod(labels, container, []),
+        "volumeClaimTemplates": [
+            {"metadata": {"name": "data"}, "spec": _claim(options.storage)},
+        ],
     }
     return [
         _document("v1", "Service", "gcws-router", {"selector": labels, "ports": ports}),
-        _document("apps/v1", "Deployment", "gcws-router", spec),
+        _headless("gcws-router", "gcws-routers"),
+        _document("apps/v1", "StatefulSet", "gcws-router", spec),
+        _budget("gcws-router", labels),
     ]
 
 
@@ -358,10 +372,10 @@ def _claim(storage: str) -> Document:
 
 
 def _policy(name: str, sources: Sequence[str], ports: Sequence[Document]) -> Document:
-    """Return what lets nobody but the sources talk to the pods of a name; no ports mean all."""
-    permitted: Document = {
-        "from": [{"podSelector": {"matchLabels": {"app": source}}} for source in sources]
-    }
+    """Return who may talk to the pods of a name: the sources, and Prometheus; no ports mean all."""
+    prometheus = {"namespaceSelector": {}, "podSelector": {"matchLabels": _PROMETHEUS}}
+    inside = [{"podSelector": {"matchLabels": {"app": source}}} for source in sources]
+    permitted: Document = {"from": [*inside, prometheus]}
     if ports:
         permitted["ports"] = [*ports]
     spec = {

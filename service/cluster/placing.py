@@ -102,7 +102,8 @@ class ReplicaActor:
         key = cluster_key(self._settings)
         if key is None:
             raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
-        return ShardServer(self._settings, self._place.shard, self._place.replica, key)
+        shard, replica = self._place.shard, self._place.replica
+        return ShardServer(self._settings, shard, replica, key, shares_memory=True)
 
     def state(self) -> ReplicaState:
         """Return how it is."""

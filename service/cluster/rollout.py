@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Final, NamedTuple, Protocol
 
+from gcws_search.service.cluster.contract import DEAD_SECONDS
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.http_replica import DEAD_SECONDS
 from gcws_search.service.settings import Settings
 
 _PARTS: Final = 4

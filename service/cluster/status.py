@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.contract import DEAD_SECONDS, Replica
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.http_replica import DEAD_SECONDS
 from gcws_search.service.cluster.rollout import Node, Placement, ReplicaPlace, ReplicaState
 from gcws_search.service.settings import Settings
 
@@ -70,6 +69,13 @@ def status_of(database: Database, settings: Settings, placement: Placement | Non
     return Status(found, sorted({*range(asked)} - answered), nodes)
 
 
+def _state(listed: Replica) -> str:
+    """Return how a replica is; one that can store nothing is left out while a sister can."""
+    if listed.refusal:
+        return f"full: {listed.refusal}"
+    return "filled" if listed.is_filled else "is being filled"
+
+
 def _line(
     place: ReplicaPlace,
     asked: int,
@@ -86,7 +92,7 @@ def _line(
     behind = sum(max(0, head - listed.positions.get(each, 0)) for each, head in heads.items())
     return (
         name,
-        "filled" if listed.is_filled else "is being filled",
+        _state(listed),
         node,
         listed.address,
         str(behind),

@@ -139,9 +139,15 @@ class Room:
             found["gcws_disk_used_ratio", ""] = (disk.total - disk.free) / disk.total
         return found
 
-    def look(self) -> MemoryFull | DiskShareReached | None:
-        """Return what has been used up at this moment."""
-        used = unmapped_bytes()
+    def look(self, elsewhere: float = 0.0) -> MemoryFull | DiskShareReached | None:
+        """Return what has been used up at this moment.
+
+        Parameters
+        ----------
+        elsewhere : float
+            Share of the memory that other processes have, with which this one shares the limit.
+        """
+        used = unmapped_bytes() + int(elsewhere * self._memory)
         if used > self._memory_share * self._memory:
             return MemoryFull(used, self._memory, self._memory_share)
         try:

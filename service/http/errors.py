@@ -19,7 +19,7 @@
     ├── Overloaded                 too many requests, or bytes of bodies, at once
     ├── MemoryFull                 used, total, share
     ├── DiskShareReached           free, total, share
-    ├── ShardFull                  shard, address, reason: a replica can store nothing more
+    ├── ShardFull                  shard, address, reason: no replica can store more
     ├── TooManyCollections         limit
     ├── AnswerTooLarge             limit_bytes
     ├── RequestTimeout             seconds
@@ -183,7 +183,7 @@ class DiskShareReached(ServiceError):
 
 
 class ShardFull(ServiceError):
-    """A replica of a cluster has no memory or disk for more; searches go on."""
+    """All replicas of a shard have no memory or disk for more, such as this; searches go on."""
 
     def __init__(self, shard: int, address: str, reason: str) -> None:
         super().__init__(f"shard {shard}, replica {address}: {reason}")

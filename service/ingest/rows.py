@@ -245,8 +245,7 @@ class ItemRows:
     ----------
     numbers : (n,) int64
         Each row's number in the whole load.
-    ids : list of n str or None
-        None: the collection numbers the item.
+    ids : list of n str
     payloads : list of n bytes or None
     vectors : Vectors
         n of them.
@@ -257,7 +256,7 @@ class ItemRows:
     """
 
     numbers: Int64s
-    ids: list[str | None]
+    ids: list[str]
     payloads: list[bytes | None]
     vectors: Vectors
     rejects: list[Reject] = field(default_factory=list)

@@ -277,10 +277,9 @@ def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limit
     InvalidId, InvalidVector, InvalidPayload
     """
     for row, item in enumerate(raw):
-        if item.id is not None:
-            require_short_id(str(item.id), limits, "items", row, "id")
+        require_short_id(str(item.id), limits, "items", row, "id")
     return ix.ItemBatch(
-        ids=[None if item.id is None else str(item.id) for item in raw],
+        ids=[str(item.id) for item in raw],
         vectors=vectors(
             [item.vector for item in raw], collection, "store", limits, "items", "vector"
         ),

@@ -93,6 +93,25 @@ def test_a_server_that_stays_without_room_is_given_up() -> None:
     assert effects.count(GET) == 3
 
 
+def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
+    starting = problem(503, "not_ready")
+
+    def progress(loaded: int) -> Reply:
+        return Reply(503, {}, json.dumps({"phase": "compiling", "loaded": loaded}).encode())
+
+    steps = [each for loaded in range(40) for each in (starting, progress(loaded))]
+    end, effects = carried_out(GET, [*steps, DONE])
+    assert end == DONE
+    assert effects.count(GET) == 41
+    stuck = [starting, progress(7)] * 50
+    end, effects = carried_out(GET, [*steps, *stuck])
+    assert isinstance(end, ServerBusy)
+    assert effects.count(GET) == 40 + POLICY.attempts
+    end, effects = carried_out(GET, [starting, dropped()] * 50)
+    assert isinstance(end, ServerBusy)
+    assert effects.count(GET) == POLICY.attempts
+
+
 def test_a_time_that_is_too_long_is_not_waited_for() -> None:
     end, effects = carried_out(GET, [problem(503, "overloaded", retry_after="60")])
     assert isinstance(end, ServerBusy)

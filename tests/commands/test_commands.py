@@ -330,6 +330,73 @@ def test_every_command_has_its_own_help(call: Call, name: str) -> None:
     assert "Usage:" in shown.output
 
 
+@pytest.mark.parametrize(
+    "words", [[], *([name] for name in COMMANDS), ["snapshot", "create"], ["cluster", "up"]]
+)
+def test_help_shows_no_value_for_what_takes_none(call: Call, words: list[str]) -> None:
+    shown = call(*words, "--help").output
+    assert "--help" in shown
+    assert "bool" not in shown.lower()
+
+
+JSON = {
+    "collections": ("collections", []),
+    "collections coffees": ("items", 3),
+    "names coffees": ("names", []),
+    "query coffees --id kenya": ("hits", 2),
+    "explain coffees kenya brazil": ("score", 1 / 7),
+    "compare coffees --sample 2": ("backends", 1),
+    "export coffees -o {folder}/a.ndjson": ("exported", 3),
+    "load {folder}/a.ndjson --into coffees": ("updated", 3),
+    "load {folder}/a.ndjson --into coffees --dry-run": ("rows", 3),
+    "snapshot list coffees": ("snapshots", 0),
+    "snapshot create coffees": ("bytes", None),
+    "snapshot list coffees again": ("snapshots", 1),
+    "health": ("phase", "ready"),
+    "version": ("version", None),
+    "check {folder}/data": ("collections", 2),
+    "vacuum {folder}/data": ("collections", 2),
+    "collections --drop coffees": ("dropped", "coffees"),
+}
+
+
+@pytest.mark.usefixtures("coffees")
+def test_json_is_one_object_on_one_line(call: Call, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        with gcws_search.Collection.open(tmp_path / "data" / f"{name}.sqlite", dim=2) as items:
+            items.add([[1, 2]])
+    for line, (key, expected) in JSON.items():
+        words = line.format(folder=tmp_path).removesuffix(" again").split()
+        done = call(*words, "--json")
+        assert done.exit_code == 0, done.output
+        [text] = done.stdout.splitlines()
+        value = json.loads(text)[key]
+        if isinstance(value, list):
+            assert len(value) == (expected or len(value))
+        elif expected is not None:
+            assert value == (pytest.approx(expected) if isinstance(expected, float) else expected)
+
+
+@pytest.mark.parametrize("name", ["A/2", "/", "../x", "a/b/c"])
+def test_a_name_that_none_can_have_is_refused_by_the_rule(
+    call: Call, tmp_path: Path, name: str
+) -> None:
+    np.save(tmp_path / "a.npy", np.ones((2, 2)))
+    for words in (
+        ["load", str(tmp_path / "a.npy"), "--into", name],
+        ["query", name, "--row", "1,2"],
+        ["collections", name],
+        ["collections", "--drop", name],
+        ["export", name, "-o", str(tmp_path / "a.ndjson")],
+        ["snapshot", "create", name],
+        ["snapshot", "list", name],
+        ["snapshot", "restore", "coffees", name],
+    ):
+        done = call(*words)
+        assert done.exit_code == 1, done.output
+        assert "expected 1 to 128 of letters, digits, '_', '.', '-'" in done.stderr
+
+
 def in_a_terminal(words: list[str], answer: str) -> tuple[int, str]:
     """Run the program in a pseudo-terminal; return its exit code, and what is seen."""
     master, slave = pty.openpty()

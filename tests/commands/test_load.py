@@ -156,17 +156,14 @@ def test_items_of_json_lines_without_ids_are_numbered(
     options = ["--into", "plants", "--id-start", "5", "--on-error", on_error]
     done = call("load", str(tmp_path / "a.ndjson"), *options)
     assert done.exit_code == 0, done.output
-    assert "ids      numbers from 5" in done.stderr
+    assert "ids      row numbers from 5" in done.stderr
     found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
     assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
     if on_error == "skip":  # a line that is none takes the number of its row, too
         (tmp_path / "b.ndjson").write_bytes(
             text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}')
         )
-        call(
-            "load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip",
-            "--id-start", "0",
-        )  # fmt: skip
+        call("load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip")
         assert [each.id for each in server.collection("others")] == ["0", "2"]
 
 
@@ -325,7 +322,6 @@ def test_rows_of_other_lengths_in_a_folder_are_left_out(
         (folder / name).write_bytes(text(*lines))
         first += rows
     options = ["--on-error", "skip", "--vector", "x,y" if ids else "y,z", "--payload", ""]
-    options += [] if ids else ["--id-start", "0"]
     done = call("load", str(folder), "--into", "plants", *options)
     assert done.exit_code == 3, done.output
     assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
@@ -387,7 +383,8 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
     ),
     "ragged": ("a.csv", text("x,y", "1,2", "3"), [], ["row 1", "2 columns", "got 1"]),
     "missing": (
-        "a.csv", text("x,y", "1,2", "3,"), [], ["row 1", "column 'y'", "expected", "got nan"],
+        "a.csv", text("x,y", "1,2", "3,"), [],
+        ["row 1", "column 'y'", "expected", "got a missing value", "1 of 2 rows", "--missing drop"],
     ),
     "json-list": ("a.ndjson", b"[1, 2]\n", [], ["a JSON object on each line", "jq -c '.[]' "]),
     "twice": ("a.csv", text("x,x", "1,2"), [], ["'x' twice", "--no-header"]),
@@ -434,13 +431,46 @@ def test_rows_that_are_rejected_are_named_and_written_down(
     done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
     assert done.exit_code == 3, done.output
     assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
-    assert "row 1: column 'x': expected a finite float32" in done.stderr
+    assert "row 1: column 'x': expected a number, got 'much'" in done.stderr
     lines = (tmp_path / "a.csv.rejected.ndjson").read_text().splitlines()
     rejected = [json.loads(line) for line in lines]
     assert [(each["row"], each["item"]["id"]) for each in rejected] == [(1, "b"), (2, "c")]
     assert [each.id for each in server.collection("plants")] == ["a", "d"]
     again = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--json")
     assert json.loads(again.stdout)["rejected"] == 2
+
+
+def test_ids_and_text_are_stored_as_they_stand(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.csv"
+    lines = ["id,x,y,where,at", "18446744073709551615,1,2,NA,12:30", "007,3,4,Tromsø,13:00"]
+    path.write_bytes("\n".join(lines).encode("latin-1"))
+    for options in ([], ["--on-error", "skip"], ["--encoding", "latin-1"]):
+        done = call("load", str(path), "--into", "plants", *options)
+        assert done.exit_code == 0, done.output
+        assert ("cp1252 (a guess" in done.stderr) == ("--encoding" not in options)
+        assert [(each.id, each.vector, each.payload) for each in server.collection("plants")] == [
+            ("18446744073709551615", [1, 2], {"where": "NA", "at": "12:30"}),
+            ("007", [3, 4], {"where": "Tromsø", "at": "13:00"}),
+        ]
+    assert call("load", str(path), "--into", "plants", "--encoding", "none").exit_code == 2
+
+
+def test_rows_without_a_number_are_left_out_where_one_says_so(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    (tmp_path / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
+    path = str(tmp_path / "a.csv")
+    refused = call("load", path, "--into", "plants")
+    assert refused.exit_code == 1
+    assert "missing  1 in 'x' of the first rows" in refused.stderr
+    assert not server.collections()
+    done = call("load", path, "--into", "plants", "--missing", "drop")
+    assert done.stdout == "plants: 2 inserted, 0 updated, 1 left out for missing numbers\n"
+    done = call("load", path, "--into", "others", "--missing", "mean")
+    assert done.exit_code == 0, done.output
+    assert server.collection("others").get("b").vector == [2, 4]
 
 
 def rejected_of(path: Path) -> list[Json]:
@@ -460,7 +490,7 @@ def test_every_rejected_row_is_written_down_with_its_text(
     assert done.stdout == f"plants: {rows // 2} inserted, 0 updated, {rows // 2} rejected\n"
     rejected = rejected_of(path)
     assert [each["row"] for each in rejected] == [*range(1, rows, 2)]
-    assert rejected[-1]["item"] == {"key": rows - 1, "x": "1", "y": "oops"}
+    assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
     assert done.stderr.count("column 'y'") == 20
     assert len(server.collection("plants")) == rows // 2
 
@@ -479,9 +509,7 @@ def test_rows_of_other_lengths_are_left_out(
     for row in odd:
         lines[row] = "1,2" if row % 2 else "1,2,3,4,5"
     path.write_bytes(text(head, *lines))
-    numbered = [] if ids == "id" else ["--id-start", "0"]
-    options = ["--into", "plants", "--on-error", "skip", "--json", *numbered]
-    done = call("load", str(path), *options)
+    done = call("load", str(path), "--into", "plants", "--on-error", "skip", "--json")
     assert done.exit_code == 3, done.output
     counts = json.loads(done.stdout)
     assert (counts["inserted"], counts["rejected"]) == (rows - 4, 4)
@@ -511,80 +539,9 @@ def test_a_key_is_of_one_file(server: gcws_search.Server, call: Call, tmp_path: 
     assert f"another --key loads this file, which has {Path(second).stat().st_size} bytes" in told
     assert told.count("+00:00") == 3
     both = call("load", first, second, "--into", "plants", "--key", "both", "--json")
-    assert json.loads(both.stdout)["ids"] == {"first": "30", "last": "68"}
+    assert json.loads(both.stdout)["updated"] == 30
     again = call("load", first, second, "--into", "plants", "--key", "both", "--json")
-    told = json.loads(again.stdout)
-    assert (told["inserted"], [each["loaded_before"]["inserted"] for each in told["files"]]) == (
-        0,
-        [30, 9],
-    )
-
-
-WITHOUT_IDS: dict[str, Callable[[Path], object]] = {
-    "csv": lambda path: path.write_bytes(text("x,y,word", "1,2,a", "3,4,b")),
-    "flat.ndjson": lambda path: path.write_bytes(text('{"x": 1, "y": 2}', '{"x": 3, "y": 4}')),
-    "ndjson": lambda path: path.write_bytes(text('{"vector": [1, 2]}', '{"vector": [3, 4]}')),
-    "npy": lambda path: np.save(path, [[1, 2], [3, 4]]),
-    "npz": lambda path: np.savez(path, X=[[1, 2], [3, 4]], y=[5, 6]),
-    "parquet": lambda path: pa.parquet.write_table(pa.table({"x": [1, 3], "y": [2, 4]}), path),
-    "feather": lambda path: pa.feather.write_feather(pa.table({"x": [1, 3], "y": [2, 4]}), path),
-    "svm": lambda path: dump_svmlight_file(np.array([[1, 2], [3, 4]]), [0, 1], str(path)),
-}
-
-
-@pytest.mark.parametrize("on_error", ["stop", "skip"])
-@pytest.mark.parametrize("kind", WITHOUT_IDS)
-def test_files_without_ids_are_appended(
-    server: gcws_search.Server, call: Call, tmp_path: Path, kind: str, on_error: str
-) -> None:
-    first, second, third = (str(tmp_path / f"{name}.{kind}") for name in "abc")
-    for path in (first, second, third):
-        WITHOUT_IDS[kind](Path(path))
-    options = ["--into", "plants", "--dim", "2", "--on-error", on_error]
-    done = call("load", first, second, *options)
-    assert done.stdout == "plants: 4 inserted, 0 updated, ids 0 to 3\n", done.output
-    done = call("load", third, *options, "--json")
-    told = json.loads(done.stdout)
-    assert (told["inserted"], told["updated"]) == (2, 0)
-    assert told["ids"] == told["files"][0]["ids"] == {"first": "4", "last": "5"}
-    plants = server.collection("plants")
-    assert [each.id for each in plants] == [*map(str, range(6))]
-    assert plants.get("5").vector in ([3, 4], {"indices": [0, 1], "values": [3, 4]})
-    done = call("load", first, *options, "--id-start", "1")
-    assert done.stdout == "plants: 0 inserted, 2 updated\n"
-
-
-@pytest.mark.parametrize("on_error", ["stop", "skip"])
-@pytest.mark.parametrize("ids", [True, False])
-def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
-    server: gcws_search.Server, call: Call, tmp_path: Path, ids: bool, on_error: str
-) -> None:
-    """What was deleted meanwhile is not said to be there."""
-    path = tmp_path / "a.csv"
-    path.write_bytes(text(*(["id,x,y", "a,1,2", "b,3,4"] if ids else ["x,y", "1,2", "3,4"])))
-    options = ["load", str(path), "--into", "plants", "--on-error", on_error]
-    plants = "plants: 2 inserted, 0 updated"
-    numbers = "" if ids else ", ids 0 to 1"
-    assert call(*options).stdout == f"{plants}{numbers}\n"
-    collection = server.collection("plants")
-    collection.delete([each.id for each in collection])
-    done = call(*options)
-    assert (done.exit_code, done.stdout) == (0, "plants: 0 inserted, 0 updated\n")
-    told = done.stderr.splitlines()[-1]
-    assert told.startswith(f"{path}: 0 stored: this file was loaded before (2 items, ")
-    assert told.endswith("; --again loads it anew")
-    told = json.loads(call(*options, "--json").stdout)
-    assert (told["inserted"], told["files"][0]["inserted"]) == (0, 0)
-    assert told["files"][0]["loaded_before"]["inserted"] == 2
-    assert len(collection) == 0
-    for turn in (1, 2):
-        done = call(*options, "--again")
-        if ids:
-            counts = "2 inserted, 0 updated" if turn == 1 else "0 inserted, 2 updated"
-            assert done.stdout == f"plants: {counts}\n"
-        else:
-            assert done.stdout == f"{plants}, ids {2 * turn} to {2 * turn + 1}\n"
-    assert len(collection) == (2 if ids else 4)
+    assert json.loads(again.stdout)["updated"] == 30
 
 
 def test_rejected_lines_of_json_are_written_as_they_were(
@@ -638,3 +595,15 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "gcws-search serve" in done.stderr.splitlines()[-1]
+
+
+def test_rejected_objects_are_written_as_they_were(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    lines = ['{"id": "a", "x": 1}', '{"id": "b", "x": 0}', '{"id": "c", "x": "no"}', "oops"]
+    (tmp_path / "a.ndjson").write_bytes(text(*lines, *lines[:1] * 5))
+    done = call("load", str(tmp_path / "a.ndjson"), "--into", "plants", "--on-error", "skip")
+    assert done.exit_code == 3, done.output
+    found = [(each["row"], each["item"]) for each in rejected_of(tmp_path / "a.ndjson")]
+    assert found == [(1, {"id": "b", "x": 0}), (2, lines[2]), (3, "oops")]
+    assert [each.id for each in server.collection("plants")] == ["a"]

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gcws_search.commands.app import app
 from gcws_search.service.cluster.manifests import ManifestOptions, kuberay, plain
 from gcws_search.service.settings import Settings
+from gcws_search.version import program_version
 from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY
 
@@ -31,7 +32,7 @@ USUAL: Final = ManifestOptions(
     replicas=2,
     routers=2,
     nodes=3,
-    image="gcws-search-cluster",
+    image=f"gcws-search-cluster:{program_version()}",
     memory="4Gi",
     storage="20Gi",
     cell="main",
@@ -257,12 +258,61 @@ def test_selectors_select_what_is_there(text: str) -> None:
             assert selects(spec["selector"]["matchLabels"])
         elif each["kind"] == "NetworkPolicy":
             [rule] = spec["ingress"]
-            found = [spec["podSelector"], *(source["podSelector"] for source in rule["from"])]
+            *inside, prometheus = rule["from"]
+            found = [spec["podSelector"], *(source["podSelector"] for source in inside)]
             assert all(selects(one["matchLabels"]) for one in found)
+            assert prometheus["namespaceSelector"] == {}
+            assert prometheus["podSelector"]["matchLabels"]
+
+
+@ours
+def test_one_pod_at_a_time_is_taken_of_those_that_stand_in_for_each_other(text: str) -> None:
+    budgets = [each["spec"] for each in of_kind(text, "PodDisruptionBudget")]
+    assert all(budget["maxUnavailable"] == 1 for budget in budgets)
+    wanted = [budget["selector"]["matchLabels"] for budget in budgets]
+    several = [
+        each["spec"]["template"]["metadata"]["labels"] for each in of_kind(text, "StatefulSet")
+    ]
+    for cluster in of_kind(text, "RayCluster"):
+        groups = cluster["spec"]["workerGroupSpecs"]
+        several += [group["template"]["metadata"]["labels"] for group in groups]
+        head = cluster["spec"]["headGroupSpec"]["template"]["metadata"]["labels"]
+        assert not any(labels.items() <= head.items() for labels in wanted)
+    assert several
+    for labels in several:
+        assert [one for one in wanted if one.items() <= labels.items()] == [labels]
+
+
+@ours
+def test_a_router_keeps_its_snapshots_when_its_pod_is_replaced(text: str) -> None:
+    [routers] = [
+        each for each in of_kind(text, "StatefulSet") if each["metadata"]["name"] == "gcws-router"
+    ]
+    [container] = routers["spec"]["template"]["spec"]["containers"]
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    [claim] = routers["spec"]["volumeClaimTemplates"]
+    assert paths[claim["metadata"]["name"]] == "/data"
+    [named] = [
+        each["spec"]
+        for each in of_kind(text, "Service")
+        if each["metadata"]["name"] == routers["spec"]["serviceName"]
+    ]
+    assert named["clusterIP"] == "None"
+
+
+def test_images_of_a_cluster_have_the_version_as_their_tag() -> None:
+    compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
+    images = {
+        service["image"]
+        for service in compose["services"].values()
+        if "cluster" in service.get("profiles", []) and "build" in service
+    }
+    assert images == {USUAL.image}
 
 
 def test_there_is_a_set_for_each_shard() -> None:
-    sets = of_kind(TEXTS["plain, others"], "StatefulSet")
+    *sets, routers = of_kind(TEXTS["plain, others"], "StatefulSet")
+    assert routers["spec"]["replicas"] == OTHERS.routers
     assert [each["metadata"]["name"] for each in sets] == [f"gcws-shard-{n}" for n in range(3)]
     for number, each in enumerate(sets):
         assert each["spec"]["replicas"] == OTHERS.replicas
@@ -274,6 +324,7 @@ def test_there_is_a_set_for_each_shard() -> None:
     assert {each["metadata"]["name"] for each in of_kind(TEXTS["plain"], "Service")} == {
         "gcws-shard",
         "gcws-router",
+        "gcws-routers",
     }
 
 

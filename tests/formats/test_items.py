@@ -1,6 +1,7 @@
 """Ids and payloads beside vectors, and their parts."""
 
 import io
+from datetime import timedelta
 
 import numpy as np
 import pyarrow as pa
@@ -19,8 +20,7 @@ VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
 
 
 def test_rows_are_numbered_where_no_ids_are_given() -> None:
-    assert items_of(VECTORS).texts() is None  # by the collection
-    assert items_of(VECTORS, id_start=0).texts() == ["0", "1", "2"]
+    assert items_of(VECTORS).texts() == ["0", "1", "2"]
     assert items_of(VECTORS, id_start=5).texts() == ["5", "6", "7"]
 
 
@@ -70,7 +70,7 @@ def test_items_may_be_dicts_as_the_api_has_them() -> None:
     assert found.texts() == ["7", "b"]
     assert found.payloads == [b'{"a":1}', None]
     assert [*found.rows.json()] == [[1, 2], [3, 4]]
-    assert items_of([{"vector": {"acid": 2}}, {"vector": {"acid": 1}}]).ids is None
+    assert items_of([{"vector": {"acid": 2}}, {"vector": {"acid": 1}}]).ids == range(2)
     assert [*items_of([{"vector": 2, "id": 1}]).rows.json()] == [
         {"names": ["vector", "id"], "values": [2, 1]}
     ]
@@ -160,3 +160,22 @@ def test_short_filters_stand_for_equality() -> None:
     for where in wrong:
         with pytest.raises(InvalidFilter, match="values by key such as"):
             filter_of(where)
+
+
+@pytest.mark.parametrize("bad", [{1, 2}, b"a", object(), timedelta(1), [{"deep": {1}}]])
+def test_what_json_does_not_hold_is_refused_by_its_column(bad: Json) -> None:
+    for payloads in ({"label": [1, bad]}, [{"label": 1}, {"label": bad}]):
+        with pytest.raises(InvalidPayload, match="expected values that JSON holds") as refused:
+            items_of(np.eye(2), payloads=payloads)
+        assert refused.value.loc in ((1, "label"), ("payloads", 1))
+
+
+def test_what_pandas_has_for_nothing_is_null() -> None:
+    pandas = pytest.importorskip("pandas")
+    for nothing in (pandas.NA, pandas.NaT, float("nan"), None):
+        found = items_of(
+            np.eye(2), payloads=[{"a": nothing}, {"a": pandas.Timestamp("2026-01-02")}]
+        )
+        assert found.payloads == [b'{"a":null}', b'{"a":"2026-01-02T00:00:00"}']
+    frame = pandas.DataFrame({"x": [1.0, 2.0], "label": ["a", pandas.NA], "at": [pandas.NaT] * 2})
+    assert items_of(frame).payloads == [b'{"label":"a"}', None]

@@ -16,8 +16,7 @@ class PreparedPut:
 
     Attributes
     ----------
-    ids : sequence of str or None
-        None until the transaction gives the item a number.
+    ids : sequence of str
     vectors : sequence of bytes
         Of `VectorSpace.to_blobs`.
     payloads : sequence of bytes or None
@@ -34,11 +33,9 @@ class PreparedPut:
         In an open slot space: above all coordinates that the items use.
     names : sequence of int
         Coordinates with reserved names that the items use.
-    numbers : range
-        What items without ids were given.
     """
 
-    ids: Sequence[str | None]
+    ids: Sequence[str]
     vectors: Sequence[bytes]
     payloads: Sequence[bytes | None]
     mode: ix.Mode = "upsert"
@@ -47,7 +44,6 @@ class PreparedPut:
     progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
     coordinates: int = 0
     names: Sequence[int] = ()
-    numbers: range = range(0)
 
     def place(self, row: int) -> int:
         """Return the number of an item in its request."""
@@ -80,8 +76,6 @@ class GroupPlan:
     ----------
     key : int
         The last that was given.
-    free_id : int
-        The number for the next item without an id.
     existing : dict of str to (bytes or None)
         Items that there are in the database before, with their payloads where they were read.
     rows : dict of str to Row
@@ -92,7 +86,6 @@ class GroupPlan:
 
     key: int
     existing: dict[str, bytes | None]
-    free_id: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
@@ -126,12 +119,11 @@ class GroupPlan:
         return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
-        last = {each: row for row, each in enumerate(put.ids) if each is not None}
+        last = {item_id: row for row, item_id in enumerate(put.ids)}
         if put.mode == "insert":
             self._refuse_existing(put)
         updated = sum(map(self._has, last))
-        given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
-        result = ix.WriteResult(len(last) - updated, updated, given)
+        result = ix.WriteResult(len(last) - updated, updated)
         load = None if put.progress is None else put.progress(result)
         if load is not None:
             self.loads[load.key] = load
@@ -149,8 +141,6 @@ class GroupPlan:
     def _refuse_existing(self, put: PreparedPut) -> None:
         seen: set[str] = set()
         for row, item_id in enumerate(put.ids):
-            if item_id is None:
-                continue
             if item_id in seen or self._has(item_id):
                 raise ix.ItemExists(item_id, put.place(row))
             seen.add(item_id)

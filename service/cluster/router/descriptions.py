@@ -328,7 +328,7 @@ def _sampled(
             got=f"one of {len(found.ids)}",
             loc=("sample",),
         )
-    return [found.vectors], [each for each in found.ids if each is not None]
+    return [found.vectors], [*found.ids]
 
 
 _MERGED: Final[dict[str, Callable[[list[Any]], Any]]] = {

@@ -90,11 +90,38 @@ class ShardSet(Collector):
         self.unanswered: dict[int, int] = {}
         self.failures: dict[tuple[int, str], int] = {}
         self._replicas = replicas
-        self._listed = replicas.listed
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turns: dict[int, int] = {}
         self._failed: dict[str, float] = {}
         self._following: dict[tuple[int, str, int], _Following] = {}
+        self._refusals: dict[str, str] = {}
+
+    def _listed(self) -> list[Sequence[ReplicaClient]]:
+        """Return the replicas of each shard that are asked and followed.
+
+        One that can store nothing is left out while a sister can; its sister has what it lacks.
+        """
+        found: list[Sequence[ReplicaClient]] = []
+        for shard, replicas in enumerate(self._replicas.listed()):
+            able = [each for each in replicas if not each.refusal]
+            for each in replicas:
+                if each.refusal != self._refusals.get(each.address, ""):
+                    self._note_refusal(shard, each, is_left_out=bool(able))
+            found.append(able or replicas)
+        return found
+
+    def _note_refusal(self, shard: int, replica: ReplicaClient, *, is_left_out: bool) -> None:
+        """Log that a replica can store nothing any more, or can again."""
+        before = self._refusals.get(replica.address, "")
+        if refusal := replica.refusal:
+            self._refusals[replica.address] = refusal
+        else:
+            self._refusals.pop(replica.address, None)
+        if not refusal:
+            _log.warning("shard %d, replica %s: can store again", shard, replica.address)
+        elif not before:
+            told = "is left out" if is_left_out else "writes are refused"
+            _log.warning("shard %d, replica %s %s: %s", shard, replica.address, told, refusal)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Take the event loop that replicas are asked on."""
@@ -133,7 +160,7 @@ class ShardSet(Collector):
         return len(self._listed())
 
     def full(self) -> ShardFull | None:
-        """Return which replica can store nothing more; None where all can."""
+        """Return which shard's replicas can all store nothing more; None where each has another."""
         for shard, replicas in enumerate(self._listed()):
             for replica in replicas:
                 if replica.refusal:
@@ -375,13 +402,18 @@ class ShardSet(Collector):
             "Messages that a replica did not answer as it should, by what was wrong.",
             labels=["shard", "kind"],
         )
+        full = GaugeMetricFamily(
+            "gcws_router_full_replicas", "Replicas that can store nothing more.", labels=["shard"]
+        )
+        for shard, every in enumerate(self._replicas.listed()):
+            full.add_metric([str(shard)], sum(bool(each.refusal) for each in every))
         for shard, listed in enumerate(self._listed()):
             replicas.add_metric([str(shard)], len(listed))
             calls.add_metric([str(shard)], self.calls.get(shard, 0))
             unanswered.add_metric([str(shard)], self.unanswered.get(shard, 0))
         for (shard, kind), count in self.failures.copy().items():
             failures.add_metric([str(shard), kind], count)
-        return replicas, calls, unanswered, failures
+        return replicas, full, calls, unanswered, failures
 
     # Following
 

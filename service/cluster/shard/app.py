@@ -91,6 +91,11 @@ class ShardMetrics(Collector):
         )
         reachable.add_metric([], float(self._host.is_reachable))
         yield reachable
+        yield GaugeMetricFamily(
+            "gcws_shard_full",
+            "1 while the shard can store nothing more.",
+            value=float(bool(self._host.refusal)),
+        )
         yield GaugeMetricFamily("gcws_shard_bytes", "Memory of the items.", value=self._host.nbytes)
         yield GaugeMetricFamily(
             "gcws_shard_resident_bytes", "Memory of the process.", value=resident_bytes()
@@ -214,6 +219,8 @@ class ShardService:
             "status": "ready" if host.is_ready else "starting",
             "database": "reachable" if host.is_reachable else "unreachable",
         }
+        if refusal := host.refusal:
+            document["refusal"] = refusal
         return JSONResponse(document, 200 if host.is_ready else 503)
 
     async def show_metrics(self, _: Request) -> Response:

@@ -40,6 +40,9 @@ _EMPTY: Final = -1
 _LAST: Final = 1 << 63
 """Above all keys."""
 
+_MORE_ROOM: Final = 1.1
+_CANNOT_STORE: Final = (ix.DiskFull, ix.StorageFailed, ix.OutOfDescriptors)
+
 _NOTHING: Final = Followed(START, _EMPTY)
 
 _log = logging.getLogger(__name__)
@@ -59,12 +62,18 @@ class FollowPolicy:
         How long a collection whose head has not changed is not asked for.
     queue_bytes : int
         Vectors that wait to be applied as routers sent them; with more, all are read instead.
+    full_seconds : float
+        How long a full disk is waited for before the file is dropped and filled again.
+    refill_seconds : float
+        How long a file that did not fit is not filled again, unless there is more room.
     """
 
     chunk_bytes: int = 1 << 25
     chunk_rows: int = 4096
     check_seconds: float = 10.0
     queue_bytes: int = 1 << 26
+    full_seconds: float = 60.0
+    refill_seconds: float = 600.0
 
 
 FOLLOW: Final = FollowPolicy()
@@ -87,6 +96,8 @@ class Follower:
     submit : callable
         Runs a function in a thread.
     policy : FollowPolicy
+    has_sister : callable
+        Returns whether another replica of the shard has all items, and can store more.
 
     Attributes
     ----------
@@ -114,6 +125,8 @@ class Follower:
         catalog: ix.Catalog,
         submit: Callable[[Callable[[], None]], object],
         policy: FollowPolicy,
+        *,
+        has_sister: Callable[[], bool],
     ) -> None:
         self.number = row.number
         self.name = name_of(row.number)
@@ -125,6 +138,11 @@ class Follower:
         self._catalog = catalog
         self._submit = submit
         self._policy = policy
+        self._has_sister = has_sister
+        self._full_since: float | None = None
+        self._is_discarded = False
+        self._tried_bytes = 0.0
+        self._tried_at = 0.0
         self._position = START
         self._collection: ix.StoredCollection | None = None
         self._changed = threading.Condition()
@@ -219,6 +237,7 @@ class Follower:
                 self._note(error)
             else:
                 self._last_error = self.refusal = ""
+                self._full_since, self._tried_bytes = None, 0.0
 
     def _next(self) -> int | None:
         """Return the key to follow to, `_LAST` for the database's last; None if there is no work.
@@ -245,9 +264,51 @@ class Follower:
                 exc_info=None if is_known else error,
             )
         self._last_error = text
-        self.refusal = str(error) if isinstance(error, ix.DiskFull) else ""
+        self.refusal = str(error) if isinstance(error, _CANNOT_STORE) else ""
 
     def _follow(self, wanted: int) -> None:
+        """Follow; a file that is in the way of its own growth is dropped and filled again."""
+        if not self._is_discarded:
+            try:
+                self._follow_file(wanted)
+            except ix.DiskFull:
+                now = time.monotonic()
+                self._full_since = self._full_since or now
+                if now - self._full_since < self._policy.full_seconds:
+                    raise
+                if self.reached > _EMPTY and not self._has_sister():
+                    raise  # it is asked all the same
+            else:
+                return
+        self._fill_where_room()
+
+    def _fill_where_room(self) -> None:
+        """Drop the file, and fill another one where there is more room than was too little.
+
+        Raises
+        ------
+        DiskFull
+        """
+        self._discard()
+        room, now = self._catalog.free_bytes, time.monotonic()
+        is_recent = now - self._tried_at < self._policy.refill_seconds
+        if is_recent and room <= _MORE_ROOM * self._tried_bytes:
+            raise ix.DiskFull(self.name)
+        self._tried_bytes, self._tried_at = room, now
+        try:
+            self._fill("its disk was full")
+        except ix.DiskFull:
+            self._discard()  # others on this disk need the room
+            raise
+
+    def _discard(self) -> None:
+        """Drop the file, if there is one."""
+        self._is_discarded = True
+        self.reached, self._collection = _EMPTY, None
+        with suppress(ix.CollectionNotFound):
+            self._catalog.drop(self.name)
+
+    def _follow_file(self, wanted: int) -> None:
         """Apply what was sent, and all that the database has where that is not enough."""
         collection = self._opened()
         try:
@@ -306,14 +367,13 @@ class Follower:
         """Make the file once more, of no items."""
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
-        self.reached, self._collection = _EMPTY, None
-        with suppress(ix.CollectionNotFound):
-            self._catalog.drop(self.name)
+        self._discard()
         found = self._created()
         self._take(found, _NOTHING)
         return found
 
     def _take(self, collection: ix.StoredCollection, known: Followed) -> None:
+        self._is_discarded = False
         self._position = known.position
         self._backends = BackendsFollower(collection)
         self._collection = collection

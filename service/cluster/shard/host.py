@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow, Replica
+from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import Behind, ClusterMismatch, Malformed
 from gcws_search.service.cluster.messages import Message, packed, packed_error, unpacked
@@ -36,7 +36,7 @@ _FOLLOWERS: Final = 8
 _log = logging.getLogger(__name__)
 
 
-def _has_room() -> None:
+def _has_room(_: float) -> None:
     """Limit nothing."""
 
 
@@ -51,11 +51,19 @@ class Announced:
     replica : int
         Which of its shard's it is.
     cell : str
+    shares_memory : bool
+        Whether the replicas of its host have one limit of memory together.
     """
 
     address: str
     replica: int = 0
     cell: str = "main"
+    shares_memory: bool = False
+
+    def is_beside(self, other: Replica) -> bool:
+        """Return whether another replica that lives is on the same host."""
+        is_other = other.address not in {"", self.address} and other.seen < DEAD_SECONDS
+        return is_other and _host_of(other.address) == _host_of(self.address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +82,8 @@ class HostOptions:
         How often it forgets what no replica needs; asked for by those that are announced.
     follow : FollowPolicy
     full : callable
-        Returns why nothing more is to be stored, None where more is.
+        Takes the share of the memory that others have of those it is shared with; returns why
+        nothing more is to be stored, None where more is.
     """
 
     announced: Announced | None = None
@@ -82,7 +91,7 @@ class HostOptions:
     poll_seconds: float = 1.0
     trim_seconds: float = 600.0
     follow: FollowPolicy = FOLLOW
-    full: Callable[[], Exception | None] = _has_room
+    full: Callable[[float], Exception | None] = _has_room
 
 
 _OPTIONS: Final = HostOptions()
@@ -142,6 +151,7 @@ class ShardHost:
         self._absent: set[int] = set()  # numbers asked for that the database did not have
         self._is_announced = False
         self._other = ""
+        self._others_share = 0.0
         self._is_leaving = False
         self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
@@ -210,7 +220,7 @@ class ShardHost:
     def refusal(self) -> str:
         """Why nothing more can be stored; empty where it can."""
         refused = next((each.refusal for each in self.followers if each.refusal), "")
-        return refused or str(self._options.full() or "")
+        return refused or str(self._options.full(self._others_share) or "")
 
     @property
     def is_listed(self) -> bool:
@@ -360,11 +370,32 @@ class ShardHost:
             self.catalog,
             self._threads.submit,
             self._options.follow,
+            has_sister=self._has_sister,
         )
         with self._changed:
             self._followers = self._followers | {row.number: follower}
             self._changed.notify_all()
         return follower
+
+    def _has_sister(self) -> bool:
+        """Return whether another replica of the shard is listed that has all, and can store more.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        announced = self._options.announced
+        if announced is None:
+            return False
+        return any(
+            each.address
+            and each.is_filled
+            and not each.refusal
+            and each.seen < DEAD_SECONDS
+            and each.replica != announced.replica
+            and (each.shard, each.shards) == (self.place.shard, self.place.shards)
+            for each in self._database.replicas(announced.cell)
+        )
 
     def _forget(self, number: int) -> None:
         """Drop a collection that the database does not list."""
@@ -397,6 +428,12 @@ class ShardHost:
         elif self._is_announced or is_decided:
             self._note_other(self._database.announce(self._listed(announced)), announced)
             self._is_announced = True
+            if announced.shares_memory:
+                self._others_share = sum(
+                    each.share
+                    for each in self._database.replicas(announced.cell)
+                    if announced.is_beside(each)
+                )
         else:
             return
         if time.monotonic() - self._trimmed > self._options.trim_seconds:
@@ -430,3 +467,7 @@ class ShardHost:
             self.place.shards,
             self.refusal,
         )
+
+
+def _host_of(address: str) -> str:
+    return address.rpartition(":")[0]

@@ -37,6 +37,8 @@ class ShardServer:
     shard, replica : int
     key : str
         Of the cluster.
+    shares_memory : bool
+        Whether the replicas of its host have one limit of memory together.
 
     Raises
     ------
@@ -45,7 +47,15 @@ class ShardServer:
         The database, or the shard, is not one of this cluster.
     """
 
-    def __init__(self, settings: Settings, shard: int, replica: int, key: str) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        shard: int,
+        replica: int,
+        key: str,
+        *,
+        shares_memory: bool = False,
+    ) -> None:
         url, name = database_url(settings), f"shard {shard} replica {replica}"
         if url is None:
             raise ValueError("a shard needs a database; set GCWS_DATABASE_URL")
@@ -62,7 +72,7 @@ class ShardServer:
                 threads=settings.threads,
                 policies=policies_of(settings),
                 options=HostOptions(
-                    announced=Announced(self.address, replica, settings.cell),
+                    announced=Announced(self.address, replica, settings.cell, shares_memory),
                     compiles=True,
                     full=Room(settings).look,
                 ),

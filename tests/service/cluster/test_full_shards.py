@@ -1,50 +1,116 @@
-"""A shard that has no memory or disk for more: writes are refused, searches go on."""
+"""A replica that has no memory or disk for more: its sister takes writes, or they are refused."""
 
+import errno
+import shutil
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, Final
 
+import numpy as np
 import pytest
 from pydantic import SecretStr
 
-from gcws_search.service.cluster.shard.host import ShardHost
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import Replica
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.shard.follower import FollowPolicy
+from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
 from gcws_search.service.cluster.shard.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
 from tests.support.service.cluster import ClusterClient
+from tests.support.service.shards import (
+    BUCKETS,
+    Written,
+    ask,
+    follow,
+    some_vectors,
+    together,
+    wait_until,
+)
 
 URL = "/v1/collections/plants"
 ITEM = {"items": [{"id": "new", "vector": [1, 2, 3, 4]}]}
+FULL: Final = "no space left"
 
 
-def test_writes_are_refused_and_the_replica_is_named(
-    database_url: str, data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class Full:
+    """Replicas that say they can store nothing more."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.hosts: list[ShardHost] = []
+        said = property(lambda host: FULL if host in self.hosts else "")
+        monkeypatch.setattr(ShardHost, "refusal", said)
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
+        yield database
+
+
+@pytest.fixture
+def written(database: Database) -> Iterator[Written]:
+    with closing(Written(database)) as written:
+        yield written
+
+
+@pytest.fixture
+def cluster(database_url: str, data_dir: Path) -> Iterator[ClusterClient]:
     client = ClusterClient(database_url, data_dir, replicas=2)
     client.start()
     try:
         client.wait_until_ready()
         fill(client)
         client.app.state.service.room.max_age_seconds = 0
-        last = client.shards.replicas[1][1].host
-
-        def refusal(host: ShardHost) -> str:
-            return "no space left" if host is last else ""
-
-        with monkeypatch.context() as patched:
-            patched.setattr(ShardHost, "refusal", property(refusal))
-            for answer in (
-                client.put(f"{URL}/items", json=ITEM),
-                client.post(f"{URL}/load", content=b'{"id": "new", "vector": [1, 2, 3, 4]}'),
-                client.put("/v1/collections/others", json={"dim": 4}),
-            ):
-                problem = assert_problem(answer, 507, "shard_full", "shard 1", "shard-1-1", "space")
-                assert int(answer.headers["retry-after"]) > 0
-                assert problem["status"] == 507
-            hits = client.post(f"{URL}/query", json={"id": "a"}).json()["hits"]
-            assert {hit["id"] for hit in hits} == {"b", "c", "7"}
-            assert client.delete(f"{URL}/items/c").status_code == 204
-        assert client.put(f"{URL}/items", json=ITEM).status_code == 200
+        yield client
     finally:
         client.stop()
+
+
+def test_a_sister_takes_the_writes_of_a_full_replica(
+    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    full, last = Full(monkeypatch), cluster.shards.replicas[1][1]
+    full.hosts.append(last.host)
+    assert cluster.put(f"{URL}/items", json=ITEM).status_code == 200
+    assert "shard 1, replica shard-1-1 is left out: no space left" in caplog.text
+    before = last.asked
+    for _ in range(4):
+        hits = cluster.post(f"{URL}/query", json={"id": "a"}).json()["hits"]
+        assert {hit["id"] for hit in hits} == {"b", "c", "7", "new"}
+    assert last.asked == before
+    text = cluster.get("/metrics").text
+    assert 'gcws_router_full_replicas{shard="1"} 1.0' in text
+    assert 'gcws_router_replicas{shard="1"} 1.0' in text
+    full.hosts.clear()
+    for _ in range(4):
+        assert cluster.post(f"{URL}/query", json={"id": "a"}).status_code == 200
+    assert last.asked > before
+    assert "shard 1, replica shard-1-1: can store again" in caplog.text
+
+
+def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
+    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = Full(monkeypatch)
+    full.hosts += [each.host for each in cluster.shards.replicas[1]]
+    for answer in (
+        cluster.put(f"{URL}/items", json=ITEM),
+        cluster.post(f"{URL}/load", content=b'{"id": "new", "vector": [1, 2, 3, 4]}'),
+        cluster.put("/v1/collections/others", json={"dim": 4}),
+    ):
+        problem = assert_problem(answer, 507, "shard_full", "shard 1", "shard-1-", "space")
+        assert int(answer.headers["retry-after"]) > 0
+        assert problem["status"] == 507
+    hits = cluster.post(f"{URL}/query", json={"id": "a"}).json()["hits"]
+    assert {hit["id"] for hit in hits} == {"b", "c", "7"}
+    assert cluster.delete(f"{URL}/items/c").status_code == 204
+    full.hosts.pop()
+    assert cluster.put(f"{URL}/items", json=ITEM).status_code == 200
 
 
 def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None:
@@ -56,3 +122,169 @@ def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None
     assert "bytes of memory in use" in server.host.refusal
     server.stop()
     server.run()
+
+
+def test_replicas_of_one_host_share_its_memory(
+    database_url: str, database: Database, data_dir: Path
+) -> None:
+    """The second has room for itself, and none beside the first."""
+    settings = Settings(
+        data_dir=data_dir, database_url=SecretStr(database_url), port=0, buckets=BUCKETS
+    )
+    server = ShardServer(settings, 0, 1, "between us", shares_memory=True)
+    host, port = server.address.rsplit(":", 1)
+    beside = Replica("main", 0, 0, f"{host}:{int(port) + 1}", {}, 0, 0.95, 0.0, 1)
+    elsewhere = beside._replace(replica=2, address="10.9.8.7:1", share=9.0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        assert wait_until(lambda: server.host.is_listed)
+        assert not server.host.refusal
+        database.announce(elsewhere)
+        database.announce(beside)
+        assert wait_until(lambda: "of memory in use" in server.host.refusal)
+        database.announce(beside._replace(share=0.1))
+        assert wait_until(lambda: not server.host.refusal)
+    finally:
+        server.stop()
+        thread.join()
+
+
+# Files that fill their disk
+
+POLICY = FollowPolicy(check_seconds=0.1, full_seconds=0.2)
+DISK_BYTES: Final = 3 << 20
+
+
+@contextmanager
+def sisters(database: Database, *folders: Path) -> Iterator[list[ShardHost]]:
+    """Lend replicas of the one shard that are listed."""
+    hosts = [
+        ShardHost(
+            database,
+            folder,
+            0,
+            1,
+            threads=1,
+            options=HostOptions(
+                announced=Announced(f"replica-{number}", number), poll_seconds=0.05, follow=POLICY
+            ),
+        )
+        for number, folder in enumerate(folders)
+    ]
+    for host in hosts:
+        host.start()
+    try:
+        yield hosts
+    finally:
+        for host in hosts:
+            host.close()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """Lend a disk of few bytes."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounting = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "none", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(mounting, check=False).returncode:
+        pytest.skip("no small disk can be made here: that takes Linux and root")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def take_all(path: Path) -> None:
+    """Write a file that leaves no byte of its disk."""
+    with path.open("wb", buffering=0) as file:
+        try:
+            while file.write(bytes(4096)):
+                pass
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+
+def put(written: Written, rng: np.random.Generator, first: int, last: int) -> None:
+    written.put(some_vectors(rng, [f"i{place}" for place in range(first, last)]))
+
+
+def has_all(host: ShardHost, written: Written) -> bool:
+    return not host.refusal and host.positions == {written.number: written.head}
+
+
+def test_a_file_in_the_way_of_its_own_growth_is_dropped_and_filled_again(
+    database: Database, written: Written, disk: Path, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    with sisters(database, disk / "full", tmp_path / "sister") as [full, sister]:
+        rows = 0
+        while not full.refusal:
+            put(written, rng, rows, rows + 1000)
+            rows += 1000
+            follow([sister], written)
+            assert wait_until(lambda: bool(full.refusal) or has_all(full, written))
+        assert FULL in full.refusal
+        kept = 500
+        written.delete([f"i{place}" for place in range(kept, rows)])
+        assert wait_until(lambda: has_all(full, written))
+        assert together([full], written) == together([sister], written) == written.rows()
+        assert full.followers[0].fills > 0
+        assert sister.followers[0].fills == 0
+
+
+def test_a_replica_whose_disk_others_fill_is_filled_again_once_there_is_room(
+    database: Database, written: Written, disk: Path, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    with sisters(database, disk / "full", tmp_path / "sister") as [full, sister]:
+        put(written, rng, 0, 100)
+        follow([full, sister], written)
+        take_all(disk / "other")
+        put(written, rng, 0, 4000)
+        follow([sister], written)
+        assert wait_until(lambda: full.followers[0].fills > 0 and bool(full.refusal))
+        fills, failures = full.followers[0].fills, full.followers[0].failures
+        assert wait_until(lambda: full.followers[0].failures > failures + 3)
+        assert full.followers[0].fills == fills, "there was no more room than before"
+        assert not full.is_ready
+        (disk / "other").unlink()
+        assert wait_until(lambda: has_all(full, written))
+        assert full.is_ready
+        assert together([full], written) == written.rows()
+
+
+def test_a_replica_that_starts_on_a_full_disk_is_filled_once_there_is_room(
+    database: Database, written: Written, disk: Path, rng: np.random.Generator
+) -> None:
+    put(written, rng, 0, 300)
+    with sisters(database, disk / "full") as [host]:
+        follow([host], written)
+    put(written, rng, 0, 4000)
+    take_all(disk / "other")
+    with sisters(database, disk / "full") as [host]:
+        assert wait_until(lambda: bool(host.refusal))
+        (disk / "other").unlink()
+        assert wait_until(lambda: has_all(host, written))
+        assert together([host], written) == written.rows()
+
+
+def test_a_full_replica_without_a_sister_is_kept(
+    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    with sisters(database, tmp_path) as [host]:
+        put(written, rng, 0, 5)
+        follow([host], written)
+        commits = ix.StoredCollection.commit
+        with pytest.MonkeyPatch.context() as patched:
+
+            def commit(collection: ix.StoredCollection, write: Any) -> ix.WriteResult:  # noqa: ANN401
+                if collection is written.node:
+                    return commits(collection, write)
+                raise ix.DiskFull(collection.name)
+
+            patched.setattr(ix.StoredCollection, "commit", commit)
+            put(written, rng, 0, 8)
+            assert wait_until(lambda: host.followers[0].failures > 10)
+            assert ask(host, "count", written.number).head == {"count": 5}
+        assert wait_until(lambda: has_all(host, written))
+        assert host.followers[0].fills == 0

@@ -1,0 +1,136 @@
+"""Cells of text: which columns are numbers, and which cells are missing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Kind = Literal["number", "truth", "text"]
+
+MISSING: Final = ("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL")
+"""What stands among numbers for a missing one."""
+TRUE: Final = ("true", "True", "TRUE")
+FALSE: Final = ("false", "False", "FALSE")
+_SIGNED: Final = r"[+-]?(?:\d+{point}?\d*|{point}\d+)(?:[eE][+-]?\d+)?"
+_LEADING_ZERO: Final = r"^\s*[+-]?0\d"
+_IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(MISSING[1:]))
+_IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*TRUE, *FALSE)))
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+_ENOUGH: Final = 3
+"""Cells of which one may be no number."""
+_SHARE: Final = 10
+"""One cell in so many may be no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class CellCounts:
+    """What the cells of a column are.
+
+    Attributes
+    ----------
+    cells : int
+        All but missing ones.
+    missing, numbers, leading_zeros, truths : int
+    """
+
+    cells: int = 0
+    missing: int = 0
+    numbers: int = 0
+    leading_zeros: int = 0
+    truths: int = 0
+
+    def __add__(self, other: CellCounts) -> CellCounts:
+        """Return the tally of the cells of both."""
+        return CellCounts(
+            self.cells + other.cells,
+            self.missing + other.missing,
+            self.numbers + other.numbers,
+            self.leading_zeros + other.leading_zeros,
+            self.truths + other.truths,
+        )
+
+    @property
+    def kind(self) -> Kind:
+        """What the column is; a few cells among numbers may be none, and are errors."""
+        if self.leading_zeros or not self.cells:
+            return "text"
+        if self.truths == self.cells:
+            return "truth"
+        others = self.cells - self.numbers
+        allowed = max(1, self.cells // _SHARE) if self.cells >= _ENOUGH else 0
+        return "number" if others <= allowed else "text"
+
+    @property
+    def payload_kind(self) -> Kind:
+        """What the column is as a field of the payload, where no cell may be an error."""
+        return "text" if self.kind == "number" and self.numbers < self.cells else self.kind
+
+
+def tally(column: Any, point: str = ".") -> CellCounts:
+    """Return what the cells of a column of text or bytes are."""
+    number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
+    missing, numbers, zeros, truths = (
+        int(pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0)
+        for pattern in (_IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH)
+    )
+    cells = len(column) - column.null_count - missing
+    return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
+
+
+def tally_of_values(values: Iterable[Any]) -> CellCounts:
+    """Return what values of JSON are."""
+    cells = missing = numbers = truths = 0
+    for value in values:
+        cells += value is not None
+        missing += value is None
+        truths += isinstance(value, bool)
+        numbers += isinstance(value, int | float) and not isinstance(value, bool)
+    return CellCounts(cells, missing, numbers, 0, truths)
+
+
+def is_missing(text: str) -> bool:
+    """Whether a cell among numbers stands for a missing one."""
+    return text.strip() in MISSING
+
+
+class NumberParser:
+    """Text as numbers.
+
+    Parameters
+    ----------
+    point : str
+        A point, or a comma.
+    """
+
+    def __init__(self, point: str = ".") -> None:
+        self._point = point
+        self._pattern = re.compile(_SIGNED.format(point=re.escape(point)))
+
+    def of(self, text: str) -> int | float | bool | None:
+        """Return a number or a truth; None where the text is neither."""
+        plain = text.strip()
+        if plain in TRUE or plain in FALSE:
+            return plain in TRUE
+        if not self._pattern.fullmatch(plain):
+            return None
+        return int(plain) if _INTEGER.fullmatch(plain) else float(plain.replace(self._point, "."))
+
+
+def type_of(kind: Kind) -> Any:
+    """Return the Arrow type by which a column of this kind is known."""
+    return {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}[kind]
+
+
+def null_values() -> Sequence[str]:
+    """Return what Arrow is to take for a missing number, with a blank on either side or none."""
+    return [
+        *MISSING,
+        " ",
+        *(f" {word}" for word in MISSING[1:]),
+        *(f"{word} " for word in MISSING[1:]),
+    ]

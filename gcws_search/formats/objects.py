@@ -1,0 +1,267 @@
+"""Lines of JSON objects whose keys are columns."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from fnmatch import fnmatchcase
+from types import NoneType
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from gcws_search.formats.cells import tally_of_values, type_of
+from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.frames import Layout, guess
+from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.payloads import Payloads, read_json, write_json
+from gcws_search.formats.sources import COLLECTION, LINE, Choices, Described, Unreadable
+from gcws_search.formats.tables import complete, text_words, words_of
+from gcws_search.formats.vectors import DenseRows, Rows, rows_of
+from gcws_search.index import InvalidInput
+
+_BATCH_ROWS: Final = 2048
+_SKIP: Final = "; --on-error skip leaves such rows out"
+_ITEM_PAYLOAD: Final = ("payload",)
+
+
+def object_items(
+    file: InputFile, choices: Choices
+) -> tuple[Described, Callable[[], Iterator[Items]]]:
+    """Return what lines of JSON objects are taken for, and what reads their items.
+
+    Raises
+    ------
+    BadFile, InvalidParameter
+    """
+    head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
+    sample = _sample(head)
+    names = [*dict.fromkeys(name for found in sample for name in found)]
+    columns = {name: [found.get(name) for found in sample] for name in names}
+    tallies = {name: tally_of_values(values) for name, values in columns.items()}
+    fields = [pa.field(name, _type(values, name, choices)) for name, values in columns.items()]
+    layout = guess(
+        pa.schema(fields), id_=choices.id, vector=choices.vector, payload=choices.payload
+    )
+    is_matrix = layout.vector[0] in names and not any(
+        isinstance(value, list | dict) for value in columns[layout.vector[0]]
+    )
+    dim = choices.dim or (len(layout.vector) if is_matrix else _length(columns, layout))
+    known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
+    word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
+    shown = words_of(word, layout, dim, choices.id_start, known)
+    described = Described(file, shown, dim, None, [*layout.vector] if is_matrix else None)
+    rows = _Rows(file, layout, choices, described, is_matrix=is_matrix)
+    return described, complete(rows.items, layout, choices, described)
+
+
+def _sample(head: bytes) -> list[dict[str, Any]]:
+    """Return the objects of the beginning of a file, as far as these are some."""
+    found = []
+    for line in head.splitlines():
+        try:
+            value = read_json(line) if line.strip() else None
+        except ValueError:
+            continue
+        if isinstance(value, dict) and value.keys() != {COLLECTION}:
+            found.append(value)
+    return found
+
+
+def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
+    """Return the Arrow type by which a column of JSON is known."""
+    found = [value for value in values if value is not None]
+    lists = sum(isinstance(value, list) for value in found)
+    if found and (lists == len(found) or (name == "vector" and isinstance(found[0], dict))):
+        entries = [entry for value in found if isinstance(value, list) for entry in value]
+        is_text = bool(entries) and all(isinstance(entry, str) for entry in entries)
+        is_numbers = all(isinstance(entry, int | float) for entry in entries)
+        return pa.list_(pa.string() if is_text or not is_numbers else pa.float64())
+    kind = tally_of_values(values).kind
+    is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
+    is_plain = all(isinstance(value, str | int | float) for value in found)
+    if kind == "text" and not is_plain:
+        return pa.struct([])
+    return pa.float64() if is_chosen and kind == "text" else type_of(kind)
+
+
+def _length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
+    """Return the length of the first list, where vectors are lists."""
+    if layout.is_sparse:
+        return None
+    first = next((value for value in columns[layout.vector[0]] if value is not None), None)
+    return len(first) if isinstance(first, list) else None
+
+
+class _Rows:
+    """Lines of objects as items.
+
+    Parameters
+    ----------
+    file : InputFile
+    layout : Layout
+    choices : Choices
+    described : Described
+        Rows that are left out are added to it.
+    is_matrix : bool
+        Whether each coordinate is a key.
+    """
+
+    def __init__(
+        self,
+        file: InputFile,
+        layout: Layout,
+        choices: Choices,
+        described: Described,
+        *,
+        is_matrix: bool,
+    ) -> None:
+        self._file = file
+        self._layout = layout
+        self._is_lenient = choices.lenient
+        self._described = described
+        self._is_matrix = is_matrix
+
+    def items(self) -> Iterator[Items]:
+        """Yield the items, which know their rows."""
+        group: list[tuple[int, bytes]] = []
+        with closing(self._file.open()) as stream:
+            try:
+                row = 0
+                for line in stream:
+                    if row == 0 and _is_description(line):
+                        continue
+                    if line.strip():
+                        group.append((row, line))
+                        row += 1
+                    if len(group) == _BATCH_ROWS:
+                        yield self._items(group)
+                        group = []
+            except (OSError, EOFError) as error:
+                raise cut_short(self._file.name, error) from None
+        if group:
+            yield self._items(group)
+
+    def _items(self, lines: Sequence[tuple[int, bytes]]) -> Items:
+        ids: list[str] = []
+        vectors: list[Any] = []
+        payloads: Payloads = []
+        numbers: list[int] = []
+        texts: list[str] = []
+        for row, line in lines:
+            try:
+                found = _object(line)
+                item = self._id(found, line), self._vector(found), self._payload(found)
+            except _Wrong as error:
+                if not self._is_lenient:
+                    raise BadFile(f"{self._file.name}: row {row}: {error}{_SKIP}") from None
+                text = line.decode(errors="replace").rstrip()
+                self._described.unreadable.append(Unreadable(row, str(error), text))
+                continue
+            ids.append(item[0])
+            vectors.append(item[1])
+            payloads.append(item[2])
+            numbers.append(row)
+            texts.append(line.decode(errors="replace").rstrip())
+        while True:
+            try:
+                rows = self._matrix(vectors)
+                break
+            except InvalidInput as error:
+                place = next((part for part in error.loc if isinstance(part, int)), None)
+                detail = f"expected {error.expected}, got {error.got}"
+                if place is None or not self._is_lenient:
+                    where = "" if place is None else f"row {numbers[place]}: "
+                    raise BadFile(f"{self._file.name}: {where}{detail}{_SKIP}") from None
+                left_out = Unreadable(numbers[place], detail, texts[place])
+                self._described.unreadable.append(left_out)
+                del ids[place], vectors[place], payloads[place], numbers[place], texts[place]
+        origin = Origin(numbers, pa.record_batch({LINE: pa.array(texts, pa.string())}))
+        return Items(
+            range(len(numbers)) if self._layout.id is None else ids,
+            rows,
+            payloads if self._layout.payload else None,
+            origin,
+        )
+
+    def _matrix(self, vectors: list[Any]) -> Rows:
+        if not self._is_matrix:
+            return rows_of(vectors)
+        shape = len(vectors), len(self._layout.vector)
+        with np.errstate(over="ignore"):
+            return DenseRows(np.array(vectors, np.float64).reshape(shape).astype(np.float32))
+
+    def _id(self, found: Mapping[str, Any], line: bytes) -> str:
+        name = self._layout.id
+        if name is None:
+            return ""
+        value = found.get(name)
+        if isinstance(value, float):  # as written: 12e3 stays so
+            value = json.loads(line, parse_float=str)[name]
+        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+            got = "a missing value" if value is None or value == "" else f"{value!r:.60}"
+            raise _Wrong(f"column {name!r}: expected an id, got {got}")
+        return str(value)
+
+    def _vector(self, found: Mapping[str, Any]) -> Any:
+        layout = self._layout
+        if layout.is_sparse:
+            return {name: self._list(found, name) for name in layout.vector}
+        if not self._is_matrix:
+            name = layout.vector[0]
+            value = found.get(name)
+            return value if isinstance(value, dict) else self._list(found, name)
+        return [_number(found.get(name), name) for name in layout.vector]
+
+    @staticmethod
+    def _list(found: Mapping[str, Any], name: str) -> list[Any]:
+        value = found.get(name)
+        if not isinstance(value, list):
+            raise _Wrong(f"column {name!r}: expected a list, got {value!r:.60}")
+        return value
+
+    def _payload(self, found: Mapping[str, Any]) -> bytes | None:
+        names = self._layout.payload
+        if names == _ITEM_PAYLOAD and isinstance(found.get("payload"), dict | NoneType):
+            payload = found.get("payload")
+            return None if payload is None else write_json(payload)
+        fields = {name: found[name] for name in names if found.get(name) is not None}
+        return write_json(fields) if fields else None
+
+
+def _is_description(line: bytes) -> bool:
+    """Whether a line is what an export says of its collection."""
+    if b'"collection"' not in line[:20]:
+        return False
+    try:
+        found = read_json(line)
+    except ValueError:
+        return False
+    return isinstance(found, dict) and found.keys() == {COLLECTION}
+
+
+class _Wrong(Exception):
+    """What is wrong with a line."""
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = read_json(line)
+    except ValueError as error:
+        raise _Wrong(f"expected a JSON object, got {error}") from None
+    if not isinstance(found, dict):
+        raise _Wrong(f"expected a JSON object, got {line[:40]!r}")
+    return found
+
+
+def _number(value: Any, name: str) -> float:
+    if value is None:
+        return float("nan")
+    if not isinstance(value, int | float):
+        raise _Wrong(f"column {name!r}: expected a number, got {value!r:.60}")
+    try:
+        return float(value)
+    except OverflowError:
+        return float("inf")

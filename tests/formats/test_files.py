@@ -1,0 +1,488 @@
+"""Files as items: all readers with all types of ids and of payloads, encodings, missing numbers."""
+
+import datetime
+import decimal
+import gzip
+import io
+import json
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.folders import Folder
+from gcws_search.formats.payloads import read_json
+from gcws_search.formats.sources import Choices, ItemSource, source_of
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Json
+
+Found = tuple[str, Json, Json]
+"""Id, vector and payload."""
+
+
+def source(path: Path, encoding: str | None = None, **choices: Json) -> ItemSource:
+    file = Folder(str(path), encoding) if path.is_dir() else InputFile(str(path), encoding)
+    found = source_of(file, Choices(**choices))
+    assert isinstance(found, ItemSource)
+    return found
+
+
+def items(path: Path, encoding: str | None = None, **choices: Json) -> list[Found]:
+    found: list[Found] = []
+    for batch in source(path, encoding, **choices).batches():
+        payloads = batch.payloads or [None] * len(batch)
+        texts = [None if text is None else read_json(text) for text in payloads]
+        found += zip(batch.texts(), batch.rows.json(), texts, strict=True)
+    return found
+
+
+# Tables with types
+
+
+def parquet(table: pa.Table, path: Path) -> Path:
+    pa.parquet.write_table(table, path / "a.parquet", row_group_size=2)
+    return path / "a.parquet"
+
+
+def arrow_file(table: pa.Table, path: Path) -> Path:
+    with pa.ipc.new_file(path / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=1)
+    return path / "a.arrow"
+
+
+def arrow_stream(table: pa.Table, path: Path) -> Path:
+    with pa.ipc.new_stream(path / "a.arrows", table.schema) as writer:
+        writer.write_table(table)
+    return path / "a.arrows"
+
+
+def feather(table: pa.Table, path: Path) -> Path:
+    pa.feather.write_feather(table, path / "a.feather")
+    return path / "a.feather"
+
+
+def folder_of_parquet(table: pa.Table, path: Path) -> Path:
+    (path / "all" / "part=1").mkdir(parents=True)
+    pa.parquet.write_table(table, path / "all" / "part=1" / "a.parquet")
+    return path / "all"
+
+
+TYPED: list[Callable[[pa.Table, Path], Path]] = [
+    parquet, arrow_file, arrow_stream, feather, folder_of_parquet,
+]  # fmt: skip
+HASHES = [13570027672830659665, 18446744073709551615]
+UUIDS = [uuid.UUID(int=1), uuid.UUID(int=2**128 - 1)]
+IDS: dict[str, tuple[pa.Array, list[str]]] = {
+    "int8": (pa.array([-7, 7], pa.int8()), ["-7", "7"]),
+    "int64": (pa.array([2**63 - 1, 0]), [str(2**63 - 1), "0"]),
+    "uint64": (pa.array(HASHES, pa.uint64()), [*map(str, HASHES)]),
+    "text": (pa.array(["007", "7"]), ["007", "7"]),
+    "text-of-numbers": (pa.array(["12e3", "NA"]), ["12e3", "NA"]),
+    "large-text": (pa.array(["a", "é"], pa.large_string()), ["a", "é"]),
+    "categories": (pa.array(["u", "v"]).dictionary_encode(), ["u", "v"]),
+    "decimal": (pa.array(HASHES, pa.decimal128(20, 0)), [*map(str, HASHES)]),
+    "decimal-256": (pa.array(HASHES, pa.decimal256(40, 0)), [*map(str, HASHES)]),
+    "decimal-with-places": (
+        pa.array([decimal.Decimal("1.50"), decimal.Decimal("2.25")]), ["1.50", "2.25"],
+    ),
+    "whole-floats": (pa.array([1.0, 2.0**53]), ["1", str(2**53)]),
+    "binary-16": (pa.array([each.bytes for each in UUIDS], pa.binary(16)), [*map(str, UUIDS)]),
+    "uuid": (pa.array([each.bytes for each in UUIDS], pa.uuid()), [*map(str, UUIDS)]),
+    "binary": (pa.array([b"\x00\xff", b"ab"]), ["00ff", "6162"]),
+    "binary-3": (pa.array([b"abc", b"\xff\x00\x01"], pa.binary(3)), ["616263", "ff0001"]),
+    "dates": (
+        pa.array([datetime.date(2026, 1, 2), datetime.date(1999, 12, 31)]),
+        ["2026-01-02", "1999-12-31"],
+    ),
+    "times": (
+        pa.array([0, 86400], pa.timestamp("s")), ["1970-01-01T00:00:00", "1970-01-02T00:00:00"],
+    ),
+}  # fmt: skip
+BAD_IDS: dict[str, tuple[pa.Array, str]] = {
+    "fractions": (pa.array([1.0, 2.5]), "row 1: column 'ID': expected text, whole numbers"),
+    "rounded": (pa.array([1.0, 2.0**60]), "row 1: column 'ID': expected text, whole numbers"),
+    "nan": (pa.array([1.0, float("nan")]), "row 1: column 'ID': expected text, whole numbers"),
+    "null": (pa.array(["a", None]), "row 1: column 'ID': .* got a missing value"),
+    "truths": (pa.array([True, False]), "column 'ID': .* got bool"),
+    "lists": (pa.array([["a"], ["b"]]), "column 'ID': .* got list"),
+    "durations": (pa.array([1, 2], pa.duration("s")), "column 'ID': .* got duration"),
+    "bad-text": (
+        pa.Array.from_buffers(pa.string(), 2, pa.array([b"a", b"\xff"]).buffers()),
+        "row 1: column 'ID': expected text in UTF-8",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ["id", "Id", "key"])
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("write", TYPED)
+def test_ids_of_every_type_are_text_and_no_coordinate(
+    tmp_path: Path, write: Json, kind: str, name: str
+) -> None:
+    column, texts = IDS[kind]
+    table = pa.table({"x": [1.0, 2.0], name: column, "y": [3, 4]})
+    found = items(write(table, tmp_path), id="key" if name == "key" else None)
+    assert [(each, vector) for each, vector, _ in found] == [(texts[0], [1, 3]), (texts[1], [2, 4])]
+
+
+@pytest.mark.parametrize("kind", BAD_IDS)
+@pytest.mark.parametrize("write", TYPED)
+def test_what_can_be_no_id_is_refused_by_its_row_and_column(
+    tmp_path: Path, write: Json, kind: str
+) -> None:
+    column, words = BAD_IDS[kind]
+    path = write(pa.table({"ID": column, "x": [1.0, 2.0], "y": [3, 4]}), tmp_path)
+    with pytest.raises(BadFile, match=words) as refused:
+        items(path)
+    assert str(path) in str(refused.value)
+    lenient = source(path, lenient=True)
+    if "row 1" in words:
+        [batch] = [batch for batch in lenient.batches() if len(batch)]
+        assert len(batch) == 1
+        assert [each.row for each in lenient.unreadable] == [1]
+
+
+def test_a_column_id_is_a_coordinate_where_it_is_named(tmp_path: Path) -> None:
+    table = pa.table({"id": [5, 6], "x": [1.0, 2.0]})
+    for write in TYPED[:-1]:
+        path = write(table, tmp_path)
+        assert items(path, id="x", vector=("id",)) == [("1", [5], None), ("2", [6], None)]
+    (tmp_path / "a.csv").write_text("id,key,x\n5,a,1\n6,b,2\n")
+    assert items(tmp_path / "a.csv", id="key", vector=("id", "x")) == [
+        ("a", [5, 1], None), ("b", [6, 2], None),
+    ]  # fmt: skip
+    assert items(tmp_path / "a.csv", id="key") == [("a", [1], {"id": 5}), ("b", [2], {"id": 6})]
+
+
+DAY = datetime.datetime(2026, 1, 2, 3, 4)
+FIELDS: dict[str, tuple[pa.Array, Json]] = {
+    "int64": (pa.array([2**62, None]), [2**62, None]),
+    "uint64": (pa.array([HASHES[1], 1], pa.uint64()), [HASHES[1], 1]),
+    "floats": (pa.array([1.5, float("nan")]), [1.5, None]),
+    "text": (pa.array(["NA", "12:30"]), ["NA", "12:30"]),
+    "categories": (pa.array(["u", None]).dictionary_encode(), ["u", None]),
+    "truths": (pa.array([True, False]), [True, False]),
+    "decimal": (pa.array([HASHES[0], None], pa.decimal128(20, 0)), [HASHES[0], None]),
+    "prices": (pa.array([decimal.Decimal("12.50"), None], pa.decimal128(9, 2)), [12.5, None]),
+    "dates": (pa.array([datetime.date(2026, 1, 2), None]), ["2026-01-02", None]),
+    "times": (pa.array([DAY, None]), ["2026-01-02T03:04:00", None]),
+    "hours": (pa.array([datetime.time(12, 30), None]), ["12:30:00", None]),
+    "nothing": (pa.array([None, None]), [None, None]),
+    "words": (pa.array([["a", "b"], []]), [["a", "b"], []]),
+    "objects": (pa.array([{"a": 1}, None]), [{"a": 1}, None]),
+    "uuid": (pa.array([UUIDS[0].bytes, None], pa.uuid()), [str(UUIDS[0]), None]),
+}
+BAD_FIELDS: dict[str, pa.Array] = {
+    "binary": pa.array([b"\x00\xff", b"a"]),
+    "binary-16": pa.array([b"0" * 16, b"1" * 16], pa.binary(16)),
+    "large-binary": pa.array([b"a", b"b"], pa.large_binary()),
+    "durations": pa.array([1, 2], pa.duration("s")),
+    "nested": pa.array([[b"a"], []]),
+    "in-objects": pa.array([{"a": b"a"}, None]),
+    "maps": pa.array([[("a", 1)], []], pa.map_(pa.string(), pa.int64())),
+    "infinite": pa.array([float("inf"), 1]),
+}
+
+
+@pytest.mark.parametrize("kind", FIELDS)
+@pytest.mark.parametrize("write", TYPED)
+def test_payloads_of_every_type_are_what_they_were(tmp_path: Path, write: Json, kind: str) -> None:
+    column, values = FIELDS[kind]
+    table = pa.table({"id": ["a", "b"], "x": [1.0, 2.0], "field": column})
+    path = write(table, tmp_path)
+    found = items(path, vector=("x",), payload=("field",))
+    wanted = [None if value is None else {"field": value} for value in values]
+    assert found == [("a", [1], wanted[0]), ("b", [2], wanted[1])]
+
+
+@pytest.mark.parametrize("kind", BAD_FIELDS)
+@pytest.mark.parametrize("write", TYPED)
+def test_what_json_does_not_hold_is_refused_by_its_column(
+    tmp_path: Path, write: Json, kind: str
+) -> None:
+    table = pa.table({"id": ["a", "b"], "x": [1.0, 2.0], "field": BAD_FIELDS[kind]})
+    path = write(table, tmp_path)
+    with pytest.raises(BadFile, match=r"field.* expected values that JSON holds"):
+        items(path, vector=("x",), payload=("field",))
+    assert items(path, vector=("x",), payload=()) == [("a", [1], None), ("b", [2], None)]
+
+
+# Text
+
+TEXTS = [
+    "007", "7", "12e3", "18446744073709551615", "13570027672830659665", "NA", "null", "nan", "1.50",
+    "true", "2026-01-02", "12:30", " a", "é",
+]  # fmt: skip
+
+
+def csv_lines(delimiter: str, quote: str) -> Callable[[list[str]], bytes]:
+    def write(texts: list[str]) -> bytes:
+        rows = [f"{quote}{text}{quote}{delimiter}{n}{delimiter}1" for n, text in enumerate(texts)]
+        return ("\n".join([delimiter.join(("ID", "x", "y")), *rows]) + "\n").encode()
+
+    return write
+
+
+def objects(texts: list[str]) -> bytes:
+    rows = [{"ID": text, "x": n, "y": 1} for n, text in enumerate(texts)]
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+LINES: dict[str, Callable[[list[str]], bytes]] = {
+    "a.csv": csv_lines(",", ""),
+    "quoted.csv": csv_lines(",", '"'),
+    "semicolons.csv": csv_lines(";", ""),
+    "a.tsv": csv_lines("\t", ""),
+    "a.csv.gz": lambda texts: gzip.compress(csv_lines(",", "")(texts)),
+    "a.ndjson": objects,
+    "all/1.csv": csv_lines(",", ""),
+    "all/1.tsv": csv_lines("\t", '"'),
+}
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("chosen", [None, "ID"])
+@pytest.mark.parametrize("name", LINES)
+def test_ids_of_text_stay_as_written(
+    tmp_path: Path, name: str, chosen: str | None, lenient: bool
+) -> None:
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    for texts in (TEXTS, *([text, text + "0"] for text in TEXTS)):
+        path.write_bytes(LINES[name](texts))
+        where = path.parent if name.startswith("all") else path
+        found = items(where, id=chosen, lenient=lenient)
+        assert [(item, vector) for item, vector, _ in found] == [
+            (text, [n, 1]) for n, text in enumerate(texts)
+        ]
+
+
+def test_numbers_of_json_keep_all_digits(tmp_path: Path) -> None:
+    numbers = ["18446744073709551616", "13570027672830659665", "7", "12e3", "1.50", "-3"]
+    for key, chosen in (("id", None), ("key", "key")):
+        rows = [f'{{"{key}": {n}, "x": 1, "big": {{"n": {numbers[0]}}}}}\n' for n in numbers]
+        (tmp_path / "a.ndjson").write_text("".join(rows))
+        found = items(tmp_path / "a.ndjson", id=chosen)
+        assert found == [(n, [1], {"big": {"n": int(numbers[0])}}) for n in numbers]
+        rows = [f'{{"{key}": {n}, "vector": [1, 2], "payload": {{"a": 1}}}}\n' for n in numbers]
+        (tmp_path / "b.ndjson").write_text("".join(rows))
+        if chosen:
+            found = items(tmp_path / "b.ndjson", id=chosen)
+            assert found == [(n, [1, 2], {"a": 1}) for n in numbers]
+
+
+@pytest.mark.parametrize("bad", ["null", "true", "[1]", '""', "{}"])
+def test_an_object_without_an_id_is_refused_by_its_row(tmp_path: Path, bad: str) -> None:
+    (tmp_path / "a.ndjson").write_text(f'{{"id": "a", "x": 1}}\n{{"id": {bad}, "x": 2}}\n')
+    with pytest.raises(BadFile, match="row 1: column 'id': expected an id"):
+        items(tmp_path / "a.ndjson")
+    assert items(tmp_path / "a.ndjson", lenient=True) == [("a", [1], None)]
+
+
+CASES: list[Json] = json.loads(
+    (REPOSITORY / "tests" / "support" / "data" / "csv_guesses.json").read_text()
+)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_columns_of_csv_become_what_the_table_says(tmp_path: Path, case: Json) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(case["csv"])
+    guessed = dict(source(path).guess)
+    unnamed = {None: "row numbers from 0", "": "unnamed"}
+    assert guessed["ids"] == unnamed.get(case["id"], case["id"])
+    assert source(path).columns == case["vector"]
+    if "error" in case:
+        error = case["error"]
+        with pytest.raises(BadFile, match=f"row {error['row']}: column '{error['column']}'") as bad:
+            items(path)
+        assert error.get("got", "") in str(bad.value)
+        return
+    wanted = [
+        (str(row) if item is None else item, pytest.approx(vector), payload)
+        for row, (item, vector, payload) in enumerate(case["items"])
+    ]
+    assert items(path) == wanted
+
+
+NAMES = ["café", "Müller", "España", "Åse", "Zoë", "naïve", "Größe"]
+
+
+@pytest.mark.parametrize("lenient", [False, True])
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-8-sig", "utf-8"])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "csv.gz", "folder", "ndjson"])
+def test_text_of_other_encodings_is_read(
+    tmp_path: Path, suffix: str, encoding: str, lenient: bool
+) -> None:
+    mark = "\t" if suffix == "tsv" else ","
+    rows = [mark.join(["id", "größe", "name"])]
+    rows += [mark.join([f"n{n}", str(n), name]) for n, name in enumerate(NAMES)]
+    if suffix == "ndjson":
+        rows = [json.dumps({"id": f"n{n}", "größe": n, "name": name}, ensure_ascii=False)
+                for n, name in enumerate(NAMES)]  # fmt: skip
+    data = ("\n".join(rows) + "\n").encode(encoding)
+    path = tmp_path / f"a.{suffix}"
+    if suffix == "folder":
+        path.mkdir()
+        (path / "a.csv").write_bytes(data)
+    else:
+        path.write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    wanted = [(f"n{n}", [n], {"name": name}) for n, name in enumerate(NAMES)]
+    assert items(path, lenient=lenient) == wanted
+    assert items(path, encoding, lenient=lenient) == wanted
+    assert source(path).columns == ["größe"]
+    if encoding in ("latin-1", "utf-16") and suffix != "folder":
+        assert {"latin-1": "cp1252", "utf-16": "utf-16"}[encoding] in source(path).guess[0][1]
+
+
+@pytest.mark.parametrize("far", [1, 60_000])
+def test_a_cell_that_is_no_text_is_refused_by_its_row_and_column(tmp_path: Path, far: int) -> None:
+    """Near the beginning most characters are UTF-8; far from it nothing is guessed anew."""
+    rows = [f"é{n},{n},ü {'z' * 20}".encode() for n in range(far + 2)]
+    rows[far] = b"ok,7,caf\xe9"
+    path = tmp_path / "a.csv"
+    path.write_bytes(b"\n".join([b"id,x,name", *rows]) + b"\n")
+    with pytest.raises(BadFile, match=f"row {far}: column 'name': expected text in utf-8"):
+        items(path)
+    found = source(path, lenient=True)
+    assert sum(map(len, found.batches())) == far + 1
+    [bad] = found.unreadable
+    assert (bad.row, bad.text["id"]) == (far, "ok")
+    with pytest.raises(BadFile, match="row 0: column 'id': expected text in ascii"):
+        items(path, "ascii")
+    path.write_bytes(b"id,x\n\xff,1\n")
+    with pytest.raises(BadFile, match="row 0: column 'id': expected text in utf-8"):
+        items(path, "utf-8")
+    path.write_bytes(b"id,\xff\na,1\n")
+    with pytest.raises(BadFile, match="names of columns: expected text in utf-8"):
+        items(path, "utf-8")
+
+
+# Missing and wrong numbers
+
+
+def gap_csv(path: Path, rows: list[Json]) -> Path:
+    text = "".join(f"{n},{'' if x is None else x},{y}\n" for n, (x, y) in enumerate(rows))
+    (path / "a.csv").write_text("id,x,y\n" + text)
+    return path / "a.csv"
+
+
+def gap_ndjson(path: Path, rows: list[Json]) -> Path:
+    text = [json.dumps({"id": str(n), "x": x, "y": y}) for n, (x, y) in enumerate(rows)]
+    (path / "a.ndjson").write_text("\n".join(text))
+    return path / "a.ndjson"
+
+
+def gap_parquet(path: Path, rows: list[Json]) -> Path:
+    ids = [str(n) for n in range(len(rows))]
+    table = pa.table({"id": ids, "x": [x for x, _ in rows], "y": [y for _, y in rows]})
+    return parquet(table, path)
+
+
+def gap_folder(path: Path, rows: list[Json]) -> Path:
+    (path / "all").mkdir(exist_ok=True)
+    gap_csv(path / "all", rows)
+    return path / "all"
+
+
+@pytest.mark.parametrize("count", [4, 5000])
+@pytest.mark.parametrize("write", [gap_csv, gap_ndjson, gap_parquet, gap_folder])
+def test_missing_numbers_are_an_error_or_what_one_says(
+    tmp_path: Path, write: Json, count: int
+) -> None:
+    rows: list[Json] = [(float(n + 1), 1) for n in range(count)]
+    gaps = {1, count - 1}
+    for row in gaps:
+        rows[row] = (None, 1)
+    path = write(tmp_path, rows)
+    with pytest.raises(BadFile, match=f"row 1: column 'x'.* 2 of {count} rows have none in 'x'"):
+        items(path)
+    skipping = source(path, lenient=True)
+    assert sum(map(len, skipping.batches())) == count - 2
+    assert {each.row for each in skipping.unreadable} == gaps
+    dropping = source(path, missing="drop")
+    assert [item for batch in dropping.batches() for item in batch.texts()] == [
+        str(n) for n in range(count) if n not in gaps
+    ]
+    assert {*dropping.dropped} == gaps
+    mean = sum(x for x, _ in rows if x is not None) / (count - 2)
+    for lenient in (False, True):
+        zeros = items(path, missing="zero", lenient=lenient)
+        assert [zeros[row][1] for row in sorted(gaps)] == [[0, 1]] * 2
+        means = items(path, missing="mean", lenient=lenient)
+        assert [means[row][1] for row in sorted(gaps)] == [pytest.approx([mean, 1])] * 2
+
+
+@pytest.mark.parametrize("row", [5000, 90_000])
+def test_one_bad_cell_does_not_take_its_column_out_of_the_vectors(tmp_path: Path, row: int) -> None:
+    lines = [f"{n},{n + 1},{n % 7 + 1}.5" for n in range(row + 100)]
+    lines[row] = f"{row},1,oops"
+    path = tmp_path / "a.csv"
+    path.write_text("id,x,y\n" + "\n".join(lines) + "\n")
+    with pytest.raises(BadFile, match=f"row {row}: column 'y': expected a number, got 'oops'"):
+        items(path)
+    found = source(path, lenient=True)
+    assert sum(map(len, found.batches())) == row + 99
+    assert [(each.row, each.text["y"]) for each in found.unreadable] == [(row, "oops")]
+    objects = [{"id": n, "x": n + 1, "y": "oops" if n == 20 else 1} for n in range(100)]
+    (tmp_path / "a.ndjson").write_text("".join(json.dumps(each) + "\n" for each in objects))
+    with pytest.raises(BadFile, match="row 20: column 'y': expected a number, got 'oops'"):
+        items(tmp_path / "a.ndjson")
+    assert len(items(tmp_path / "a.ndjson", lenient=True)) == 99
+
+
+def test_a_mean_needs_a_number(tmp_path: Path) -> None:
+    path = gap_parquet(tmp_path, [(1.0, float("nan")), (2.0, float("nan"))])
+    with pytest.raises(BadFile, match="column 'y': expected a number for --missing mean, got none"):
+        items(path, missing="mean")
+
+
+def test_decimal_commas_are_read_where_rows_are_skipped(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("id;x;price\na;1,5;2,25\nb;-3;1\n")
+    for lenient in (False, True):
+        found = items(tmp_path / "a.csv", payload=("price",), lenient=lenient)
+        assert found == [("a", [1.5], {"price": 2.25}), ("b", [-3], {"price": 1})]
+
+
+def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:
+    for suffix in ("csv", "parquet"):
+        folder = tmp_path / suffix
+        for zip_ in ("02134", "10001"):
+            (folder / f"zip={zip_}").mkdir(parents=True)
+            path = folder / f"zip={zip_}"
+            if suffix == "csv":
+                (path / "a.csv").write_text(f"id,x\n{zip_}a,1\n")
+            else:
+                pa.parquet.write_table(
+                    pa.table({"id": [f"{zip_}a"], "x": [1.0]}), path / "a.parquet"
+                )
+        wanted = [(f"{zip_}a", [1], {"zip": zip_}) for zip_ in ("02134", "10001")]
+        assert items(folder) == wanted
+        assert [item for item, _, _ in items(folder, id="zip")] == ["02134", "10001"]
+
+
+@pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])
+def test_a_workbook_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
+    import zipfile  # noqa: PLC0415
+
+    for inner in ("[Content_Types].xml", "xl/workbook.xml"):
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr(inner, "<Types/>" * 50)
+        (tmp_path / name).write_bytes(out.getvalue())
+        with pytest.raises(BadFile, match="got a workbook of a spreadsheet; save its sheet as CSV"):
+            InputFile(str(tmp_path / name))
+
+
+def test_an_archive_of_other_files_is_refused(tmp_path: Path) -> None:
+    import zipfile  # noqa: PLC0415
+
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.csv", "x,y\n1,2\n")
+    with pytest.raises(BadFile, match="got a zip archive; load what is in it"):
+        InputFile(str(tmp_path / "a.zip"))
