@@ -196,7 +196,7 @@ class Catalog:
         found = self._collections.copy()
         for name in sorted((name for name in found if found[name] is None), reverse=True):
             try:
-                store = Store(self._directory.file(name), name, durability=self._durability)
+                store = self._opened_store(name)
             except StoreError as error:
                 self._collections[name] = error
                 continue
@@ -210,6 +210,10 @@ class Catalog:
                 store.close()
                 self._collections[name] = error
         return stores
+
+    def _opened_store(self, name: str) -> Store:
+        directory = self._directory
+        return Store(directory.file(name), name, durability=self._durability, owned=directory.owned)
 
     def _loaded(self, store: Store, report: Callable[[str, int], None]) -> _Loaded:
         try:
@@ -339,7 +343,7 @@ class Catalog:
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
-        file, unfinished = self._directory.file(name), self._directory.unfinished(name)
+        unfinished = self._directory.unfinished(name)
         is_written = False
         try:
             with storage_errors(name):
@@ -347,7 +351,7 @@ class Catalog:
                 Store.create(unfinished, name, identity)
                 is_written = True
                 self._directory.publish(unfinished, name)
-                store = Store(file, name, durability=self._durability)
+                store = self._opened_store(name)
             try:
                 return self._holding(store, config)
             except BaseException:
@@ -396,7 +400,7 @@ class Catalog:
         with self._names.reserved(Operation.LOAD, name):
             if name in self._collections:
                 return self.get(name)
-            if not self._directory.file(name).exists():
+            if not self._directory.has(name):
                 return None
             try:
                 return self._reloaded(name)
@@ -480,6 +484,7 @@ class Catalog:
         """
         with self._names.reserved(Operation.SNAPSHOT, name):
             self._require_open(name)
+            self._directory.require_owned(name)
             return self.snapshots.create(name, snapshot, self.get(name).copy_to)
 
     def restore(
@@ -572,7 +577,7 @@ class Catalog:
     def _reloaded(self, name: str) -> StoredCollection:
         """Load a file that has just been put in its place."""
         try:
-            store = Store(self._directory.file(name), name, durability=self._durability)
+            store = self._opened_store(name)
             self._collections[name] = self._loaded(store, self._unless_closing)
         except StoreError as error:
             self._collections[name] = error

@@ -25,6 +25,7 @@ from gcws_search.index.persistence.metadata import metadata_of
 from gcws_search.index.persistence.recovery import config_of, params_of, with_present_hash
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
+from gcws_search.index.storage.opened_files import read_note
 from gcws_search.index.storage.records import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
 from gcws_search.index.storage.schema import BackendRecord, Identity
@@ -120,7 +121,12 @@ def check_file(
     """Return what is found of one collection's file, and repair it if wanted."""
     report = Report(name)
     try:
-        _examination(directory.file(name), report, threads).run(None)
+        path = directory.file(name)
+        with storage_errors(name):
+            note = read_note(path)
+        if note is not None:
+            report.find(note)
+        _examination(path, report, threads).run(None)
         if repair and report.findings:
             _repair(directory, report, threads)
     except (DamagedFile, IncompatibleFile) as error:
@@ -155,7 +161,7 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
 
 def _examination(path: Path, report: Report, threads: int | None) -> Examination:
     """Return what looks at a file, which is brought to the present format."""
-    with closing(Store(path, report.name)) as store:
+    with closing(Store(path, report.name, despite_note=True)) as store:
         identity, last_sequence = store.identity, store.next_sequence - 1
     return Examination(path, identity, last_sequence, report, threads)
 

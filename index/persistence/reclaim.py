@@ -118,6 +118,7 @@ class Reclaimer:
     def _reclaim(self) -> bool:
         """Do what is due; False where others were in the way."""
         name, path = self._store.name, self._store.path
+        self._store.require_same_files()
         try:
             with sql_errors(name, path), closing(connect(path)) as connection:
                 set_up(connection, "normal")

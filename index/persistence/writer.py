@@ -170,6 +170,8 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         except BaseException as error:
             # The file may hold what memory does not: memory must not be changed any further.
             reason = f"a write was broken off ({error!r}); it must be opened again"
+            if isinstance(error, DamagedFile):
+                reason = error.reason
             self._refusal = partial(DamagedFile, self._store.name, reason)
             for waiting in group:
                 if not waiting.done:

@@ -2,6 +2,7 @@
 
 - `store`: rows written and read, one transaction a write
 - `connection`: files opened, transactions, the fsync of a commit, errors of SQLite
+- `opened_files`: whether open files are still those that were opened
 - `schema`: tables of a file, and its format version
 - `sql`: the statements
 - `records`: rows as columns of bytes, and their checksums

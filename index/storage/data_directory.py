@@ -22,16 +22,25 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
     StoreError,
 )
+from gcws_search.index.storage.opened_files import (
+    INDEX,
+    LOG,
+    NOTE,
+    FileId,
+    WatchedFile,
+    note_of,
+)
 
 SUFFIX: Final = ".sqlite"
 LOCK_FILE: Final = "lock"
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
-_COMPANIONS: Final = ("-wal", "-shm", "-journal")
+_COMPANIONS: Final = (LOG, INDEX, "-journal", NOTE)
 # No collection's name starts with a dot, so these are no collection's file.
 _UNFINISHED: Final = ".creating-"
 _DROPPED: Final = ".dropping-"
 _DAMAGED: Final = ".damaged-"
+_SOMEBODY: Final = "another process"
 _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
@@ -63,10 +72,13 @@ class DataDirectory:
     def __init__(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
         self.path = path.resolve()
-        self._lock = _take_lock(self.path)
+        self._lock = -1
+        self._folder = _lock_folder(self.path)
         self.process = os.getpid()
         _owned.add(self)
         try:
+            self._lock = _take_lock(self.path)
+            self.owned = WatchedFile(str(self.path / LOCK_FILE), FileId.of(os.fstat(self._lock)))
             self._remove_remains()
         except BaseException:
             self.close()
@@ -76,18 +88,35 @@ class DataDirectory:
         """Give the directory up."""
         if self._lock >= 0:
             os.ftruncate(self._lock, 0)
-            self.leave()
+        self.leave()
 
     def leave(self) -> None:
         """Close this process's descriptor of the lock; a process that it was forked from has it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
+        if self._folder >= 0:
+            os.close(self._folder)
+            self._folder = -1
+
+    def require_owned(self, name: str) -> None:
+        """Raise StorageFailed where the folder of this name is not the one that was opened."""
+        with storage_errors(name):
+            now = os.stat(self.owned.name)
+        if FileId.of(now) != self.owned.file:
+            reason = f"another {LOCK_FILE!r} is in the data folder; restart the server"
+            raise StorageFailed(name, "ESTALE", reason)
 
     def names(self) -> list[str]:
-        """Return the names of all collections that have a file, sorted."""
-        stems = (path.name.removesuffix(SUFFIX) for path in self.path.glob(f"*{SUFFIX}"))
+        """Return the names of all collections that have a file, or lost it while open, sorted."""
+        files = [name.removesuffix(NOTE) for name in os.listdir(self.path)]
+        stems = {file.removesuffix(SUFFIX) for file in files if file.endswith(SUFFIX)}
         return sorted(name for name in stems if _NAME.fullmatch(name))
+
+    def has(self, name: str) -> bool:
+        """Whether a collection has a file, or lost it while it was open."""
+        file = self.file(name)
+        return file.exists() or note_of(file).exists()
 
     def file(self, name: str) -> Path:
         """Return where a collection's file is, or would be."""
@@ -104,6 +133,7 @@ class DataDirectory:
         log of a file that is replaced holds is lost if the process ends meanwhile: the caller sees
         to it that it holds nothing. After an error it is where it was.
         """
+        self.require_owned(name)
         with storage_errors(name):
             # The new file must not find it; until the new file is there it is the old one's.
             with self._log_aside(name):
@@ -144,6 +174,7 @@ class DataDirectory:
         ------
         DiskFull, OutOfDescriptors, StorageFailed
         """
+        self.require_owned(name)
         dropped = self.path / _hidden(_DROPPED, name)
         # A log that outlived its file would be replayed into the next file of that name.
         pairs = zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True)
@@ -201,7 +232,9 @@ class DataDirectory:
         for path in list(self.path.iterdir()):
             base = _without_companion(path)
             if base.name.startswith((_UNFINISHED, _DROPPED)) or (
-                base != path and base.name.endswith(SUFFIX) and not base.exists()
+                base != path
+                and base.name.endswith(SUFFIX)
+                and not (base.exists() or note_of(base).exists())
             ):
                 path.unlink(missing_ok=True)
 
@@ -286,6 +319,24 @@ def _leave_all() -> None:
 os.register_at_fork(after_in_child=_leave_all)
 
 
+def _lock_folder(path: Path) -> int:
+    """Lock a folder itself: its file `LOCK_FILE` may be removed meanwhile.
+
+    Raises
+    ------
+    DirectoryLocked
+    """
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(handle)
+        raise DirectoryLocked(path, _holder(path)) from None
+    except OSError:
+        pass  # not every file system locks folders
+    return handle
+
+
 def _take_lock(directory: Path) -> int:
     # flock, not lockf: the latter is lost when any descriptor of the file is closed.
     handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o644)
@@ -294,11 +345,16 @@ def _take_lock(directory: Path) -> int:
         with suppress(OSError):  # a full disk has no room for what others are told
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
-    except BlockingIOError:
-        holder = os.pread(handle, 1024, 0).decode(errors="replace").strip()
+    except BaseException as error:
         os.close(handle)
-        raise DirectoryLocked(directory, holder or "another process") from None
-    except BaseException:
-        os.close(handle)
+        if isinstance(error, BlockingIOError):
+            raise DirectoryLocked(directory, _holder(directory)) from None
         raise
     return handle
+
+
+def _holder(directory: Path) -> str:
+    """Return who has a folder, as far as is known."""
+    with suppress(OSError):
+        return (directory / LOCK_FILE).read_text(errors="replace")[:1024].strip() or _SOMEBODY
+    return _SOMEBODY

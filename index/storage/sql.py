@@ -33,6 +33,7 @@ CHANGE_NOTHING: Final = (
     "DELETE FROM meta WHERE name = 'settling'",
 )
 """Both in one transaction: it writes to the log, and leaves everything as it is."""
+EMPTY_LOG: Final = "PRAGMA wal_checkpoint(TRUNCATE)"
 READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 ADD_BACKEND: Final = """
 INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)

@@ -6,6 +6,7 @@ new one, so rows read by sequence number come in the order in which they were pu
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -21,7 +22,9 @@ import orjson
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
+    DiskFull,
     GcwsError,
+    OutOfDescriptors,
     StorageFailed,
     StoreError,
 )
@@ -38,6 +41,15 @@ from gcws_search.index.storage.connection import (
     sql_errors,
 )
 from gcws_search.index.storage.data_directory import bytes_of, storage_errors
+from gcws_search.index.storage.opened_files import (
+    FileChange,
+    OpenedFiles,
+    WatchedFile,
+    leave_open,
+    note_of,
+    read_note,
+    write_note,
+)
 from gcws_search.index.storage.records import (
     Change,
     LoadRecord,
@@ -64,10 +76,14 @@ MAX_SEQUENCE: Final = 1 << 62
 """All sequence numbers are below it."""
 _BACKGROUND_PAGES: Final = "wal_autocheckpoint = 500"
 """Half of what `write` lets the log grow to before it moves it into the file itself."""
+_READING: Final = ("query_only = ON", "application_id")
+"""The second reads, so that the log is opened with the file, not when its name may be another's."""
 _MAX_ROWS_PER_CHUNK: Final = 1 << 11
 """With eight times as many, the tuples of a chunk leave the cache: reading took twice as long."""
 _PARTS_A_READ: Final = 16
 _RECOVERY: Final = RecoveryPolicy()
+_log = logging.getLogger(__name__)
+
 _LAST_NAMES: Final = "\U0010ffff" * 255
 """Behind a prefix: no name with that prefix is beyond it."""
 
@@ -87,6 +103,10 @@ class Store:
         Whether a write is on the disk when it returns, or only safe from a crash of the process.
     identity : Identity or None
         What a store in memory is to hold.
+    owned : WatchedFile or None
+        Nothing is written once this file is another one.
+    despite_note : bool
+        Whether to open it although it may not hold all that was acknowledged.
 
     Raises
     ------
@@ -100,12 +120,18 @@ class Store:
         *,
         durability: Durability = "full",
         identity: Identity | None = None,
+        owned: WatchedFile | None = None,
+        despite_note: bool = False,
     ) -> None:
         self.path = path
         self.name = name
         # What is in memory has one connection, which one thread uses at a time.
         self._reading = threading.RLock()
         self._alone = self._reading if path == MEMORY else nullcontext()
+        with storage_errors(name):
+            note = None if path == MEMORY or despite_note else read_note(path)
+        if note is not None:
+            raise DamagedFile(name, note)
         with sql_errors(name, path):
             self.connection = connect(path)
             try:
@@ -114,12 +140,20 @@ class Store:
                     mark(self.connection)
                     create_tables(self.connection, identity)
                 self._prepare(durability)
-                self._reader = (
-                    self.connection if path == MEMORY else connect_with(path, "query_only = ON")
-                )
+                self._reader = self.connection if path == MEMORY else connect_with(path, *_READING)
             except BaseException:
                 self.connection.close()
                 raise
+        self._files: OpenedFiles | None = None
+        self._file_change: FileChange | None = None  # what has become of them
+        try:
+            if path != MEMORY:
+                with storage_errors(name):
+                    self._files = OpenedFiles(path, owned)
+        except BaseException:
+            self._reader.close()
+            self.connection.close()
+            raise
         self.background_connection: sqlite3.Connection | None = None
         self._refusal: Callable[[], GcwsError] | None = None
         self._in_doubt = False  # whether the log may hold more than was acknowledged
@@ -236,6 +270,7 @@ class Store:
         A log that could not be synced may hold the whole of a transaction that was refused. The
         next start would take it for committed, unless another one has been written over it.
         """
+        self.require_same_files()
         self._overwrite_doubtful()
         try:
             with self._alone:
@@ -245,6 +280,62 @@ class Store:
             with suppress(StoreError):  # before the next commit at the latest
                 self._overwrite_doubtful()
             raise
+        with suppress(DiskFull, OutOfDescriptors, StorageFailed):  # the next write looks again
+            self.require_same_files()
+
+    def require_same_files(self) -> None:
+        """Raise unless what is committed goes to the files that the next start will open.
+
+        What was acknowledged is then moved into the collection's file, wherever its name is now. If
+        that cannot be, or another file has its name, the next start is told.
+
+        Raises
+        ------
+        DamagedFile
+            A file was removed, replaced or cut. The store takes no writes until it is opened again.
+        OutOfDescriptors, StorageFailed
+            It cannot be said.
+        """
+        if self._files is None:
+            return
+        if self._file_change is None:
+            with storage_errors(self.name):
+                self._file_change = self._files.find_change()
+            if self._file_change is None:
+                return
+            _log.error(
+                "collection %r takes no more writes: %s was %s while it was open",
+                self.name,
+                self._file_change.name,
+                self._file_change.what,
+            )
+            self._rescue(self._files, self._file_change)
+        raise DamagedFile(
+            self.name, f"{self._file_change.text}; nothing is stored until it is opened again"
+        )
+
+    def _rescue(self, files: OpenedFiles, change: FileChange) -> None:
+        """Move the log into the file; leave a note unless the next start then finds all."""
+        try:
+            files.mend_index()
+            is_moved = change.is_sound and self._is_log_emptied()
+            if is_moved and change.is_in_place:
+                files.set_foreign_log_aside()
+                note_of(self.path).unlink(missing_ok=True)
+            elif files.is_in_own_folder:
+                write_note(self.path, change.text)
+        except OSError as error:
+            _log.error("collection %r: the next start is not told of it (%s)", self.name, error)
+
+    def _is_log_emptied(self) -> bool:
+        """Move the log into the file that was opened, wherever both are; tell whether it is."""
+        try:
+            with self._reading:
+                self._reader.execute("PRAGMA busy_timeout = 0")
+                return bool(self._reader.execute(sql.EMPTY_LOG).fetchone()[0] == 0)
+        except sqlite3.Error as error:
+            _log.error("collection %r: its log could not be moved (%s)", self.name, error)
+            return False
 
     def _overwrite_doubtful(self) -> None:
         if not self._in_doubt:
@@ -526,6 +617,7 @@ class Store:
         if self.path == MEMORY:
             self._change(statement, parameters)
             return
+        self.require_same_files()
         with sql_errors(self.name, self.path):
             if self.background_connection is None:
                 # The other connection waits for the disk, and should not have to empty the log
@@ -566,6 +658,7 @@ class Store:
         DiskFull, DamagedFile
         """
         in_memory = nullcontext(self.connection) if self.path == MEMORY else None
+        self.require_same_files()  # another file would be copied
         with (
             self._alone,
             sql_errors(self.name, self.path),
@@ -583,15 +676,26 @@ class Store:
         refusal : callable or None
             Returns what reads raise from now on; None for CollectionNotFound.
         """
+        with suppress(StoreError):
+            self.require_same_files()
+        files, self._files = self._files, None
+        if files is not None and self._file_change is not None:
+            self._rescue(files, self._file_change)  # those that read may have been in the way
         with self._reading:
             self._refusal = refusal or partial(CollectionNotFound, self.name)
             self._reader.close()
         if self.background_connection is not None:
             self.background_connection.close()
         with suppress(StoreError):
-            self._overwrite_doubtful()
-        with suppress(sqlite3.Error):  # everything committed is in the log, and found there again
-            self.connection.close()
+            if self._file_change is None:
+                self._overwrite_doubtful()
+        if files is not None and files.is_misnamed:
+            leave_open(self.connection)
+        else:
+            with suppress(sqlite3.Error):  # what is committed is in the log, and found there again
+                self.connection.close()
+        if files is not None:
+            files.close()
 
     def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):

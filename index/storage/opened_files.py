@@ -1,0 +1,341 @@
+"""Whether the files of an open collection are still the ones that were opened, and what they hold.
+
+SQLite writes to the files that it has opened, wherever their names point by now. What it commits to
+a file that was removed, replaced or cut is lost at the next start. So names are looked at before
+and after each commit.
+
+What the log should hold is in the shared memory beside it, as https://sqlite.org/walformat.html
+describes it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+import threading
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+LOG: Final = "-wal"
+INDEX: Final = "-shm"
+NOTE: Final = "-changed"
+"""Of a file that says why a collection's file may not hold all that was acknowledged."""
+
+_HEADER: Final = struct.Struct("=IIIBBHIIQ8sQ")
+"""Version, unused, changes, two flags, page size, frames, pages, checksum of frames, salts, and its
+own checksum; twice. Then the number of frames that are in the file already."""
+_BACKFILLED: Final = struct.Struct("=I28xI")
+"""Frames moved to the file, and frames that are being moved."""
+_BACKFILLED_AT: Final = 2 * _HEADER.size
+_INDEX_BYTES: Final = _BACKFILLED_AT + _BACKFILLED.size
+_LOG_HEADER_BYTES: Final = 32
+_FRAME_HEADER_BYTES: Final = 24
+_SALTS: Final = slice(16, 24)
+_OVERWRITTEN: Final = "written by another program"
+
+
+class FileId(NamedTuple):
+    """A file, whatever its name is."""
+
+    device: int
+    inode: int
+
+    @classmethod
+    def of(cls, state: os.stat_result) -> FileId:
+        """Return the file that was looked at."""
+        return cls(state.st_dev, state.st_ino)
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedFile:
+    """A file that should keep its name."""
+
+    name: str
+    file: FileId
+
+
+@dataclass(frozen=True, slots=True)
+class FileChange:
+    """What has happened to a file.
+
+    Attributes
+    ----------
+    name : str
+        Where it was.
+    what : str
+    is_sound : bool
+        Whether the files that were opened still hold all, wherever they are.
+    is_in_place : bool
+        Whether the collection's file itself has its name.
+    """
+
+    name: str
+    what: str
+    is_sound: bool = True
+    is_in_place: bool = True
+
+    @property
+    def text(self) -> str:
+        """One clause for people."""
+        return f"{os.path.basename(self.name)} was {self.what} while it was open"
+
+
+class _LogState(NamedTuple):
+    """What the shared memory says of the log."""
+
+    page_bytes: int
+    frames: int
+    pages: int
+    salts: bytes
+    backfilled: int
+    is_moving: bool
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes that the log has at least."""
+        frame = _FRAME_HEADER_BYTES + self.page_bytes
+        return _LOG_HEADER_BYTES + self.frames * frame if self.frames else 0
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes that the file has at least: other pages are in frames that were not moved."""
+        return self.page_bytes * (self.pages - (self.frames - self.backfilled))
+
+
+class OpenedFiles:
+    """The files of one open collection.
+
+    It opens the log and the shared memory itself. It must be closed after SQLite has closed them:
+    closing a file ends all locks that the process has on it.
+
+    Parameters
+    ----------
+    path : Path
+        Of the file, which SQLite has just opened.
+    owned : WatchedFile or None
+        The file that shows who owns the folder.
+
+    Raises
+    ------
+    OSError
+    """
+
+    def __init__(self, path: Path, owned: WatchedFile | None = None) -> None:
+        self._name = str(path)
+        self._owned = owned
+        self._looking = threading.Lock()
+        self._is_closed = False
+        self._file = FileId.of(os.stat(self._name))
+        self._size = self._written = 0
+        self._last: _LogState | None = None
+        self._log_name, self._index_name = self._name + LOG, self._name + INDEX
+        self._log = self._index = -1
+        try:
+            self._index = os.open(self._index_name, os.O_RDONLY)
+        except FileNotFoundError:
+            if os.path.exists(self._log_name):
+                raise
+            self._is_logged = False  # a file system without shared memory has no log
+            return
+        self._is_logged = True
+        try:
+            self._log = os.open(self._log_name, os.O_RDONLY)
+            self._log_file = FileId.of(os.fstat(self._log))
+            index = os.fstat(self._index)
+            self._index_file, self._index_bytes = FileId.of(index), index.st_size
+            self._find()  # what is written from here on is noticed
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Look at nothing any more."""
+        with self._looking:
+            for each in (self._log, self._index):
+                if each >= 0:
+                    os.close(each)
+            self._log = self._index = -1
+            self._is_closed = True
+
+    @property
+    def is_in_own_folder(self) -> bool:
+        """Whether the name of the collection's file is still one in the folder that is owned."""
+        owned = self._owned
+        return owned is None or _moved(owned.name, owned.file) is None
+
+    @property
+    def is_misnamed(self) -> bool:
+        """Whether another file has the name of the collection's file."""
+        try:
+            return FileId.of(os.stat(self._name)) != self._file
+        except OSError:
+            return False
+
+    def mend_index(self) -> None:
+        """Give an index that was cut its length again: SQLite then makes it anew, from the log.
+
+        Raises
+        ------
+        OSError
+        """
+        is_cut = self._is_logged and os.fstat(self._index).st_size < self._index_bytes
+        if is_cut and _moved(self._index_name, self._index_file) is None:
+            os.truncate(self._index_name, self._index_bytes)
+
+    def set_foreign_log_aside(self) -> None:
+        """Give a log that SQLite has not opened another name: the next start would read it.
+
+        Raises
+        ------
+        OSError
+        """
+        if self._is_logged and _moved(self._log_name, self._log_file) is not None:
+            number = 1
+            while os.path.exists(aside := f"{self._log_name}.damaged-{number}"):
+                number += 1
+            with suppress(FileNotFoundError):
+                os.rename(self._log_name, aside)
+
+    def find_change(self) -> FileChange | None:
+        """Return what has changed, None where all is as it was; any thread.
+
+        Raises
+        ------
+        OSError
+            It cannot be said.
+        """
+        with self._looking:
+            if self._is_closed or self._find() is None:
+                return None
+            # Others may have moved or cut the log between two looks.
+            state = self._state()
+            found = self._find()
+            while found is not None and state != (state := self._state()):
+                found = self._find()
+            return found
+
+    def _find(self) -> FileChange | None:
+        state = self._state()
+        if self._is_logged and state is None:
+            return FileChange(self._index_name, "cut")
+        try:
+            now = os.stat(self._name)
+        except (FileNotFoundError, NotADirectoryError):
+            return FileChange(self._name, "removed", is_in_place=False)
+        if FileId.of(now) != self._file:
+            return FileChange(self._name, "replaced", is_in_place=False)
+        found = self._change_of_file(now, state)
+        if found is None and state is not None:
+            found = self._change_of_log(state) or self._change_of_index()
+        if found is None and self._owned is not None:
+            found = _moved(self._owned.name, self._owned.file)
+        return found
+
+    def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
+        """Return whether another than SQLite has written to the file, which is in its place."""
+        last, self_moved = self._last, state is None or state.is_moving
+        is_settled = not self_moved and last is not None and _moves(state) == _moves(last)
+        floor = 0 if state is None else state.file_bytes
+        if is_settled:
+            floor = max(floor, self._size)
+        if now.st_size < floor:
+            return FileChange(self._name, "cut", is_sound=False)
+        if is_settled and now.st_mtime_ns != self._written:
+            return FileChange(self._name, _OVERWRITTEN, is_sound=False)
+        self._last, self._size, self._written = state, now.st_size, now.st_mtime_ns
+        return None
+
+    def _change_of_log(self, state: _LogState) -> FileChange | None:
+        """Return whether the log is another one, or holds too little."""
+        try:
+            named = os.stat(self._log_name)
+            moved = None if FileId.of(named) == self._log_file else "replaced"
+        except (FileNotFoundError, NotADirectoryError):
+            named, moved = os.fstat(self._log), "removed"
+        if state.frames:
+            opened = named if moved is None else os.fstat(self._log)
+            if opened.st_size < state.log_bytes:
+                return FileChange(self._log_name, "cut", is_sound=False)
+            if os.pread(self._log, _LOG_HEADER_BYTES, 0)[_SALTS] != state.salts:
+                return FileChange(self._log_name, _OVERWRITTEN, is_sound=False)
+        return None if moved is None else FileChange(self._log_name, moved)
+
+    def _change_of_index(self) -> FileChange | None:
+        """Return whether the index is another one, or was cut."""
+        size = os.fstat(self._index).st_size
+        if size < self._index_bytes:
+            return FileChange(self._index_name, "cut")
+        self._index_bytes = size
+        return _moved(self._index_name, self._index_file)
+
+    def _state(self) -> _LogState | None:
+        """Return what the log should hold, None where there is none, or its index was cut."""
+        if self._index < 0:
+            return None
+        for _ in range(100):  # it is written without a lock: twice, and checked like this
+            data = os.pread(self._index, _INDEX_BYTES, 0)
+            if len(data) < _INDEX_BYTES:
+                return None
+            if data[: _HEADER.size] == data[_HEADER.size : _BACKFILLED_AT]:
+                break
+        _, _, _, _, _, size, frames, pages, _, salts, _ = _HEADER.unpack_from(data)
+        done, begun = _BACKFILLED.unpack_from(data, _BACKFILLED_AT)
+        return _LogState(1 << 16 if size == 1 else size, frames, pages, salts, done, begun != done)
+
+
+def _moves(state: _LogState | None) -> tuple[bytes, int] | None:
+    """Return what differs once frames of the log have been moved to the file."""
+    return None if state is None else (state.salts, state.backfilled)
+
+
+def _moved(name: str, file: FileId) -> FileChange | None:
+    """Return what has become of a file's name."""
+    try:
+        now = FileId.of(os.stat(name))
+    except (FileNotFoundError, NotADirectoryError):
+        return FileChange(name, "removed")
+    return None if now == file else FileChange(name, "replaced")
+
+
+def write_note(path: Path, text: str) -> None:
+    """Leave word for the next start that a collection's file may not be what it should be."""
+    now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with note_of(path).open("w") as file:
+        file.write(f"{text} at {now}\n")
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_note(path: Path) -> str | None:
+    """Return why a collection's file may not be what it should be, and what to do; None if it is.
+
+    Raises
+    ------
+    OSError
+    """
+    try:
+        text = note_of(path).read_text().strip()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return (
+        f"{text}, so what was stored may be missing; restore a snapshot, or remove "
+        f"{note_of(path).name} (or run check --repair) to go on with what is there"
+    )
+
+
+def note_of(path: Path) -> Path:
+    """Return where such a note is, or would be."""
+    return path.with_name(path.name + NOTE)
+
+
+def leave_open(connection: object) -> None:
+    """Let a connection live as long as the process.
+
+    SQLite removes the log and its index by their names when the last connection is closed. They may
+    be another file's by now.
+    """
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))

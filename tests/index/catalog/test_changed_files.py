@@ -1,0 +1,279 @@
+"""Files that are removed, replaced, cut or written by others while a collection is open.
+
+Nothing is acknowledged after that; what was acknowledged before is there at the next start, or the
+start says what is wrong.
+"""
+
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StorageFailed
+from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
+from tests.support.index.items import DIM, held, opened_catalog, put, vector
+
+FILE: Final = "things.sqlite"
+LOG: Final = f"{FILE}-wal"
+INDEX: Final = f"{FILE}-shm"
+CONFIG: Final = CollectionConfig(dim=DIM, backend=ExactParams())
+FIRST: Final = {f"a{n}": n + 1.0 for n in range(30)}
+MORE: Final = {f"b{n}": n + 2.0 for n in range(30)}
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def rename(path: Path) -> None:
+    path.rename(path.with_name(f"{path.name}.bak"))
+
+
+def replace(path: Path) -> None:
+    rename(path)
+    shutil.copyfile(path.with_name(f"{path.name}.bak"), path)
+
+
+def replace_by_earlier(path: Path) -> None:
+    rename(path)
+    shutil.copyfile(path.parent / "before" / path.name, path)
+
+
+def overwrite_by_earlier(path: Path) -> None:
+    shutil.copyfile(path.parent / "before" / path.name, path)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def touch_again(path: Path) -> None:
+    path.unlink()
+    path.touch()
+
+
+def rename_folder(path: Path) -> None:
+    path.parent.rename(path.parent.with_name("elsewhere"))
+
+
+def replace_folder(path: Path) -> None:
+    rename_folder(path)
+    shutil.copytree(path.parent.with_name("elsewhere"), path.parent)
+
+
+WHOLE: Final = "whole"
+TOLD: Final = "told"
+
+CHANGES: Final[dict[str, tuple[str, Callable[[Path], None], str]]] = {
+    "the file is removed": (FILE, remove, TOLD),
+    "the file is renamed": (FILE, rename, TOLD),
+    "the file is replaced by a copy": (FILE, replace, TOLD),
+    "the file is replaced by an earlier one": (FILE, replace_by_earlier, TOLD),
+    "the file is overwritten by an earlier one": (FILE, overwrite_by_earlier, TOLD),
+    "the file is cut": (FILE, cut, TOLD),
+    "the file is emptied": (FILE, empty, TOLD),
+    "the log is removed": (LOG, remove, WHOLE),
+    "the log is renamed": (LOG, rename, WHOLE),
+    "the log is replaced by a copy": (LOG, replace, WHOLE),
+    "the log is replaced by an earlier one": (LOG, replace_by_earlier, WHOLE),
+    "the log is replaced by an empty one": (LOG, touch_again, WHOLE),
+    "the log is overwritten by an earlier one": (LOG, overwrite_by_earlier, TOLD),
+    "the log is cut": (LOG, cut, TOLD),
+    "the log is emptied": (LOG, empty, TOLD),
+    "the log's index is removed": (INDEX, remove, WHOLE),
+    "the log's index is replaced by a copy": (INDEX, replace, WHOLE),
+    "the log's index is emptied": (INDEX, empty, WHOLE),
+    "the lock is removed": ("lock", remove, WHOLE),
+    "the lock is replaced": ("lock", touch_again, WHOLE),
+    "the folder is renamed": (FILE, rename_folder, WHOLE),
+    "the folder is replaced by a copy": (FILE, replace_folder, WHOLE),
+}  # fmt: skip
+"""The file, what is done to it, and whether the next start finds all or says what is wrong."""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def opened(folder: Path) -> Catalog:
+    """Return an open catalog: a part of the items is in the file, a part in its log."""
+    catalog = opened_catalog(folder)
+    stored = catalog.create("things", CONFIG)[0]
+    put(stored, FIRST)
+    (folder / "before").mkdir()
+    for name in (FILE, LOG):
+        shutil.copyfile(folder / name, folder / "before" / name)
+    stored.delete(["a0"])
+    stored.finish_background_work()  # moves the log into the file
+    for item_id, x in MORE.items():
+        put(stored, {item_id: x})
+    return catalog
+
+
+def kept(catalog: Catalog) -> StoredCollection:
+    return catalog.get("things")
+
+
+def found_after(folder: Path, before: object) -> str:
+    with closing(opened_catalog(folder)) as catalog:
+        if "things" in catalog.failures:
+            with pytest.raises(DamagedFile):
+                kept(catalog)
+            return TOLD
+        assert held(kept(catalog)) == before
+        return WHOLE
+
+
+def refuses_all_writes(stored: StoredCollection, name: str) -> None:
+    for write in (
+        lambda: put(stored, {"new": 1.0}),
+        lambda: put(stored, {"new": 1.0, "another": 2.0}),
+        lambda: stored.delete(["a1"]),
+        lambda: stored.metadata.replace(b"{}"),
+        lambda: stored.set_names(["x"]),
+        lambda: stored.attach(ExactParams(), "other"),
+    ):
+        with pytest.raises(DamagedFile, match=f"{name} was ") as caught:
+            write()
+        assert "opened again" in str(caught.value)
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+@pytest.mark.parametrize("what", CHANGES)
+def test_nothing_is_acknowledged_after_a_change_and_nothing_before_it_is_lost_silently(
+    what: str, opened: Catalog, folder: Path, *, is_killed: bool
+) -> None:
+    name, change, outcome = CHANGES[what]
+    stored = kept(opened)
+    before = held(stored)
+    change(folder / name)
+    refuses_all_writes(stored, name)
+    query = stored.space.from_items([vector(3.0)])
+    assert stored.search(query, SearchParams(limit=1))[0].ids  # memory is searched all the same
+    moved = folder.with_name("elsewhere")
+    there = moved if moved.exists() else folder
+    if is_killed:  # what a killed process leaves behind
+        copy = shutil.copytree(there, folder.with_name("killed"))
+        opened.close()
+        there = copy
+    else:
+        opened.close()
+    assert found_after(there, before) == outcome
+    if moved.exists() and folder.exists():  # the copy in its place was left alone
+        assert found_after(folder, before) == WHOLE
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_change_that_no_write_has_met_is_noticed_when_the_file_is_closed(
+    what: str, opened: Catalog, folder: Path
+) -> None:
+    name, change, outcome = CHANGES[what]
+    before = held(kept(opened))
+    change(folder / name)
+    opened.close()
+    moved = folder.with_name("elsewhere")
+    assert found_after(moved if moved.exists() else folder, before) == outcome
+
+
+def test_a_change_during_a_commit_is_no_acknowledgement(
+    opened: Catalog, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = kept(opened)
+    before = held(stored)
+    writing = type(stored.store).write
+
+    def removed_after(*arguments: object) -> None:
+        (folder / FILE).unlink()
+        writing(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(type(stored.store), "write", removed_after)
+    with pytest.raises(DamagedFile):
+        put(stored, {"new": 1.0})
+    monkeypatch.undo()
+    opened.close()
+    assert found_after(folder, before) == TOLD
+
+
+@pytest.mark.parametrize("cure", ["remove the note", "repair", "restore", "drop"])
+def test_what_was_told_can_be_mended(cure: str, opened: Catalog, folder: Path) -> None:
+    stored = kept(opened)
+    before = held(stored)
+    opened.snapshot("things", "s")
+    replace_by_earlier(folder / FILE)
+    refuses_all_writes(stored, FILE)
+    opened.close()
+    assert found_after(folder, before) == TOLD
+    if cure == "remove the note":
+        (folder / f"{FILE}-changed").unlink()
+    if cure == "repair":
+        [report] = check_directory(folder, repair=True, threads=1)
+        assert any("was replaced while it was open" in line for line in report.findings)
+    with closing(opened_catalog(folder)) as catalog:
+        if cure == "restore":
+            assert held(catalog.restore("things", "s", replace=True)) == before
+        if cure == "drop":
+            catalog.drop("things")
+            put(catalog.create("things", CONFIG)[0], FIRST)
+        assert put(kept(catalog), {"new": 1.0}).inserted == 1
+    with closing(opened_catalog(folder)) as catalog:
+        assert "new" in held(kept(catalog))
+        assert not (folder / f"{FILE}-changed").exists()
+
+
+def test_a_collection_whose_file_was_replaced_is_restored_while_it_is_open(
+    opened: Catalog, folder: Path
+) -> None:
+    opened.snapshot("things", "s")
+    before = held(kept(opened))
+    replace(folder / FILE)
+    refuses_all_writes(kept(opened), FILE)
+    assert held(opened.restore("things", "s", replace=True)) == before
+    assert put(kept(opened), {"new": 1.0}).inserted == 1
+    opened.close()
+    with closing(opened_catalog(folder)) as catalog:
+        assert "new" in held(kept(catalog))
+
+
+def test_another_programs_checkpoint_is_no_change(opened: Catalog, folder: Path) -> None:
+    with closing(sqlite3.connect(folder / FILE)) as connection:
+        assert connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    assert put(kept(opened), {"new": 1.0}).inserted == 1
+    opened.close()
+
+
+def test_a_folder_stays_locked_when_its_lock_is_removed(opened: Catalog, folder: Path) -> None:
+    (folder / "lock").unlink()
+    with pytest.raises(DirectoryLocked):
+        Catalog.open(folder)
+    opened.close()
+    Catalog.open(folder).close()
+
+
+def test_nothing_is_made_or_removed_in_a_folder_that_took_the_place_of_ours(
+    opened: Catalog, folder: Path
+) -> None:
+    replace_folder(folder / FILE)
+    for operation in (
+        lambda: opened.create("more", CONFIG),
+        lambda: opened.drop("things"),
+        lambda: opened.snapshot("things"),
+    ):
+        with pytest.raises(StorageFailed):
+            operation()
+    assert not (folder / "more.sqlite").exists()
+    assert (folder / FILE).exists()
+    opened.close()
