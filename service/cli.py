@@ -26,7 +26,12 @@ from gcws_search.imports import quick_imports
 from gcws_search.index import GcwsError
 from gcws_search.service.guards.keys import cluster_key, database_url, require_guard
 from gcws_search.service.http.errors import ServiceError
-from gcws_search.service.server import allow_descriptors, server_options, tune_process
+from gcws_search.service.server import (
+    HttpServer,
+    allow_descriptors,
+    server_options,
+    tune_process,
+)
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup_answers import StartingApplication
 from gcws_search.service.telemetry import logs
@@ -147,7 +152,7 @@ def _run(settings: Settings) -> int:
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     starting = StartingApplication(partial(_opened, settings))
-    server = uvicorn.Server(
+    server = HttpServer(
         uvicorn.Config(starting, host=settings.host, port=settings.port, **server_options(settings))
     )
     starting.stop_on_failure(server)

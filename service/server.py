@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import gc
+import logging
+import os
 import resource
+import socket
 import sys
+import threading
 from contextlib import suppress
+from types import FrameType
 from typing import Any, Final
 
+import uvicorn
 from threadpoolctl import threadpool_limits
 
 from gcws_search.service.http.timeouts import timed
@@ -15,9 +21,52 @@ from gcws_search.service.settings import Settings
 
 _KEEP_ALIVE_SECONDS: Final = 75
 
+STOP_SECONDS: Final = 10.0
+"""A process whose requests have had their time may take this long to close its files."""
+_LAST_SECONDS: Final = 1.0
+"""A process that has closed its files waits this long for threads that still compute."""
+
 _SWITCH_SECONDS: Final = 0.0001
 """How long a thread that computes in Python, as a load does, keeps the interpreter from others.
 Python's default is 5 ms. Queries beside a load took 2.6 ms at p99 with 0.5 ms, and 1.9 ms so."""
+
+
+_log = logging.getLogger(__name__)
+
+
+class HttpServer(uvicorn.Server):
+    """A server whose process ends within its time once it is told to stop.
+
+    Whatever a thread computes then, nothing is lost with it: what was acknowledged is on the disk.
+    """
+
+    _is_told = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Stop; end the process when that takes too long."""
+        if not self._is_told:
+            self._is_told = True
+            _end_process_after((self.config.timeout_graceful_shutdown or 0) + STOP_SECONDS)
+        super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop; from then on the process waits but shortly for threads that compute."""
+        await super().shutdown(sockets)
+        if self._is_told:
+            _end_process_after(_LAST_SECONDS)
+
+
+def _end_process_after(seconds: float) -> None:
+    """End the process after a time, be there threads that still compute or not."""
+
+    def end() -> None:
+        _log.warning("the process ends beside work that would not stop; no file is harmed")
+        logging.shutdown()
+        os._exit(0)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def tune_process() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 from collections.abc import Callable
@@ -21,6 +22,10 @@ _ENTRIES_PER_SECOND: Final = 1e9
 """First guess of a scan's speed (float32 entries), until a search has been timed."""
 _MAX_KEYS: Final = 4096
 _WRITE_THREADS: Final = 8
+_LAST_SECONDS: Final = 2.0
+"""How long a thread may go on computing when its pool is closed."""
+
+_log = logging.getLogger(__name__)
 
 
 class Pace:
@@ -137,8 +142,8 @@ class Pool:
             future.exception()  # nobody else is left to ask for it
 
     def close(self) -> None:
-        """Wait for the calls that run; drop those that wait."""
-        self._executor.shutdown(wait=True, cancel_futures=True)
+        """Take no more calls, and drop those that wait; those that run go on."""
+        self._executor.shutdown(wait=False, cancel_futures=True)
 
 
 class Pools:
@@ -241,9 +246,16 @@ class Pools:
         return found
 
     def close(self) -> None:
-        """Wait for all threads."""
+        """Take no more calls; return when those that run have ended, or will not do so soon."""
         for pool in self._pools:
             pool.close()
+        limit = time.monotonic() + _LAST_SECONDS
+        while (busy := [pool.name for pool in self._pools if pool.waiting]) and (
+            time.monotonic() < limit
+        ):
+            time.sleep(0.01)
+        if busy:
+            _log.warning("stopped beside work that goes on: %s", ", ".join(busy))
 
 
 def _timed(function: Callable[[], T]) -> tuple[T, float]:

@@ -27,7 +27,12 @@ from gcws_search import index as ix
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.fronts.app import CHANNEL, HTTP, create_front
 from gcws_search.service.fronts.channel import Channel, Gathering
-from gcws_search.service.server import server_options, tune_process
+from gcws_search.service.server import (
+    STOP_SECONDS,
+    HttpServer,
+    server_options,
+    tune_process,
+)
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
 
@@ -39,6 +44,8 @@ _STEADY_SECONDS: Final = 1.0
 """A process that ends sooner is started again after a while, ..."""
 _MAX_DELAY_SECONDS: Final = 5.0
 """... of at most this."""
+_OWNER_SECONDS: Final = 1
+"""The owner's work goes on for this long after the last front has ended."""
 _GRACE_SECONDS: Final = 5.0
 """A front that has not ended this long after its time to stop is killed."""
 
@@ -81,7 +88,7 @@ def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) ->
     for each in sockets:
         each.listen(_BACKLOG)
     config = uvicorn.Config(create_front(settings, folder), **server_options(settings))
-    uvicorn.Server(config).run(sockets)
+    HttpServer(config).run(sockets)
 
 
 def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: ANN401
@@ -108,9 +115,11 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
     attach_channel(app, folder / CHANNEL)
     for name in (CHANNEL, HTTP):  # of an owner that was killed
         (folder / name).unlink(missing_ok=True)
-    config = uvicorn.Config(app, uds=str(folder / HTTP), **server_options(quiet))
+    # It is told to stop when no front is left: nobody waits for its answers.
+    options = server_options(quiet) | {"timeout_graceful_shutdown": _OWNER_SECONDS}
+    config = uvicorn.Config(app, uds=str(folder / HTTP), **options)
     try:
-        uvicorn.Server(config).run()
+        HttpServer(config).run()
     finally:
         parent = multiprocessing.parent_process()
         if parent is not None and not parent.is_alive():  # else it removes the folder itself
@@ -267,7 +276,10 @@ class Processes:
                     front.process.join()
         if self._owner.process is not None:
             self._owner.process.terminate()
-            self._owner.process.join()
+            self._owner.process.join(_OWNER_SECONDS + STOP_SECONDS + _GRACE_SECONDS)
+            if self._owner.process.is_alive():
+                self._owner.process.kill()
+                self._owner.process.join()
         for each in self._sockets:
             each.close()
         with suppress(OSError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -173,6 +174,8 @@ class Load:
     keeps_payloads : bool
         Whether items that come without a payload keep the one that they have.
     key : LoadKey or None
+    stop : threading.Event
+        Once it is set the load ends soon, with `BodyAborted`.
     """
 
     collection: CollectionProtocol
@@ -182,6 +185,7 @@ class Load:
     require_room: Callable[[], None]
     keeps_payloads: bool = False
     key: LoadKey | None = None
+    stop: threading.Event = field(default_factory=threading.Event)
 
     @property
     def _rows_before(self) -> int:
@@ -242,7 +246,8 @@ class Load:
         ) as storage:
             storing: Future[None] | None = None
             try:
-                for chunk in read(source, account.count.counting):
+                for chunk in read(source, partial(self._counted, account)):
+                    self._go_on()
                     if chunk.end <= self._rows_before:
                         continue  # stored or rejected before
                     staged = self._staged(chunk, account)
@@ -252,6 +257,20 @@ class Load:
             finally:
                 if storing is not None:
                     storing.result()  # raises what went wrong in an earlier chunk
+
+    def _counted(self, account: Account, source: Source) -> Source:
+        """Return a source that is counted, and ends when the load is stopped."""
+        counted = account.count.counting(source)
+
+        def take() -> bytes:
+            self._go_on()
+            return counted()
+
+        return take
+
+    def _go_on(self) -> None:
+        if self.stop.is_set():
+            raise BodyAborted
 
     def _record(
         self,

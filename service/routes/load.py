@@ -147,6 +147,7 @@ class _Run:
             await self._service.workers.loads.run(self._work, chunks, account)
         finally:
             self._pipe.abort()
+            self._load.stop.set()
             feeder.cancel()
             await asyncio.gather(feeder, return_exceptions=True)
 

@@ -16,7 +16,7 @@ from gcws_search.service.cluster.shard.host import Announced, HostOptions, Shard
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.guards.admission import Room
 from gcws_search.service.guards.keys import database_url
-from gcws_search.service.server import server_options
+from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings
 
 _ANY: Final = {"0.0.0.0", "::", ""}  # what a replica may listen on, and none can ask
@@ -84,7 +84,7 @@ class ShardServer:
             raise
         self._service = ShardService(self.host, key, settings.threads)
         app = create_shard_app(self._service)
-        self._server = uvicorn.Server(uvicorn.Config(app, **server_options(settings)))
+        self._server = HttpServer(uvicorn.Config(app, **server_options(settings)))
         _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
 
     def run(self) -> None:
