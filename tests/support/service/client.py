@@ -82,7 +82,8 @@ def application(
     data_dir: Path, *, policies: Policies = POLICIES, **settings: Json
 ) -> tuple[FastAPI, Settings]:
     """Return an application on a directory, and its settings."""
-    defaults: dict[str, Json] = {"threads": 1, "durability": "normal"}
+    # Which queries are audited is drawn at random, and what is explained of the next ones shows it.
+    defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "audit_share": 0.0}
     chosen = Settings(data_dir=data_dir, **(defaults | settings))
     catalog = None if policies is POLICIES else open_catalog(chosen, policies=policies)
     return create_app(chosen, catalog=catalog), chosen

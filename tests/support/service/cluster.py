@@ -110,6 +110,7 @@ class ClusterClient(Client):
     ) -> None:
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
         defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
+        defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
         self.shards = Shards(
             url, data_dir, shards, replicas, policies=policies_of(self.settings, policies)
