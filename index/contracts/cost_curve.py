@@ -39,6 +39,9 @@ class CostCurve:
         Whether new rows, and queries audited, are found as well as it says.
     reason : str or None
         Why there are no points; None where there are.
+    scanned_from : float or None
+        Queries that ask for this recall or more are not searched for by the graph, since that would
+        take longer than a scan; None where only those are that ask for more than .99.
     """
 
     limit: int
@@ -46,3 +49,4 @@ class CostCurve:
     rows: int = 0
     holds: bool = False
     reason: str | None = None
+    scanned_from: float | None = None

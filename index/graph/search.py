@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from typing import Any, Final
@@ -43,6 +44,8 @@ from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.quantization import NAMES
 
 _PERCENT: Final = 100
+_RECALLS: Final = range(50, _PERCENT)
+"""Per cent of the hits that curves are for."""
 _DOUBT_STEPS: Final = 32
 """Doubt is rounded up to 1/_DOUBT_STEPS: finding a setting takes longer than a search."""
 _NOTHING_HIDDEN: Final = np.empty(0, np.uint8)
@@ -178,7 +181,7 @@ class GraphSearch:
         if setting is None:
             return Skipped.NO_SETTING
         scanning = self.scan_nanoseconds(view, together)
-        if self.nanoseconds(view, setting.first) > (1.0 - self.policy.min_saving) * scanning:
+        if not self._saves_time(view, setting.first, scanning):
             return Skipped.SCAN_IS_QUICKER
         share, budgets = view.permitted_count / len(view.vectors), self.policy.budgets
         tier = next(i for i, (min_share, _) in enumerate(budgets) if share >= min_share)
@@ -202,6 +205,10 @@ class GraphSearch:
             scan_nanoseconds=scanning,
             tally=Tally(self.nanoseconds(view, setting.first)),
         )
+
+    def _saves_time(self, view: RowView, setting: BeamSetting, scanning: float) -> bool:
+        """Return whether a search takes less time than a scan, of ``scanning`` nanoseconds."""
+        return self.nanoseconds(view, setting) <= (1.0 - self.policy.min_saving) * scanning
 
     def plan_for(
         self,
@@ -475,11 +482,23 @@ class GraphSearch:
         )
         holds = not self.neighbours.drift.has_drifted and self.allowance.share(limit) == 1.0
         if points:
-            return CostCurve(limit, points, self.calibration.rows, holds)
+            scanned_from = self._scanned_from(view, limit)
+            return CostCurve(limit, points, self.calibration.rows, holds, None, scanned_from)
         max_limit = self.calibration.max_limit
         return CostCurve(
             limit, reason=f"limits up to {max_limit} are calibrated; hash tables or a scan answer"
         )
+
+    def _scanned_from(self, view: RowView, limit: int) -> float | None:
+        """Return the least recall, in steps of .01 from .5 on, of which queries are scanned."""
+        scanning = self.scan_nanoseconds(view, 1)
+
+        def is_scanned(percent: int) -> bool:
+            setting = self.setting(view, SearchParams(limit=limit, recall=percent / _PERCENT))
+            return setting is None or not self._saves_time(view, setting.first, scanning)
+
+        place = bisect_left(_RECALLS, True, key=is_scanned)
+        return None if place == len(_RECALLS) else _RECALLS[place] / _PERCENT
 
     def stats(self) -> dict[str, Any]:
         """Return what people may want to know, JSON-able."""

@@ -358,6 +358,7 @@ class CurveAnswer(Answer):
             "rows": 70000,
             "holds": True,
             "reason": None,
+            "scanned_from": 0.99,
         },
     )
 
@@ -371,6 +372,10 @@ class CurveAnswer(Answer):
         "says; false where there are no points."
     )
     reason: str | None = Field(description="Why there are no points; null where there are.")
+    scanned_from: float | None = Field(
+        description="Queries that ask for this recall or more are scanned, since a search of the "
+        "graph would take longer; null where none up to 0.99 is, or there are no points."
+    )
 
 
 class PairAnswer(Answer):

@@ -115,6 +115,33 @@ def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: 
     assert page.locator(".recall tbody tr").count() == len(curve)
 
 
+def test_recalls_whose_queries_are_scanned_have_no_expected_cost(url: str, tab: OpenTab) -> None:
+    page = tab(url).page
+
+    def scan(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json=answer.json() | {"scanned_from": scanned_from})
+
+    page.route("**/curve?*", scan)
+    for scanned_from, words in ((0.8, "for a recall of 0.80 or more"), (0.5, "for 20 hits")):
+        page.goto(f"{url}/#/points/query?id=7&recall=0.9")
+        page.reload()
+        page.get_by_text(f"Queries {words} are scanned: that is quicker").wait_for()
+        expect(page.get_by_text("Expected at")).to_have_count(0)
+        page.get_by_role("slider").fill("0.7")
+        expect(page.get_by_text("Expected at 0.70")).to_have_count(int(scanned_from > 0.7))
+
+
+def test_a_query_without_hits_says_what_there_is_not(url: str, tab: OpenTab) -> None:
+    page = tab(url).open("#/scanned/query?id=only")
+    page.get_by_text("This collection has no other item.").wait_for()
+    page.get_by_text("There is nothing to find.").wait_for()
+    expect(page.get_by_text("passes the filter")).to_have_count(0)
+    where = '{"must":[{"key":"deep","match":{"value":1}}]}'
+    page.goto(f"{url}/#/scanned/query?row=3&filter={where}")
+    page.get_by_text("No item passes the filter.").wait_for()
+
+
 def test_hits_that_a_search_missed_are_shown_as_ghosts_in_their_places(
     url: str, tab: OpenTab
 ) -> None:

@@ -178,7 +178,9 @@ def curve(limit: int, answers: Sequence[Message]) -> ix.CostCurve:
     at = [float(recall) for recall in columns[0][0] if low <= recall <= high] or [float(high)]
     sums = [sum(np.interp(at, each[0], each[column]) for each in columns) for column in (1, 2)]
     points = tuple(map(ix.CurvePoint, at, *(np.asarray(each).tolist() for each in sums)))
-    return ix.CostCurve(limit, points, rows, holds)
+    scanned = [1.0 if part["scanned_from"] is None else part["scanned_from"] for part in parts]
+    every = None if max(scanned) == 1 else max(scanned)
+    return ix.CostCurve(limit, points, rows, holds, scanned_from=every)
 
 
 # Comparison backends

@@ -64,6 +64,11 @@ export function withMissed(hits, exact) {
   return { shown, found: exact.length ? good / exact.length : 1, good, wanted: exact.length };
 }
 
+function nothing({ filter, id }) {
+  const other = id === undefined ? "" : "other ";
+  return filter ? `No ${other}item passes the filter.` : `This collection has no ${other}item.`;
+}
+
 function Form({ collection, params, problem }) {
   const given = FORMS.find(([form]) => params[form] !== undefined)?.[0];
   const [form, choose] = useState(given || "id");
@@ -160,7 +165,7 @@ export default function Query({ collection, params }) {
       ${data && !trouble && html`<details class="narrow"><summary>Values of these hits</summary>
         <${Facets} key=${params.id ?? params.row ?? params.names} collection=${collection} items=${data.hits} filter=${params.filter} onChange=${(filter) => change({ filter })} /></details>`}
       <${Recall} collection=${collection} limit=${numberOr(params.limit, 20)} recall=${numberOr(params.recall, 0.9)} onChange=${slide} />
-      ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : found === null || !data ? "Comparing with an exact scan…"
+      ${isAsked && !trouble && html`<p class="found" role="status">${isExact ? "Found: all, by an exact scan." : wanted === 0 ? "There is nothing to find." : found === null || !data ? "Comparing with an exact scan…"
         : html`Found by this very query: <strong class="figure">${good} of ${wanted}</strong> (${found.toFixed(2)})${found < 1 ? "; the missed are shown ghosted." : "."}`}</p>`}
       ${exact.problem && html`<p class="small">No comparison: ${exact.problem.message}</p>`}
     </aside>
@@ -169,7 +174,7 @@ export default function Query({ collection, params }) {
       <${Asked} ...${{ collection, params, view, names, item }} />
       ${data?.explain && !trouble && html`<p class="words">${inWords(data.explain, collection)}</p>`}
       ${!data && !trouble && html`<${Skeleton} rows=${3} kind="block" />`}
-      ${data && !data.hits.length && html`<p>No item passes the filter.</p>`}
+      ${data && !data.hits.length && html`<p>${nothing(params)}</p>`}
       ${!trouble && html`<${Tiles} collection=${collection} items=${shown} view=${view} names=${names} label="Hits" why=${why} />`}
       ${body && !trouble && html`<details class="request"><summary>This request, to copy</summary><${Requests} name=${name} body=${body} /></details>`}`}
     </section></div>`;

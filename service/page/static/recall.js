@@ -17,7 +17,9 @@ const COLUMNS = [
 export function Recall({ collection, limit, recall, onChange }) {
   const { data, problem } = useAsk((signal) => get(at(collection.name, `/curve?limit=${limit}`), signal), [collection.name, limit, collection.items]);
   const points = data?.points || [];
-  const chosen = recall >= 1 ? null : near(points, recall);
+  const from = data?.scanned_from ?? 1;
+  const isScanned = recall < 1 && recall >= from;
+  const chosen = recall >= 1 || isScanned ? null : near(points, recall);
   const plotted = useMemo(() => [
     points.map((point) => point.recall), points.map((point) => point.candidates), points.map((point) => point.microseconds),
     points.map((point) => (point === chosen ? point.candidates : null)),
@@ -42,6 +44,7 @@ export function Recall({ collection, limit, recall, onChange }) {
     ${points.length > 1 && html`<${Chart} label=${`What recall costs at limit ${limit}: candidates and time by recall`} options=${options} data=${plotted} columns=${COLUMNS} rows=${points} />`}
     ${chosen && html`<p class="small">Expected at ${recall.toFixed(2)}: about <strong class="figure">${figures.count(Math.round(chosen.candidates))}</strong> of ${figures.count(collection.items)} items met,
       <strong class="figure">${" "}${figures.duration(chosen.microseconds / 1e6)}</strong>.</p>`}
+    ${isScanned && html`<p class="small">${from <= 0.5 ? `Queries for ${figures.plural(limit, "hit")} are scanned` : `Queries for a recall of ${from.toFixed(2)} or more are scanned`}: that is quicker here than a search of the graph, and finds all hits.</p>`}
     ${data && points.length > 1 && html`<p class="small">Measured on ${figures.plural(data.rows, "item")} of this collection${data.holds ? "" : "; it does not hold any more, and is measured again in the background"}.</p>`}
     ${data && points.length < 2 && html`<p class="small">${data.reason ? `No curve: ${data.reason}.` : "No curve is measured yet."}</p>`}
     ${problem && html`<p class="small">${problem.message}</p>`}

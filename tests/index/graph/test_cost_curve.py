@@ -88,6 +88,23 @@ def test_queries_cost_and_find_what_the_curve_says(
     assert costs == sorted(costs)
 
 
+def test_queries_that_are_scanned_are_told_of(index: SmallIndex) -> None:
+    graph = index.state.graph
+    query = np.asarray(index.rows.view().dense[:1, :24])
+    assert curve_of(index, 10).scanned_from is None
+    found = []
+    for nanoseconds in (0.0, 20.0, 40.0, 60.0, 1e9):
+        policy = replace(graph.policy, row_nanoseconds=nanoseconds)
+        index.state = replace(index.state, graph=replace(graph, policy=policy))
+        found.append(curve_of(index, 100).scanned_from or 1.0)
+        for recall in (0.5, 0.6, 0.8, 0.9, 0.95, 0.99):
+            [hits] = index.search(query, SearchParams(limit=100, recall=recall))
+            assert (hits.explanation.method != "graph") == (recall >= found[-1])
+    assert found == sorted(found, reverse=True)
+    assert len({*found}) > 3
+    assert found[-1] == 0.5
+
+
 def test_a_point_that_a_cheaper_one_matches_is_left_out() -> None:
     extension = RecallCurve((1.0,), (1.0,), (500.0,))
     typical = RecallCurve((0.3, 0.5, 1.0), (0.9, 0.9, 0.99), (90.0, 60.0, 95.0))

@@ -238,6 +238,7 @@ def test_without_a_graph_the_curve_has_no_points_but_a_reason(client: Client) ->
         "rows": 0,
         "holds": False,
         "reason": "a graph is built from 2048 items on",
+        "scanned_from": None,
     }
     for limit in ("0", "x", "100001"):
         answer = client.get(f"{URL}/curve?limit={limit}")
