@@ -10,12 +10,16 @@ from typing import Any, Final
 
 import pytest
 import yaml
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
+from gcws_search.service.cluster.shard.app import ShardMetrics
 from gcws_search.service.settings import Settings
 from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import fill, started
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.postgres import postgres
 
 DEPLOY: Final = REPOSITORY / "deploy"
 RULES: Final = DEPLOY / "prometheus" / "alerts.yml"
@@ -55,6 +59,25 @@ def metrics(tmp_path: Path) -> Iterator[str]:
         client.stop()
 
 
+@pytest.fixture
+def cluster_metrics(tmp_path: Path) -> Iterator[str]:
+    """Yield the metrics of a router and of a shard; one replica of another shard failed."""
+    with postgres().database() as url:
+        client = ClusterClient(url, tmp_path / "cluster", shards=2, replicas=2)
+        client.start()
+        try:
+            client.wait_until_ready()
+            fill(client)
+            client.shards.replicas[0][0].broken = ConnectionRefusedError("nobody listens")
+            for _ in range(4):
+                assert client.post("/v1/collections/plants/query", json={"id": "a"}).is_success
+            registry = CollectorRegistry()
+            registry.register(ShardMetrics(client.shards.replicas[1][0].host))
+            yield client.get("/metrics").text + generate_latest(registry).decode()
+        finally:
+            client.stop()
+
+
 def expressions() -> Iterator[str]:
     """Yield every expression of the rules and of the board."""
     for group in read(RULES)["groups"]:
@@ -81,8 +104,9 @@ def labels(expression: str) -> Iterator[tuple[str, str]]:
         yield from ((name, label) for label in re.findall(r'(\w+)=?[=!~]+"', selected))
 
 
-def test_every_metric_of_rules_and_board_exists(metrics: str) -> None:
-    families = [*text_string_to_metric_families(metrics)]
+def test_every_metric_of_rules_and_board_exists(metrics: str, cluster_metrics: str) -> None:
+    families = [*text_string_to_metric_families(cluster_metrics)]
+    families += text_string_to_metric_families(metrics)
     known = {sample.name: sample.labels for family in families for sample in family.samples}
     used = set().union(*map(names, expressions()))
     assert len(used) > 20
@@ -118,10 +142,11 @@ def test_the_board_has_no_two_panels_in_one_place() -> None:
 
 
 @needs_promtool
-def test_promtool_finds_no_fault(metrics: str) -> None:
+def test_promtool_finds_no_fault(metrics: str, cluster_metrics: str) -> None:
     promtool("check", "rules", RULES)
     promtool("check", "config", "--syntax-only", SCRAPE)
     promtool("check", "metrics", text=metrics)
+    promtool("check", "metrics", text=cluster_metrics)
 
 
 @needs_promtool
@@ -154,10 +179,20 @@ def test_the_profile_mounts_what_is_there() -> None:
             source = volume.partition(":")[0]
             exists = (REPOSITORY / source).exists() or source in compose["volumes"]
             assert exists, source
-    [job] = read(SCRAPE)["scrape_configs"]
-    secret = Path(job["authorization"]["credentials_file"])
-    assert secret.parent == Path("/run/secrets")
-    assert secret.name in compose["services"]["prometheus"]["secrets"]
+    jobs = {job["job_name"]: job for job in read(SCRAPE)["scrape_configs"]}
+    job, routers, shards = (jobs[f"gcws-{name}"] for name in ("search", "routers", "shards"))
+    for each in (job, routers):
+        secret = Path(each["authorization"]["credentials_file"])
+        assert secret.parent == Path("/run/secrets")
+        assert secret.name in compose["services"]["prometheus"]["secrets"]
+    named = {name for each in (routers, shards) for name in each["dns_sd_configs"][0]["names"]}
+    headless = {
+        each["metadata"]["name"]
+        for each in yaml.safe_load_all((DEPLOY / "kubernetes-cluster.yml").read_text())
+        if each["spec"].get("clusterIP") == "None"
+    }
+    assert named == headless | {"router"}
+    assert "default" in compose["services"]["router"]["networks"], "where Prometheus is"
     [target] = job["static_configs"][0]["targets"]
     assert target.partition(":")[0] in compose["services"]
 
