@@ -10,13 +10,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 from gcws_search import index as ix
+from gcws_search.index import AnyArray
 
 if TYPE_CHECKING:
     from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
 
-Point = str | Sequence[float] | ix.SparseVector | ix.NamedVector
+Point = str | Sequence[float] | AnyArray | ix.SparseVector | ix.NamedVector
 """An id or a vector."""
 JsonVector = list[float] | dict[str, list[Any]]
 """A vector as the API shows it."""

@@ -97,6 +97,9 @@ class Settings(BaseSettings):
     max_filter_conditions: int = Field(
         default=256, ge=1, description="Most conditions of one filter."
     )
+    max_filter_values: int = Field(
+        default=100_000, ge=1, description="Most values that the conditions of one filter name."
+    )
     max_load_bytes: int | None = Field(
         default=None, ge=1, description="Longest body of a load, decompressed; unset: no limit."
     )

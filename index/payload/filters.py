@@ -154,7 +154,11 @@ def _mask_of(condition: Condition, columns: Columns, n: int) -> UInt8s:
 
 
 def parse_filter(
-    document: object, *, max_depth: int = MAX_DEPTH, max_conditions: int = MAX_CONDITIONS
+    document: object,
+    *,
+    max_depth: int = MAX_DEPTH,
+    max_conditions: int = MAX_CONDITIONS,
+    max_values: float = math.inf,
 ) -> Filter:
     """Return the filter a JSON document describes.
 
@@ -164,21 +168,23 @@ def parse_filter(
         Any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
         condition is ``{"key", "match": {"value"} | {"any": [...]}}``,
         ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, or a filter.
-    max_depth, max_conditions : int
-        Filters within filters; conditions in all.
+    max_depth, max_conditions, max_values : int
+        Filters within filters; conditions in all; values of these in all.
 
     Raises
     ------
     InvalidFilter
         With the place in the document.
     """
-    return _Parser(max_depth, max_conditions).filter(document, (), 1)
+    return _Parser(max_depth, max_conditions, max_values).filter(document, (), 1)
 
 
 class _Parser:
-    def __init__(self, max_depth: int, max_conditions: int) -> None:
+    def __init__(self, max_depth: int, max_conditions: int, max_values: float) -> None:
         self._max_depth = max_depth
         self._max_conditions = max_conditions
+        self._max_values = max_values
+        self._values = 0
         self._conditions = 0
 
     def filter(self, document: object, loc: Loc, depth: int) -> Filter:
@@ -228,8 +234,23 @@ class _Parser:
             got = "neither" if fields.get("match") is None else "both"
             raise InvalidFilter(expected="either 'match' or 'range'", got=got, loc=loc)
         if fields.get("match") is not None:
-            return Match(key, _values(fields["match"], (*loc, "match")))
+            return Match(key, self._match(fields["match"], (*loc, "match")))
         return Range(key, _bounds(fields["range"], (*loc, "range")))
+
+    def _match(self, document: object, loc: Loc) -> tuple[Hashable, ...]:
+        fields = _fields(document, ("value", "any"), loc)
+        if len(fields) != 1:
+            got = "both" if fields else "neither"
+            raise InvalidFilter(expected="either 'value' or 'any'", got=got, loc=loc)
+        if "value" in fields:
+            return (_scalar(fields["value"], (*loc, "value")),)
+        values = fields["any"]
+        if not isinstance(values, list):
+            raise InvalidFilter(expected="a list", got=_word(values), loc=(*loc, "any"))
+        self._values += len(values)
+        if self._values > self._max_values:
+            raise InvalidFilter(expected=f"at most {self._max_values} values", got="more")
+        return tuple(_scalar(value, (*loc, "any", place)) for place, value in enumerate(values))
 
 
 def _fields(document: object, known: tuple[str, ...], loc: Loc) -> dict[str, Any]:
@@ -241,19 +262,6 @@ def _fields(document: object, known: tuple[str, ...], loc: Loc) -> dict[str, Any
                 expected=f"only {', '.join(map(repr, known))}", got=repr(name), loc=loc
             )
     return document
-
-
-def _values(document: object, loc: Loc) -> tuple[Hashable, ...]:
-    fields = _fields(document, ("value", "any"), loc)
-    if len(fields) != 1:
-        got = "both" if fields else "neither"
-        raise InvalidFilter(expected="either 'value' or 'any'", got=got, loc=loc)
-    if "value" in fields:
-        return (_scalar(fields["value"], (*loc, "value")),)
-    values = fields["any"]
-    if not isinstance(values, list):
-        raise InvalidFilter(expected="a list", got=_word(values), loc=(*loc, "any"))
-    return tuple(_scalar(value, (*loc, "any", place)) for place, value in enumerate(values))
 
 
 def _scalar(value: object, loc: Loc) -> Hashable:

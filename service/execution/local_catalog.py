@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.contract import AuditedQueries, Point, RankedHits
 from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
-from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.service.translate.requests import QueryRequest
+from gcws_search.service.translate.results import vector_json
 
 T = TypeVar("T")
 
+_HITS_AT_ONCE: Final = 1 << 20
+"""Hits that a batch finds before they are counted; each takes 100 bytes."""
+_VECTORS_AT_ONCE: Final = 64
 _TYPICAL_NONZEROS: Final = 64
 _WARMED_UP: Final = ("gcws", "exact")
 """Kinds of backends whose kernels are compiled at the start."""
@@ -150,7 +154,7 @@ class LocalCollection:
         return self._context.pools.search(
             (self.name, asked.pace),
             self._entries(),
-            partial(self._search_and_show, queries, show, apart=True),
+            partial(self._search_and_show, queries, show),
             count=count,
             may_block=self._may_block(asked),
         )
@@ -158,70 +162,94 @@ class LocalCollection:
     def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
     ) -> Awaitable[T]:
-        """Search for many queries in a thread."""
+        """Search for many queries in a thread, as many at a time as memory should hold hits of.
+
+        Raises
+        ------
+        AnswerTooLarge
+            As soon as the hits found so far are too many.
+        """
 
         def work() -> T:
-            if self._context.startup.is_compiled:
-                return self._search_and_show(asked, show)
-            return self._search_and_show([one.exactly() for one in asked], show)
+            queries = asked
+            if not self._context.startup.is_compiled:
+                queries = [one.exactly() for one in asked]
+            size = AnswerBytes(self._context.max_answer_bytes)
+            size.require(sum(_certain_hits(one, len(self.stored)) for one in queries))
+            ranked: list[RankedHits] = []
+            for part in _parts(queries, len(self.stored)):
+                try:
+                    ranked += self._search(part, size)
+                except ix.InvalidVector as error:
+                    if error.loc:
+                        error.loc = (len(ranked) + int(error.loc[0]), *error.loc[1:])
+                    raise
+            return show(ranked)
 
         return self._context.pools.batches.run(work)
 
     def _search_and_show(
-        self,
-        queries: Sequence[QueryRequest],
-        show: Callable[[Sequence[RankedHits]], T],
-        *,
-        apart: bool = False,
+        self, queries: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
     ) -> T:
-        """Search, count the cost, and return what ``show`` makes of the hits.
+        """Search for queries with an answer each, and return what ``show`` makes of the hits."""
+        return show(self._search(queries))
 
-        ``apart`` says that queries have answers of their own, each of limited size.
-        """
-        start = time.perf_counter()
-        found, costs = search_batch(self.stored, queries)
-        seconds = (time.perf_counter() - start) / max(1, len(found))
-        each = queries if len(queries) == len(found) else [queries[0]] * len(found)
-        if apart and len(queries) > 1:
-            pairs = zip(each, found, strict=True)
-            ranked = [self._ranked([one], [result], seconds)[0] for one, result in pairs]
-        else:
-            ranked = self._ranked(each, found, seconds)
-        self._context.metrics.searched(costs)
-        return show(ranked)
-
-    def _ranked(
-        self, queries: Sequence[QueryRequest], found: Sequence[ix.QueryResult], seconds: float
+    def _search(
+        self, queries: Sequence[QueryRequest], size: AnswerBytes | None = None
     ) -> list[RankedHits]:
-        """Return what the answers show; ``seconds`` is the mean of one query.
+        """Search, count the cost, and return what the answers show.
+
+        Parameters
+        ----------
+        queries : sequence of QueryRequest
+        size : AnswerBytes or None
+            Of the one answer to all; None where each query has its own.
 
         Raises
         ------
         AnswerTooLarge
         """
-        payload_bytes = vectors = 0
-        shown = []
-        for asked, result in zip(queries, found, strict=True):
-            payloads = result.payloads if asked.with_payload else None
-            if payloads is not None:
-                payload_bytes += sum(len(payload or b"") for payload in payloads)
-            if asked.with_vector:
-                vectors += len(result.ids)
-            shown.append((asked, result, payloads))
-        limit_bytes = self._context.max_answer_bytes
-        require_short_answer(payload_bytes, vectors, self.config.dim, limit_bytes)
-        return [
-            RankedHits(
-                result.ids,
-                result.scores,
-                payloads,
-                self.stored.vectors(result.hits) if asked.with_vector else None,
-                result.explanation if asked.explain else None,
-                measured_recall(self.stored, asked) if asked.explain else None,
-                seconds,
-            )
-            for asked, result, payloads in shown
+        start = time.perf_counter()
+        found, costs = search_batch(self.stored, queries)
+        seconds = (time.perf_counter() - start) / max(1, len(found))
+        each = queries if len(queries) == len(found) else [queries[0]] * len(found)
+        most = self._context.max_answer_bytes
+        ranked = [
+            self._ranked(asked, result, seconds, size or AnswerBytes(most))
+            for asked, result in zip(each, found, strict=True)
         ]
+        self._context.metrics.searched(costs)
+        return ranked
+
+    def _ranked(
+        self, asked: QueryRequest, result: ix.QueryResult, seconds: float, size: AnswerBytes
+    ) -> RankedHits:
+        """Return what an answer shows; ``seconds`` is the mean of one query.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        payloads = result.payloads if asked.with_payload else None
+        size.add_hits(result.ids, payloads)
+        return RankedHits(
+            result.ids,
+            result.scores,
+            payloads,
+            self._vectors(result.hits, size) if asked.with_vector else None,
+            result.explanation if asked.explain else None,
+            measured_recall(self.stored, asked) if asked.explain else None,
+            seconds,
+        )
+
+    def _vectors(self, hits: Sequence[ix.ScoredItem], size: AnswerBytes) -> list[Any]:
+        """Return the vectors of hits; Python's numbers are made of a few at a time."""
+        found: list[Any] = []
+        for first in range(0, len(hits), _VECTORS_AT_ONCE):
+            some = self.stored.vectors(hits[first : first + _VECTORS_AT_ONCE])
+            size.add_vectors(some)
+            found += map(vector_json, some)
+        return found
 
     def _entries(self) -> int:
         """Return about how many numbers a scan of the collection reads."""
@@ -374,6 +402,32 @@ class LocalCollection:
     def profile(self, sample: int, seed: int) -> ix.Profile:
         """Return histograms of a sample of the items."""
         return ix.profile(self.stored.memory, sample=sample, seed=seed)
+
+
+def _certain_hits(asked: QueryRequest, items: int) -> int:
+    """Return how many hits queries have, where neither a score nor a filter leaves any out."""
+    if asked.params.min_score or asked.where is not None:
+        return 0
+    shown = min(asked.params.limit, items - asked.offset)
+    return max(0, shown) * (1 if asked.vectors is None else len(asked.vectors))
+
+
+def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[QueryRequest]]:
+    """Yield queries in runs whose hits fit into memory together."""
+    if len(asked) == 1 and asked[0].vectors is not None:
+        vectors, step = asked[0].vectors, _HITS_AT_ONCE // max(1, min(asked[0].params.limit, items))
+        for first in range(0, len(vectors), max(1, step)):
+            yield [asked[0]._replace(vectors=vectors[first : first + max(1, step)])]
+        return
+    part, hits = list[QueryRequest](), 0
+    for one in asked:
+        part.append(one)
+        hits += min(one.params.limit, items)
+        if hits >= _HITS_AT_ONCE:
+            yield part
+            part, hits = [], 0
+    if part:
+        yield part
 
 
 def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.QueryResult]:

@@ -153,7 +153,7 @@ async def query(request: Request, name: str) -> Response:
     """Search: together with the queries of others."""
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
-    asked = packing.packed(name, bodies.parse(QueryBody, text), service.limits)
+    asked = packing.packed(name, bodies.parse(QueryBody, text, service.limits), service.limits)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
@@ -169,7 +169,7 @@ async def query_batch(request: Request, name: str) -> Response:
     text = await bodies.read(request, service.settings.max_body_bytes)
 
     def read() -> tuple[bytes, bytes] | None:
-        found = bodies.parse(BatchBody, text).queries
+        found = bodies.parse(BatchBody, text, service.limits).queries
         return packing.matrix_of(found, service.limits) if found else None
 
     short = not bodies.is_long(text)
@@ -189,7 +189,7 @@ async def put_items(request: Request, name: str) -> Response:
     del name
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
-    bodies.parse(PutItemsBody, text)
+    bodies.parse(PutItemsBody, text, service.limits)
     return await _whole(request, text)
 
 

@@ -54,8 +54,8 @@ def packed(name: str, body: QueryBody, limits: Limits) -> PackedQuery | None:
     if body.id is not None or body.with_vector or body.limit > _MAX_LIMIT:
         return None
     with np.errstate(over="ignore"):
-        if isinstance(raw, list):
-            form, values, data = _DENSE, np.array(raw, np.float32), b""
+        if isinstance(raw, np.ndarray):
+            form, values, data = _DENSE, raw.astype(np.float32), b""
         elif isinstance(raw, PackedBody):
             form, values, data = _DENSE, raw.weights, b""
         elif isinstance(raw, SparseBody) and _is_usual(raw):
@@ -74,7 +74,8 @@ def packed(name: str, body: QueryBody, limits: Limits) -> PackedQuery | None:
 
 def _is_usual(raw: SparseBody) -> bool:
     """Whether indices fit in 32 bits, and there is a value for each."""
-    inside = not raw.indices or 0 <= min(raw.indices) <= max(raw.indices) <= _MAX_INDEX
+    indices = np.asarray(raw.indices)
+    inside = not len(indices) or 0 <= indices.min() <= indices.max() <= _MAX_INDEX
     return inside and len(raw.indices) == len(raw.weights)
 
 
@@ -92,9 +93,9 @@ def matrix_of(queries: Sequence[QueryBody], limits: Limits) -> tuple[bytes, byte
     with np.errstate(over="ignore"):
         for query in queries:
             raw, changed = query.vector, query.model_copy(update={"vector": first.vector})
-            if not isinstance(raw, list | PackedBody) or changed != first:
+            if not isinstance(raw, np.ndarray | PackedBody) or changed != first:
                 return None
-            rows.append(np.array(raw, np.float32) if isinstance(raw, list) else raw.weights)
+            rows.append(raw.astype(np.float32) if isinstance(raw, np.ndarray) else raw.weights)
     if len({len(row) for row in rows}) > 1 or len(rows[0]) > limits.max_nonzeros:
         return None
     matrix = np.stack(rows)

@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from gcws_search import index as ix
+from gcws_search.index import AnyArray
 from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.base import Body, VectorBody
 from gcws_search.service.settings import Settings
 
 _NUMBER_BYTES = 12
 """About what a number of a vector takes as JSON."""
+_HIT_BYTES = 38
+"""What a hit takes besides its id and payload; the score has 17 digits."""
+_LEAST_HIT_BYTES = 23
+"""An id of one character, and the score 0.0."""
+_WORDS = 100
+"""More than a condition has commas and brackets, values apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +36,8 @@ class Limits:
     max_id_length: int
     max_filter_depth: int
     max_filter_conditions: int
+    max_filter_values: int
+    max_items: int
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
@@ -38,14 +51,31 @@ class Limits:
             settings.max_id_length,
             settings.max_filter_depth,
             settings.max_filter_conditions,
+            settings.max_filter_values,
+            settings.max_items_per_request,
         )
 
+    def of_lists(self, model: type[Body]) -> dict[str, int]:
+        """Return how many entries the lists of a body may have, where that is limited."""
+        return {
+            name: most if isinstance(most, int) else getattr(self, most)
+            for name, most in model.limited.items()
+        }
 
-def require_short_vector(
-    vector: list[float] | SparseBody | NamedBody | PackedBody, limits: Limits, *loc: str | int
-) -> None:
+    @property
+    def largest_filter(self) -> int:
+        """How many values, commas and brackets a filter may be written with."""
+        return self.max_filter_values + _WORDS * self.max_filter_conditions
+
+    @property
+    def largest_value(self) -> int:
+        """How many any other value of a body: a sparse vector, and a payload or a filter."""
+        return 2 * self.max_nonzeros + self.max_payload_bytes + self.largest_filter
+
+
+def require_short_vector(vector: VectorBody, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    numbers = vector if isinstance(vector, list) else vector.weights
+    numbers = vector if isinstance(vector, np.ndarray) else vector.weights
     require_count(len(numbers), limits, *loc)
 
 
@@ -65,6 +95,66 @@ def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
             got=f"{len(text)} characters",
             loc=loc,
         )
+
+
+class AnswerBytes:
+    """About how long an answer gets, counted as its parts come.
+
+    Parameters
+    ----------
+    limit_bytes : int
+    """
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+
+    def add_hits(self, ids: Sequence[str], payloads: Sequence[bytes | None] | None) -> None:
+        """Count hits or items.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
+        self._add(size + sum(len(payload or b"") for payload in payloads or ()))
+
+    def add_vectors(self, vectors: Sequence[Any]) -> None:
+        """Count vectors as the API shows them.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        numbers = 0
+        for vector in vectors:
+            is_sparse = isinstance(vector, dict)
+            numbers += 2 * len(vector["values"]) if is_sparse else len(vector or ())
+        self._add(_NUMBER_BYTES * numbers)
+
+    def add_integers(self, numbers: AnyArray) -> None:
+        """Count integers, as if all had as many digits as the largest.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        self._add(numbers.size * (len(str(numbers.max(initial=0))) + 1))
+
+    def require(self, hits: int) -> None:
+        """Refuse what cannot be shorter than permitted with so many more hits.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        if self._bytes + _LEAST_HIT_BYTES * hits > self._limit_bytes:
+            raise AnswerTooLarge(self._limit_bytes)
+
+    def _add(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise AnswerTooLarge(self._limit_bytes)
 
 
 def require_short_answer(

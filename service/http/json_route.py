@@ -82,5 +82,5 @@ async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Mode
     service = guards_of(request)
     body = await bodies.read(request, service.settings.max_body_bytes, model.instead)
     if bodies.is_long(body):
-        return await service.workers.parsing.run(bodies.parse, model, body)
-    return bodies.parse(model, body)
+        return await service.workers.parsing.run(bodies.parse, model, body, service.limits)
+    return bodies.parse(model, body, service.limits)

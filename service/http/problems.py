@@ -290,16 +290,20 @@ def _is_of_another_form(loc: ix.Loc, lacking: set[ix.Loc | None]) -> bool:
 
 
 def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # noqa: ANN401
-    loc = tuple(part for part in entry["loc"] if part not in _BRANCHES)
+    loc = tuple(part for part in entry["loc"] if not _is_branch(part))
     match entry["type"]:
         case "extra_forbidden":
             return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
         case "missing":
             return loc, "expected a value, got none"
-        case "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
+        case "not_finite" | "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
     return loc, f"expected {expected}, got {shown(entry.get('input'))}"
+
+
+def _is_branch(part: str | int) -> bool:
+    return part in _BRANCHES or str(part).startswith("function-after[")
 
 
 def _unknown(name: str, known: list[str]) -> str:

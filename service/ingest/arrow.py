@@ -24,6 +24,7 @@ from gcws_search.service.ingest.rows import (
     Vectors,
 )
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.schemas.base import json_text
 from gcws_search.service.translate import requests
 
 
@@ -152,13 +153,23 @@ def _payload(text: str | None, fields: dict[str, Any] | None, limits: Limits) ->
                 expected="the text of a JSON object", got=repr(text)[:80], loc=("payload",)
             )
     if fields is None:
-        return requests.payload(value, limits, "payload")
+        return _stored(value, limits)
     for name in fields if value else ():
         if name in value:
             raise ix.InvalidPayload(
                 expected="fields other than the columns", got=repr(name)[:80], loc=("payload",)
             )
-    return requests.payload({**(value or {}), **fields}, limits, "payload")
+    return _stored({**(value or {}), **fields}, limits)
+
+
+def _stored(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
+    try:
+        text = None if value is None else json_text(value)
+    except ValueError:
+        raise ix.InvalidPayload(
+            expected="finite numbers", got="NaN or an infinity", loc=("payload",)
+        ) from None
+    return requests.payload(text, limits, "payload")
 
 
 def _vectors(columns: dict[str, Any]) -> Vectors:

@@ -11,7 +11,7 @@ from gcws_search.service.guards.limits import Limits, require_short_id, require_
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.rows import ItemRows, MixedVectors, Reject
 from gcws_search.service.ingest.source import Source
-from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, VectorBody
 from gcws_search.service.schemas.requests import ItemBody
 from gcws_search.service.translate import bodies, requests
 
@@ -62,7 +62,7 @@ class _Pending:
         self.line_bytes += len(line)
         self.size = end
         try:
-            item = bodies.parse(ItemBody, line)
+            item = bodies.parse(ItemBody, line, limits)
             require_short_id(str(item.id), limits, "id")
             require_short_vector(item.vector, limits, "vector")
             payload = requests.payload(item.payload, limits, "payload")
@@ -72,7 +72,7 @@ class _Pending:
         self.numbers.append(number)
         self.ids.append(str(item.id))
         self.payloads.append(payload)
-        self.vectors.append(_compact(item.vector))
+        self.vectors.append(_vector(item.vector))
 
     def rows(self) -> ItemRows:
         """Return the chunk."""
@@ -86,23 +86,14 @@ class _Pending:
         )
 
 
-def _compact(
-    raw: list[float] | SparseBody | NamedBody | PackedBody,
-) -> AnyArray | ix.SparseVector | ix.NamedVector:
-    """Return a vector in a quarter of the memory that Python's numbers take."""
-    if isinstance(raw, list):
-        return np.fromiter(raw, np.float64, len(raw))
+def _vector(raw: VectorBody) -> AnyArray | ix.SparseVector | ix.NamedVector:
+    if isinstance(raw, np.ndarray):
+        return raw
     if isinstance(raw, PackedBody):
         return raw.weights
-    weights = np.fromiter(raw.weights, np.float64, len(raw.weights))
     if isinstance(raw, NamedBody):
-        return ix.NamedVector(raw.names, weights)
-    indices: list[int] | AnyArray
-    try:
-        indices = np.fromiter(raw.indices, np.int64, len(raw.indices))
-    except OverflowError:  # the index says what is wrong with it
-        indices = raw.indices
-    return ix.SparseVector(indices, weights)
+        return ix.NamedVector(raw.names, raw.weights)
+    return ix.SparseVector(raw.indices, raw.weights)
 
 
 @dataclass(frozen=True, slots=True)

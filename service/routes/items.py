@@ -5,8 +5,8 @@ from typing import Annotated, Any, Final
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service.execution.context import Service, may_read, may_write, service_of
-from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 from gcws_search.service.schemas.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
@@ -16,6 +16,7 @@ from gcws_search.service.translate.results import payload_json, vector_json
 
 _MAX_GROUPED: Final = 16
 """Puts of at most this many items are committed with those of other requests."""
+_VECTORS_AT_ONCE: Final = 64
 _PREFIX = "/v1/collections/{name}/items"
 paging = APIRouter(
     prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS
@@ -36,12 +37,6 @@ writing = APIRouter(
 )
 
 
-def _require_count(elements: list[Any], service: Service, name: str) -> None:
-    limit = service.settings.max_items_per_request
-    if len(elements) > limit:
-        raise ix.InvalidParameter(expected=f"at most {limit}", got=str(len(elements)), loc=(name,))
-
-
 def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
     shown: dict[str, Any] = {"id": item.id}
     if with_vector:
@@ -55,7 +50,6 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     """Store items, all or nothing; the answer means they are on disk."""
     service = service_of(request)
     collection = service.collection(name)
-    _require_count(body.items, service, "items")
 
     def read() -> ix.ItemBatch:
         return requests.items(body.items, collection, service.limits)
@@ -84,7 +78,6 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         got = "neither" if body.ids is None else "both"
         raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
     if body.ids is not None:
-        _require_count(body.ids, service, "ids")
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return json_response({"deleted": deleted})
     where, _ = requests.condition(body.filter, service.limits)
@@ -109,21 +102,23 @@ async def page_items(
     where, ids = requests.page_filter(params, service.limits), requests.page_ids(params, limit)
 
     def work() -> Response:
-        page = collection.page(
-            limit=params.limit,
-            cursor=params.cursor,
-            with_vector=params.with_vector,
-            where=where,
-            ids=ids,
-        )
-        require_short_answer(
-            sum(len(item.payload or b"") for item in page.items),
-            len(page.items) if params.with_vector else 0,
-            collection.config.dim,
-            service.settings.max_answer_bytes,
-        )
-        items = [_item(item, with_vector=params.with_vector) for item in page.items]
-        return json_response({"items": items, "next_cursor": page.next_cursor})
+        size = AnswerBytes(service.settings.max_answer_bytes)
+        shown: list[dict[str, Any]] = []
+        cursor, step = params.cursor, _VECTORS_AT_ONCE if params.with_vector else params.limit
+        while True:
+            page = collection.page(
+                limit=min(step, params.limit - len(shown)),
+                cursor=cursor,
+                with_vector=params.with_vector,
+                where=where,
+                ids=ids,
+            )
+            size.add_hits([one.id for one in page.items], [one.payload for one in page.items])
+            size.add_vectors([item.vector for item in page.items])
+            shown += [_item(item, with_vector=params.with_vector) for item in page.items]
+            cursor = page.next_cursor
+            if cursor is None or len(shown) == params.limit:
+                return json_response({"items": shown, "next_cursor": cursor})
 
     return await service.workers.searches.run(work)
 

@@ -1,6 +1,6 @@
 """Bodies and answers of what shows a whole collection."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,7 @@ class MapBody(Body):
     """What a map shows."""
 
     without_body = b"{}"
+    limited: ClassVar = {"also": ix.MAX_ALSO}
 
     model_config = examples(
         {"sample": 3},

@@ -1,8 +1,10 @@
 """What bodies are made of: strictness, examples, ids, vectors."""
 
-from typing import Annotated, Any, ClassVar, Final
+import json
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final
 
 import numpy as np
+import orjson
 from pydantic import (
     AfterValidator,
     BaseModel,
@@ -10,9 +12,10 @@ from pydantic import (
     FailFast,
     Field,
     GetJsonSchemaHandler,
+    PlainSerializer,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema, PydanticCustomError
+from pydantic_core import CoreSchema, PydanticCustomError, from_json
 
 from gcws_search.index import AnyArray
 
@@ -96,10 +99,63 @@ Id = Annotated[
         }
     ),
 ]
-Numbers = Annotated[list[float], FirstErrorOnly()]
-Indices = Annotated[list[int], FirstErrorOnly()]
-Names = Annotated[list[str], FirstErrorOnly()]
 Payload = dict[str, Any]
+Numbers = Annotated[list[float], FirstErrorOnly()]
+Names = Annotated[list[str], FirstErrorOnly()]
+
+
+def _float_array(values: Any) -> Any:  # noqa: ANN401
+    """Return numbers in a quarter of the memory that Python's take; what is no list as it is."""
+    return np.fromiter(values, np.float64, len(values)) if isinstance(values, list) else values
+
+
+def _index_array(values: list[int]) -> AnyArray | list[int]:
+    """Return integers as an array; those beyond 64 bits as they are, for the index to refuse."""
+    try:
+        return np.fromiter(values, np.int64, len(values))
+    except OverflowError:
+        return values
+
+
+def json_text(value: dict[str, Any]) -> bytes:
+    """Return a JSON object as compact text, without losing anything of it.
+
+    Raises
+    ------
+    ValueError
+        A number in it is NaN or infinite.
+    """
+    try:
+        text = orjson.dumps(value)
+    except TypeError:  # integers beyond 64 bits
+        return json.dumps(
+            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
+        ).encode()
+    if b"null" in text:  # what orjson writes for NaN
+        json.dumps(value, allow_nan=False)
+    return text
+
+
+def _finite_text(value: dict[str, Any]) -> bytes:
+    """Return an object as it is stored: Python's objects take many times the memory."""
+    try:
+        return json_text(value)
+    except ValueError:
+        raise PydanticCustomError(
+            "not_finite", "expected finite numbers, got NaN or an infinity"
+        ) from None
+
+
+if TYPE_CHECKING:  # what validation makes of them
+    Document = bytes
+    Weights = AnyArray
+else:
+    Document = Annotated[
+        dict[str, Any],
+        AfterValidator(_finite_text),
+        PlainSerializer(from_json, return_type=dict[str, Any], when_used="json"),
+    ]
+    Weights = Annotated[Numbers, AfterValidator(_float_array)]
 
 
 class Body(BaseModel):
@@ -109,6 +165,8 @@ class Body(BaseModel):
     """What a request without a body is read as; nothing is no JSON."""
     instead: ClassVar[str] = ""
     """What to do with more than one body holds."""
+    limited: ClassVar[dict[str, str | int]] = {}
+    """Most entries of lists, or the field of `Limits` that says it."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
@@ -127,15 +185,17 @@ class SparseBody(Body):
         {"indices": [3, 17]},
     )
 
-    indices: Indices = Field(description="Coordinates, from 0 to `dim` - 1, or to 2^31 - 2.")
-    values: Numbers | None = Field(
+    indices: Annotated[list[int], FirstErrorOnly(), AfterValidator(_index_array)] = Field(
+        description="Coordinates, from 0 to `dim` - 1, or to 2^31 - 2."
+    )
+    values: Weights | None = Field(
         default=None, description="A number for each of the `indices`; null: 1 each, a set."
     )
 
     @property
-    def weights(self) -> list[float]:
+    def weights(self) -> AnyArray:
         """The number for each of the indices."""
-        return [1.0] * len(self.indices) if self.values is None else self.values
+        return np.ones(len(self.indices)) if self.values is None else self.values
 
 
 class NamedBody(Body):
@@ -147,14 +207,14 @@ class NamedBody(Body):
     )
 
     names: Names = Field(description="1 to 255 characters each.")
-    values: Numbers | None = Field(
+    values: Weights | None = Field(
         default=None, description="A number for each of the `names`; null: 1 each, a set."
     )
 
     @property
-    def weights(self) -> list[float]:
+    def weights(self) -> AnyArray:
         """The number for each of the names."""
-        return [1.0] * len(self.names) if self.values is None else self.values
+        return np.ones(len(self.names)) if self.values is None else self.values
 
 
 def _whole_floats(packed: bytes) -> bytes:
@@ -189,8 +249,13 @@ class PackedBody(Body):
 
 
 # The first form that fits is the one that is meant: no vector fits two of them.
-VectorBody = Annotated[
-    Numbers | SparseBody | NamedBody | PackedBody, Field(union_mode="left_to_right")
-]
+if TYPE_CHECKING:
+    VectorBody = AnyArray | SparseBody | NamedBody | PackedBody
+else:
+    VectorBody = Annotated[
+        Numbers | SparseBody | NamedBody | PackedBody,
+        Field(union_mode="left_to_right"),
+        AfterValidator(_float_array),
+    ]
 ShownVector = Numbers | SparseBody
 """As answers have it."""

@@ -1,11 +1,11 @@
 """What queries ask for: options, and filters as the API page shows (the index parses them)."""
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
 from gcws_search import index as ix
-from gcws_search.service.schemas.base import Body, ShownAs, bounds, examples
+from gcws_search.service.schemas.base import Body, Document, ShownAs, bounds, examples
 
 
 class ValueBody(Body):
@@ -84,7 +84,7 @@ Clause = list[Condition] | Condition | None
 FilterBody.model_rebuild()
 
 
-FilterDocument = Annotated[dict[str, Any], ShownAs(FilterBody)]
+FilterDocument = Annotated[Document, ShownAs(FilterBody)]
 
 Limit = Annotated[
     int,

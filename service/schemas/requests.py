@@ -1,6 +1,6 @@
 """Bodies of requests, with examples that the tests send and check."""
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -10,11 +10,11 @@ from gcws_search.service.schemas.backends import BackendBody, GcwsBackendBody
 from gcws_search.service.schemas.base import (
     CONFIGURATION,
     Body,
+    Document,
     FirstErrorOnly,
     Id,
     Names,
     Numbers,
-    Payload,
     VectorBody,
     bounds,
     examples,
@@ -214,7 +214,7 @@ class ItemBody(Body):
     vector: VectorBody = Field(
         description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0."
     )
-    payload: Payload | None = Field(
+    payload: Document | None = Field(
         default=None, description="Any JSON object; returned with hits, and what filters look at."
     )
 
@@ -223,6 +223,7 @@ class PutItemsBody(Body):
     """Items to store, all or nothing."""
 
     instead = "POST …/load takes items of any number"
+    limited: ClassVar = {"items": "max_items"}
     model_config = examples(
         {
             "items": [
@@ -246,6 +247,7 @@ class PutItemsBody(Body):
 class DeleteItemsBody(Body):
     """Items to delete, by their ids or by a filter."""
 
+    limited: ClassVar = {"ids": "max_items"}
     model_config = examples(
         {"ids": ["a", 7]},
         {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
@@ -403,6 +405,7 @@ class QueryBody(Body):
 class BatchBody(Body):
     """Several queries."""
 
+    limited: ClassVar = {"queries": "max_queries"}
     model_config = examples(
         {"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]},
     )
@@ -457,6 +460,7 @@ class PairsBody(Body):
 class CompareBody(Body):
     """What to compare a collection's backends by."""
 
+    limited: ClassVar = {"queries": "max_queries", "backends": 1000}
     model_config = examples(
         {"sample": 3, "limit": 2},
         {
@@ -519,6 +523,7 @@ class ExplainBody(Body):
 class SketchBody(Body):
     """Vectors to hash with the collection's own randomness."""
 
+    limited: ClassVar = {"vectors": "max_items"}
     model_config = examples(
         {"vectors": [[0.1, -2, 0, 3]], "encoding": "full"},
         {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},

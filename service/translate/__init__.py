@@ -1,7 +1,7 @@
 """Requests become calls of the index, and results become JSON.
 
 - `bodies`: bodies read (413, 415), and checked by a compiled validator
-- `incremental_json`: long JSON read a piece at a time
+- `long_json`: long JSON counted, and cut into pieces
 - `vectors`: an id or a vector, unknown names included
 - `pages`: pages of a ranking by `offset`
 - `requests`: vectors, items, filters, search parameters

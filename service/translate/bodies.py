@@ -3,13 +3,18 @@
 import asyncio
 from collections.abc import AsyncIterator
 from functools import lru_cache
+from itertools import chain
 from typing import Annotated, Any, Final, TypeVar
 
+import numpy as np
 from fastapi import Request
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import to_json
 from starlette.requests import ClientDisconnect
 
+from gcws_search.index import InvalidFilter, InvalidParameter
 from gcws_search.service.execution.context import guards_of, header
+from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.errors import (
     BodyTooLarge,
     MalformedBody,
@@ -19,7 +24,8 @@ from gcws_search.service.http.errors import (
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 from gcws_search.service.schemas.base import Body
-from gcws_search.service.translate import incremental_json
+from gcws_search.service.translate import long_json
+from gcws_search.service.translate.long_json import PIECE_BYTES, Member, Size
 
 JSON = "application/json"
 NPY = "application/x-npy"
@@ -33,8 +39,6 @@ UNSAID = ("", BINARY, FORM)
 
 Model = TypeVar("Model", bound=Body)
 _LONG_BYTES: Final = 1 << 18
-_PIECE: Final = 256
-"""Entries of a list that are checked at a time."""
 
 
 def media_type(request: Request) -> str:
@@ -152,8 +156,8 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
         yield piece
 
 
-def parse(model: type[Model], body: bytes) -> Model:
-    """Return a body as its model: JSON is parsed and checked in one compiled pass.
+def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
+    """Return a body as its model: JSON is parsed and checked by compiled code.
 
     Raises
     ------
@@ -161,16 +165,24 @@ def parse(model: type[Model], body: bytes) -> Model:
         Not JSON, or cut short.
     InvalidRequest
         A field is unknown, missing or not what it should be.
+    InvalidParameter
+        A list has more entries than permitted.
     """
     body = body or model.without_body
     if not body:
         raise MalformedBody("expected a JSON object, got an empty body")
     if is_long(body):
-        return parse_in_pieces(model, body)
-    try:
-        return model.model_validate_json(body)
-    except ValidationError as error:
-        raise invalid_request(error, model) from None
+        return parse_in_pieces(model, body, limits)
+    found = _validate(model, body)
+    for name, limit in limits.of_lists(model).items():
+        require_entries(len(getattr(found, name) or ()), limit, name)
+    return found
+
+
+def require_entries(count: int, limit: int, name: str) -> None:
+    """Raise InvalidParameter where a list of this name has more entries than permitted."""
+    if count > limit:
+        raise InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
 
 
 def is_long(body: bytes) -> bool:
@@ -178,54 +190,108 @@ def is_long(body: bytes) -> bool:
     return len(body) > _LONG_BYTES
 
 
-def parse_in_pieces(model: type[Model], body: bytes) -> Model:
-    """Return a long body as its model, read and checked so that other threads get in between.
+def parse_in_pieces(
+    model: type[Model], body: bytes, limits: Limits, *, piece_bytes: int = PIECE_BYTES
+) -> Model:
+    """Return a long body as its model, counted first, then checked a piece at a time.
 
     A compiled parser or validator keeps Python's lock until it is done: a body of a million short
-    queries would stop the whole service for seconds.
+    queries would stop the whole service for seconds, and take gigabytes.
 
     Raises
     ------
-    MalformedBody, InvalidRequest
+    MalformedBody, InvalidRequest, InvalidParameter
+        See `parse`.
     """
     try:
-        document = incremental_json.parse(body)
+        first = body.lstrip(long_json.BLANK)[:1]
+        if first not in (b"[", b"{"):
+            return _validate(model, body)
+        if first == b"[":
+            return _validate(model, [None] * long_json.count_entries(body))
+        members = {
+            member.name: member for member in long_json.members(body, piece_bytes=piece_bytes)
+        }
     except ValueError as error:
         raise MalformedBody(f"Invalid JSON: {error}") from None
-    if not isinstance(document, dict):
-        return _validated(model, document)
-    long = {
-        name: value
-        for name, value in document.items()
-        if name in model.model_fields and isinstance(value, list) and len(value) > _PIECE
-    }
-    found = _validated(model, document | {name: [] for name in long})
-    for name, entries in long.items():
-        setattr(found, name, _checked_list(model, name, entries))
+    most = limits.of_lists(model)
+    for name in most.keys() & members.keys():
+        require_entries(members[name].count(body), most[name], name)
+    lists = [
+        name for name, member in members.items() if member.is_list and _takes_lists(model, name)
+    ]
+    others = []
+    for name, member in members.items():
+        value = b"null"  # of a field that is unknown, however long
+        if name in lists:
+            value = b"[]"
+        elif name in model.model_fields:
+            _require_size(member.size, limits, name)
+            value = body[member.start : member.stop]
+        others.append(b"%s:%s" % (to_json(name), value))
+    found = _validate(model, b"{%s}" % b",".join(others))
+    for name in lists:
+        setattr(found, name, _read_list(model, body, members[name], limits))
     return found
 
 
-def _validated(model: type[Model], document: object) -> Model:
+def _validate(model: type[Model], document: bytes | list[None]) -> Model:
     try:
+        if isinstance(document, bytes):
+            return model.model_validate_json(document)
         return model.model_validate(document)
     except ValidationError as error:
         raise invalid_request(error, model) from None
 
 
-def _checked_list(model: type[BaseModel], name: str, entries: list[Any]) -> list[Any]:
-    adapter = _adapter(model, name)
-    checked: list[Any] = []
-    for first in range(0, len(entries), _PIECE):
-        try:
-            checked += adapter.validate_python(entries[first : first + _PIECE])
-        except ValidationError as error:
-            raise invalid_request(error, model, place=(name, first)) from None
-    return checked
+def _read_list(model: type[Body], body: bytes, member: Member, limits: Limits) -> Any:  # noqa: ANN401
+    """Return a list of a long body, or an array of numbers."""
+    adapter, name = _adapter(model, member.name), member.name
+    parts = []
+    try:
+        for first, size, text in member.pieces(body):
+            _require_size(size, limits, name, first)
+            try:
+                parts.append(adapter.validate_json(text))
+            except ValidationError as error:
+                raise invalid_request(error, model, place=(name, first)) from None
+    except ValueError as error:
+        raise MalformedBody(f"Invalid JSON: {error}") from None
+    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [*chain(*parts)]
+
+
+def _require_size(size: Size, limits: Limits, name: str, *rest: int) -> None:
+    """Raise InvalidInput where a value has more in it than any may have, as far as is known.
+
+    Raises
+    ------
+    InvalidParameter, InvalidFilter
+    """
+    kind = InvalidFilter if name == "filter" else InvalidParameter
+    most = limits.largest_filter if name == "filter" else limits.largest_value
+    if size.values > most:
+        raise kind(expected=f"at most {most} values", got=str(size.values), loc=(name, *rest))
+    most = limits.max_payload_bytes // 2 + _LONG_BYTES
+    if size.containers > most:
+        expected, got = f"at most {most} lists and objects", str(size.containers)
+        raise kind(expected=expected, got=got, loc=(name, *rest))
 
 
 @lru_cache
-def _adapter(model: type[BaseModel], name: str) -> TypeAdapter[Any]:
+def _adapter(model: type[Body], name: str) -> TypeAdapter[Any]:
     field = model.model_fields[name]
     config = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
     kind: Any = Annotated[field.annotation, field]
     return TypeAdapter(kind, config=config)
+
+
+@lru_cache
+def _takes_lists(model: type[Body], name: str) -> bool:
+    """Whether a field of a model may be a list."""
+    if name not in model.model_fields:
+        return False
+    try:
+        _adapter(model, name).validate_json(b"[]")
+    except ValidationError:
+        return False
+    return True

@@ -10,8 +10,9 @@ from gcws_search import index as ix
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.schemas.backends import BODY_OF, AttachBody
+from gcws_search.service.schemas.base import json_text
 from gcws_search.service.schemas.requests import CreateBody, MetadataBody
-from gcws_search.service.translate.requests import json_text, located
+from gcws_search.service.translate.requests import located
 
 
 def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Literal
 
 from gcws_search import index as ix
+from gcws_search.index import AnyArray
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody, VectorBody
 
 Use = Literal["store", "search", "search together"]
 
@@ -94,10 +95,7 @@ def require_different(names: Sequence[str], values: int) -> None:
         seen.add(name)
 
 
-def shared(
-    a: list[float] | SparseBody | NamedBody | PackedBody,
-    b: list[float] | SparseBody | NamedBody | PackedBody,
-) -> list[list[float] | ix.SparseVector]:
+def shared(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
     """Return two vectors of no collection; names of both are coordinates that they share.
 
     Raises
@@ -106,7 +104,7 @@ def shared(
         At ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
     """
     coordinates: dict[str, int] = {}
-    found: list[list[float] | ix.SparseVector] = []
+    found: list[AnyArray | ix.SparseVector] = []
     for row, body in enumerate((a, b)):
         if isinstance(body, NamedBody):
             other = b if row == 0 else a
@@ -123,5 +121,5 @@ def shared(
         elif isinstance(body, SparseBody):
             found.append(ix.SparseVector(body.indices, body.weights))
         else:
-            found.append(body.weights.tolist() if isinstance(body, PackedBody) else body)
+            found.append(body.weights if isinstance(body, PackedBody) else body)
     return found

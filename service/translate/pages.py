@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, RankedHits
 from gcws_search.service.execution.context import Service
-from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
@@ -145,12 +145,9 @@ def _add_items(
         items = {item.id: item for item in found.items}
     payloads = {item_id: item.payload for item_id, item in items.items() if asked.with_payload}
     vectors = {item_id: item.vector for item_id, item in items.items() if asked.with_vector}
-    require_short_answer(
-        sum(len(payload or b"") for payload in payloads.values()),
-        len(vectors),
-        collection.config.dim,
-        service.settings.max_answer_bytes,
-    )
+    size = AnswerBytes(service.settings.max_answer_bytes)
+    size.add_hits(ids, [*payloads.values()])
+    size.add_vectors([*vectors.values()])
     return [
         page._replace(
             payloads=[payloads.get(each) for each in page.ids] if asked.with_payload else None,

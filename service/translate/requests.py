@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
-import orjson
 from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
-from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody, VectorBody
 from gcws_search.service.schemas.requests import (
     BatchBody,
     BatchParams,
@@ -101,7 +99,7 @@ class QueryRequest(NamedTuple):
 
 
 def vector(
-    body: list[float] | SparseBody | NamedBody | PackedBody,
+    body: VectorBody,
     collection: CollectionProtocol,
     naming: Naming,
     limits: Limits,
@@ -117,9 +115,8 @@ def vector(
     require_short_vector(body, limits, *loc)
     space = collection.space
     try:
-        if isinstance(body, list):
-            row = np.fromiter(body, np.float64, len(body))
-            return space.from_dense(row.reshape(1, -1))
+        if isinstance(body, np.ndarray):
+            return space.from_dense(body.reshape(1, -1))
         if isinstance(body, PackedBody):
             return space.from_dense(body.weights.reshape(1, -1))
         return space.from_items([_sparse(body, naming, 0)])
@@ -128,7 +125,7 @@ def vector(
 
 
 def vectors(
-    raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
+    raw: Sequence[VectorBody],
     collection: CollectionProtocol,
     use: Use,
     limits: Limits,
@@ -150,7 +147,7 @@ def vectors(
     try:
         rows = [
             one
-            if isinstance(one, list)
+            if isinstance(one, np.ndarray)
             else one.weights
             if isinstance(one, PackedBody)
             else _sparse(one, naming, number)
@@ -187,41 +184,15 @@ def located(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa
         raise error.at(*outer) from None
 
 
-def json_text(value: dict[str, Any]) -> bytes:
-    """Return a JSON object as compact text, without losing anything of it.
-
-    Raises
-    ------
-    ValueError
-        A number in it is NaN or infinite.
-    """
-    try:
-        text = orjson.dumps(value)
-    except TypeError:  # integers beyond 64 bits
-        return json.dumps(
-            value, ensure_ascii=False, separators=(",", ":"), allow_nan=False
-        ).encode()
-    if b"null" in text:  # what orjson writes for NaN
-        json.dumps(value, allow_nan=False)
-    return text
-
-
-def payload(value: dict[str, Any] | None, limits: Limits, *loc: str | int) -> bytes | None:
-    """Return a payload as it is stored.
+def payload(text: bytes | None, limits: Limits, *loc: str | int) -> bytes | None:
+    """Return a payload, as it is stored.
 
     Raises
     ------
     InvalidPayload
+        It is too long.
     """
-    if value is None:
-        return None
-    try:
-        text = json_text(value)
-    except ValueError:
-        raise ix.InvalidPayload(
-            expected="finite numbers", got="NaN or an infinity", loc=loc
-        ) from None
-    if len(text) > limits.max_payload_bytes:
+    if text is not None and len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(
             expected=f"at most {limits.max_payload_bytes} bytes of JSON",
             got=f"{len(text)} bytes",
@@ -230,27 +201,22 @@ def payload(value: dict[str, Any] | None, limits: Limits, *loc: str | int) -> by
     return text
 
 
-def condition(document: dict[str, Any] | None, limits: Limits) -> tuple[ix.Filter | None, bytes]:
-    """Return a filter and its text; none for none.
+def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, bytes]:
+    """Return a filter that is given as JSON, and its text; none for none.
 
     Raises
     ------
     InvalidFilter
     """
-    if document is None:
+    if text is None:
         return None, b""
-    try:
-        text = json_text(document)
-    except ValueError:
-        raise ix.InvalidFilter(
-            expected="finite numbers", got="NaN or an infinity", loc=("filter",)
-        ) from None
     found = located(
         ix.parse_filter,
         "filter",
-        document=document,
+        document=from_json(text),
         max_depth=limits.max_filter_depth,
         max_conditions=limits.max_filter_conditions,
+        max_values=limits.max_filter_values,
     )
     return found, text
 
@@ -300,13 +266,15 @@ def page_filter(params: PageParams, limits: Limits) -> ix.Filter | None:
         return None
     if params.ids is not None:
         raise ix.InvalidParameter(expected="one of 'filter' and 'ids'", got="both")
+    text = params.filter.encode()
     try:
-        document = from_json(params.filter, allow_inf_nan=False)
+        if from_json(text, allow_inf_nan=False) is None:
+            return None
     except ValueError as error:
         raise ix.InvalidFilter(
             expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
         ) from None
-    return condition(document, limits)[0]
+    return condition(text, limits)[0]
 
 
 def page_ids(params: PageParams, count: int) -> list[str] | None:
@@ -513,7 +481,7 @@ def _with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[list[float] | SparseBody | NamedBody | PackedBody],
+    raw: Sequence[VectorBody],
     collection: CollectionProtocol,
     limits: Limits,
     name: str,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from gcws_search import index as ix
+from gcws_search.index import AnyArray
 from gcws_search.service.contract import Point
 from gcws_search.service.guards.limits import Limits, require_short_vector
-from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody
+from gcws_search.service.schemas.base import NamedBody, PackedBody, SparseBody, VectorBody
 from gcws_search.service.schemas.requests import ExplainedBody
 from gcws_search.service.translate.names import require_different
-
-Vector = list[float] | SparseBody | NamedBody | PackedBody
-"""A vector as bodies have it."""
 
 
 def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
@@ -28,7 +26,7 @@ def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
     return str(body.id) if raw is None else _vector(raw, limits, word, "vector")
 
 
-def mapped(raw: str | int | Vector, limits: Limits, number: int) -> Point:
+def mapped(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
     """Return an id or a vector that is given a place on a map besides the sample.
 
     Raises
@@ -40,8 +38,8 @@ def mapped(raw: str | int | Vector, limits: Limits, number: int) -> Point:
 
 
 def _vector(
-    raw: Vector, limits: Limits, *loc: str | int
-) -> list[float] | ix.SparseVector | ix.NamedVector:
+    raw: VectorBody, limits: Limits, *loc: str | int
+) -> AnyArray | ix.SparseVector | ix.NamedVector:
     require_short_vector(raw, limits, *loc)
     if isinstance(raw, NamedBody):
         try:
@@ -50,5 +48,5 @@ def _vector(
             raise error.at(*loc) from None
         return ix.NamedVector(raw.names, raw.weights)
     if isinstance(raw, PackedBody):
-        return [*map(float, raw.weights)]
+        return raw.weights
     return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw

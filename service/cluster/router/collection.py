@@ -40,7 +40,7 @@ from gcws_search.service.cluster.router.merging import (
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits
-from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.http.errors import ShardUnavailable
 from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.service.translate.requests import QueryRequest
@@ -277,7 +277,7 @@ class ClusterCollection:
         ------
         AnswerTooLarge
         """
-        shown, payload_bytes, vectors = [], 0, 0
+        shown, size = [], AnswerBytes(self.context.max_answer_bytes)
         for asked, found, hits in lines:
             ids, scores = hits.ids, hits.scores
             payloads, places = None, list[tuple[int, int]]()
@@ -285,18 +285,14 @@ class ClusterCollection:
                 places = hits.places()
             if asked.with_payload:
                 payloads = [found.shards[shard].payload(place) for shard, place in places]
-                payload_bytes += sum(len(payload or b"") for payload in payloads)
-            if asked.with_vector:
-                vectors += len(ids)
+            size.add_hits(ids, payloads)
             shown.append((ids, scores, places, payloads))
-        limit_bytes = self.context.max_answer_bytes
-        require_short_answer(payload_bytes, vectors, self.config.dim, limit_bytes)
         return [
             RankedHits(
                 ids,
                 scores,
                 payloads,
-                self._vectors(found.shards, places) if asked.with_vector else None,
+                self._vectors(found.shards, places, size) if asked.with_vector else None,
                 explanation(found.shards, hits) if asked.explain else None,
                 measured_recall(found.shards, hits) if _is_audited(asked) else None,
                 found.seconds,
@@ -308,12 +304,13 @@ class ClusterCollection:
         ]
 
     def _vectors(
-        self, shards: Sequence[ShardHits], places: Sequence[tuple[int, int]]
+        self, shards: Sequence[ShardHits], places: Sequence[tuple[int, int]], size: AnswerBytes
     ) -> list[JsonVector | None]:
         found: list[JsonVector | None] = []
         for shard, place in places:
             raw, is_deleted = shards[shard].vectors, place in shards[shard].deleted
             found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))
+            size.add_vectors(found[-1:])
         return found
 
     # Writing

@@ -225,7 +225,7 @@ def test_a_failure_of_the_index_is_each_queries_own(
 def test_each_answer_of_a_batch_has_the_whole_size_that_is_permitted(
     serve: Serve, batch_sizes: list[int]
 ) -> None:
-    client = serve(inline_seconds=10.0, max_answer_bytes=100)
+    client = serve(inline_seconds=10.0, max_answer_bytes=150)
     client.put(URL, json={"dim": 4})
     large = {"id": "large", "vector": VECTOR, "payload": {"text": "x" * 60}}
     client.put(f"{URL}/items", json={"items": [large]})
