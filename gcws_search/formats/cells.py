@@ -74,11 +74,14 @@ class CellCounts:
 def tally(column: Any, point: str = ".") -> CellCounts:
     """Return what the cells of a column of text or bytes are."""
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
-    missing, numbers, zeros, truths = (
-        int(pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0)
-        for pattern in (_IS_MISSING, number, _LEADING_ZERO, _IS_TRUTH)
-    )
+
+    def matches(pattern: str) -> int:
+        return int(pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0)
+
+    missing, numbers = matches(_IS_MISSING), matches(number)
     cells = len(column) - column.null_count - missing
+    zeros = matches(_LEADING_ZERO) if numbers else 0
+    truths = matches(_IS_TRUTH) if numbers < cells else 0
     return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
 
 

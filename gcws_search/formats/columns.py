@@ -138,23 +138,24 @@ def python_values(column: Any, name: str) -> list[Any]:
     Raises
     ------
     InvalidPayload
-        Text is not UTF-8; ``loc`` has its row and the column.
+        Text is not UTF-8, or Python has no such time; ``loc`` has its row and the column.
     """
     try:
         values: list[Any] = column.to_pylist()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         row = next(row for row in range(len(column)) if not _is_readable(column[row]))
-        got = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
-        raise InvalidPayload(
-            expected="text in UTF-8", got=f"{got!r:.60}", loc=(row, name)
-        ) from None
+        expected, got = "a time that Python holds", str(column.type)
+        if is_text(column.type):
+            cell = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+            expected, got = "text in UTF-8", f"{cell!r:.60}"
+        raise InvalidPayload(expected=expected, got=got, loc=(row, name)) from None
     return values
 
 
 def _is_readable(scalar: Any) -> bool:
     try:
         scalar.as_py()
-    except UnicodeDecodeError:
+    except (ValueError, OverflowError):
         return False
     return True
 

@@ -75,7 +75,11 @@ def table_of(frame: Any) -> Any:
         return frame.to_table()
     if any(not isinstance(name, str) for name in getattr(frame, "columns", ())):
         frame = frame.rename(columns=str)  # of pandas, where names are often numbers
-    return pa.table(frame)
+    try:
+        return pa.table(frame)
+    except pa.ArrowException as error:
+        text = "; ".join(map(str, error.args))[:200]
+        raise InvalidParameter(expected="columns of one type each", got=text) from None
 
 
 def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int = 0) -> Items:

@@ -119,6 +119,8 @@ def _values(batch: Any, row: int) -> dict[str, Any]:
             found[name] = scalar.as_py()
         except UnicodeDecodeError:
             found[name] = scalar.as_buffer().to_pybytes().decode(errors="replace")
+        except (ValueError, OverflowError):
+            found[name] = str(scalar.type)
     return found
 
 

@@ -455,6 +455,11 @@ def test_ids_and_text_are_stored_as_they_stand(
             ("007", [3, 4], {"where": "Tromsø", "at": "13:00"}),
         ]
     assert call("load", str(path), "--into", "plants", "--encoding", "none").exit_code == 2
+    assert call("load", "-", "--into", "others", input=path.read_bytes()).exit_code == 0
+    assert server.collection("others").get("007").payload == {"where": "Tromsø", "at": "13:00"}
+    piped = call("load", "-", "--into", "more", "--missing", "mean", input=b"x,y\n1,\n2,3\n")
+    assert piped.exit_code == 1
+    assert "expected a file for --missing mean" in piped.stderr
 
 
 def test_rows_without_a_number_are_left_out_where_one_says_so(

@@ -1,5 +1,6 @@
 """Files as items: all readers with all types of ids and of payloads, encodings, missing numbers."""
 
+import csv
 import datetime
 import decimal
 import gzip
@@ -8,11 +9,13 @@ import json
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet
 import pytest
+from hypothesis import given, strategies as st
 
 from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.folders import Folder
@@ -282,6 +285,28 @@ def test_an_object_without_an_id_is_refused_by_its_row(tmp_path: Path, bad: str)
     with pytest.raises(BadFile, match="row 1: column 'id': expected an id"):
         items(tmp_path / "a.ndjson")
     assert items(tmp_path / "a.ndjson", lenient=True) == [("a", [1], None)]
+
+
+CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), max_size=8)
+WRITTEN = st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1, max_size=8)
+
+
+@given(rows=WRITTEN, delimiter=st.sampled_from(",\t"), lenient=st.booleans())
+def test_any_text_is_read_as_it_was_written(
+    rows: list[tuple[str, str]], delimiter: str, lenient: bool
+) -> None:
+    """As an id always; in a payload unless its whole column is numbers, or says so of truths."""
+    out = io.StringIO()
+    writer = csv.writer(out, delimiter=delimiter, quoting=csv.QUOTE_ALL, lineterminator="\n")
+    writer.writerows([("id", "x", "note"), *((item, 1, note) for item, note in rows)])
+    writer.writerow(("last", 1, "text"))
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / ("a.tsv" if delimiter == "\t" else "a.csv")
+        path.write_text(out.getvalue(), "utf-8")
+        found = items(path, vector=("x",), lenient=lenient)
+    assert [(item, (payload or {}).get("note")) for item, _, payload in found] == [
+        *((item, note or None) for item, note in rows), ("last", "text"),
+    ]  # fmt: skip
 
 
 CASES: list[Json] = json.loads(

@@ -176,3 +176,17 @@ def test_text_in_the_vector_is_refused_by_its_column() -> None:
 def test_missing_numbers_are_left_to_the_collection() -> None:
     rows = items_of(pa.table({"x": [1, None], "y": [2.0, 3.0]})).rows
     assert np.isnan(rows.matrix()[1, 0])  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("bad", [object(), 3, {"a"}])
+def test_columns_of_several_types_are_refused_by_their_name(bad: Json) -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(InvalidParameter, match=r"columns of one type each, got .*label"):
+        items_of(pandas.DataFrame({"x": [1.0, 2.0], "label": ["a", bad]}))
+
+
+def test_bytes_in_a_frame_are_refused_by_their_column() -> None:
+    frame = pa.table({"x": [1.0], "image": [b"\x00\xff"]})
+    with pytest.raises(InvalidPayload, match=r"payload.image: expected values that JSON holds"):
+        items_of(frame)
+    assert items_of(frame, payloads=[]).payloads is None
