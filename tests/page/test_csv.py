@@ -1,12 +1,17 @@
 """CSV in the page: what columns become by themselves, and by the hand of somebody."""
 
 import json
+from pathlib import Path
 from typing import Final
 
 import httpx
+import numpy as np
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Error, Page, expect
 
+from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.sources import Choices, ItemSource, source_of
+from gcws_search.index import InvalidInput
 from tests.page.conftest import choose_file
 from tests.support.paths import REPOSITORY
 from tests.support.service.browser import OpenTab
@@ -61,6 +66,70 @@ def test_columns_become_what_the_command_makes_of_them(url: str, tab: OpenTab, c
         assert case["error"].get("got", "") in rejected["detail"]
         assert case["error"]["row"] not in found["numbers"]
         assert len(found["items"]) == case["csv"].count("\n") - 2
+
+
+NAMES: Final = ("id", "ID", "", "x", "y", "a b", "2001", "2002", "1.5", "key", "é")
+NUMBERS: Final = ("1", "-2", "3.25", ".5", "6.", "1e3", "+7", " 8 ", "9007199254740993", "0", "0.0")
+CELLS: Final = {
+    "numbers": NUMBERS,
+    "mixed": (*NUMBERS, "NA", "", "null", "oops"),
+    "words": ("NA", "", "a", "a, b", "12:30", "true", "7", "é", 'say ""so""'),
+    "padded": ("007", "7", "12", "0.5", "-01"),
+    "truths": ("true", "False", "TRUE", "", "NaN"),
+    "ids": ("007", "7", "12e3", "18446744073709551615", "NA", "b", ""),
+}
+
+
+def made_table(rng: np.random.Generator) -> str:
+    """Return a file of CSV as somebody might have one."""
+    names = rng.permutation(NAMES)[: rng.integers(1, 6)].tolist()
+    mark = rng.choice([",", ";", "|", "\t"])
+    kinds = ["ids" if name.lower() in ("id", "") else rng.choice([*CELLS]) for name in names]
+    lines = [names] if rng.random() < 0.9 else []
+    for _ in range(rng.choice([1, 2, 3, 8, 30])):
+        lines.append([rng.choice(CELLS[kind]) for kind in kinds])
+        if rng.random() < 0.02:
+            lines[-1].append("more")
+    text = "\n".join(mark.join(f'"{cell}"' if mark in cell or '"' in cell else cell
+                              for cell in line) for line in lines)  # fmt: skip
+    return text + "\n"
+
+
+def of_command(path: Path) -> tuple[list[str], list[Json]]:
+    """Return the columns of the vector, and the items, as the command has them."""
+    found = source_of(InputFile(str(path)), Choices(lenient=True))
+    assert isinstance(found, ItemSource)
+    items: list[Json] = []
+    for batch in found.batches():
+        payloads = batch.payloads or [None] * len(batch)
+        texts = [None if text is None else json.loads(text) for text in payloads]
+        items += zip(batch.texts(), batch.rows.json(), texts, strict=True)
+    return found.columns or [], items
+
+
+def test_made_tables_become_what_the_command_makes_of_them(
+    url: str, tab: OpenTab, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    page, path, seen = tab(url).open(), tmp_path / "a.csv", 0
+    for _ in range(150):
+        path.write_text(csv := made_table(rng))
+        try:
+            columns, wanted = of_command(path)
+        except (BadFile, InvalidInput):
+            with pytest.raises(Error, match="expected"):
+                read(page, csv)
+            continue
+        found = read(page, csv)
+        roles = found["roles"]
+        assert sorted(columns) == sorted(name for name in roles if roles[name] == "vector"), csv
+        assert len(wanted) == len(found["items"]), csv
+        for item, (item_id, vector, payload) in zip(found["items"], wanted, strict=True):
+            assert item.get("id", item_id) == item_id, csv
+            assert ("id" in item) == ("id" in roles.values()), csv
+            assert item["vector"] == pytest.approx(vector), csv
+            assert item.get("payload") == payload, csv
+            seen += 1
+    assert seen > 200
 
 
 @pytest.mark.parametrize(
