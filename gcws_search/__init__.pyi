@@ -17,6 +17,7 @@ from .client.errors import (
 from .client.results import (
     Added as Added,
     Compared as Compared,
+    GivenIds as GivenIds,
     Hit as Hit,
     Hits as Hits,
     Item as Item,

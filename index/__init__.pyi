@@ -47,6 +47,8 @@ from .collection.compare import (
 from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
     check_ids as check_ids,
+    number_beyond as number_beyond,
+    number_items as number_items,
 )
 from .collection.items import (
     ItemBatch as ItemBatch,

@@ -232,7 +232,7 @@ def inserts(stored: StoredCollection, bare: Bare, vectors: Vectors, clock: Clock
     for number, vector in enumerate(vectors):
         items = batch("single", number, vector[None])
         _note(times, partial(stored.put, items), clock, waiting)
-        _note_bare(times, partial(bare.insert, items.ids[0], vector.tobytes()), waiting)
+        _note_bare(times, partial(bare.insert, str(items.ids[0]), vector.tobytes()), waiting)
         if items.ids[0] not in _found(stored, vector):
             raise RuntimeError(f"{items.ids[0]} was put and is not found")
     waiting.close()

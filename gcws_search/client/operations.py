@@ -151,7 +151,7 @@ class Operations(Protocol):
         payloads: Any = None,
         mode: Mode = "upsert",
         on_error: OnError = "stop",
-        id_start: int = 0,
+        id_start: int | None = None,
         keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
@@ -163,18 +163,19 @@ class Operations(Protocol):
             An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
             polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
         ids : sequence, str or None
-            None takes the frame's column ``id``, or numbers rows from ``id_start``. A string names
-            the column of a frame.
+            A string names the column of a frame; "index" is the index of a frame of pandas. None
+            takes the frame's column ``id``, or its index where that has a name or holds text. Rows
+            without ids are given the next numbers not taken, from 0 on: see ``ids`` of the result.
         payloads : dict of columns, sequence of dicts, names of columns, or None
             ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
         mode : {"upsert", "insert"}
             "upsert" replaces items that exist; "insert" refuses them.
         on_error : {"stop", "skip"}
             "skip" leaves out rows that cannot be stored, and names them in the result.
-        id_start : int
-            The first id where rows are numbered.
+        id_start : int or None
+            Number rows without ids from here on instead: items of these numbers are replaced.
         keep_payloads : bool
-            Whether an item that exists keeps its payload where it comes without one.
+            Whether an item that exists keeps its payload where it comes without one; takes ids.
         progress : callable or None
             Called with the number of rows handed over since the last call.
 

@@ -17,6 +17,7 @@ from gcws_search.client.results import (
     Added,
     BackendFigures,
     Compared,
+    GivenIds,
     Hit,
     Hits,
     Item,
@@ -27,7 +28,7 @@ from gcws_search.client.results import (
 )
 from gcws_search.client.retries import RetryPolicy, answered
 from gcws_search.formats import bodies
-from gcws_search.formats.items import Items, items_of, texts_of
+from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, is_id, row_of, rows_of
 from gcws_search.index.contracts.analysis import (
@@ -113,7 +114,7 @@ class RemoteOperations:
         payloads: Any = None,
         mode: Mode = "upsert",
         on_error: OnError = "stop",
-        id_start: int = 0,
+        id_start: int | None = None,
         keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
@@ -122,12 +123,14 @@ class RemoteOperations:
             return Added(0, 0)
         params: dict[str, str] = {"mode": mode, "on_error": on_error}
         if keep_payloads:
+            require_ids(items)
             params["payloads"] = "keep"
         headers = {"Idempotency-Key": secrets.token_hex(16)}
         rows = items.rows
-        is_plain = isinstance(items.ids, range) and items.payloads is None
+        is_plain = isinstance(items.ids, range | None) and items.payloads is None
         if is_plain and isinstance(rows, DenseRows) and rows.array.shape[1]:
-            params["id_start"] = str(items.ids[0])
+            if items.ids is not None:
+                params["id_start"] = str(items.ids[0])
             headers |= _NPY_HEADERS | {"Content-Length": str(bodies.npy_bytes(rows))}
             return (yield from self.load(lambda: _told(rows, progress), headers, params))
         headers["Content-Type"] = bodies.ARROW
@@ -155,15 +158,26 @@ class RemoteOperations:
             ``mode``, ``on_error``, ``id_start``, ``payloads``.
         """
         is_repeatable = "Idempotency-Key" in headers
+        attempts = 0
+
+        def counted() -> Iterable[Piece]:
+            nonlocal attempts
+            attempts += 1
+            pieces: Iterable[Piece] = content()
+            return pieces
+
         request = Send(
-            "POST", self._paths["load"], content, headers, params, repeatable=is_repeatable
+            "POST", self._paths["load"], counted, headers, params, repeatable=is_repeatable
         )
         reply = yield from self._ask(request)
         found = orjson.loads(reply.content)
+        ids = GivenIds(**found["ids"]) if "ids" in found else None
+        before = found.get("loaded_before") if attempts == 1 else None  # else by this very call
         rejected = [
             Rejected(each["row"], each["code"], each["detail"]) for each in found["rejected"]
         ]
-        return Added(found["inserted"], found["updated"], rejected, found["rejected_count"])
+        counts = found["inserted"], found["updated"]
+        return Added(*counts, rejected, found["rejected_count"], ids, before)
 
     def delete(  # noqa: D102
         self,

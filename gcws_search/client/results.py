@@ -141,7 +141,14 @@ class Rejected(NamedTuple):
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
+class GivenIds(NamedTuple):
+    """The first and the last id that rows without ids were given; the others lie between."""
+
+    first: str
+    last: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Added:
     """What an `add` did.
 
@@ -153,12 +160,24 @@ class Added:
         Rows that were left out; a server lists the first thousand.
     rejected_count : int
         All of them.
+    ids : GivenIds or None
+        What rows without ids were given.
+    loaded_before : dict or None
+        What had been loaded under the same key before, where anything had: it is counted here, too.
     """
 
     inserted: int
     updated: int
-    rejected: list[Rejected] = field(default_factory=list, repr=False)
+    rejected: list[Rejected] = field(default_factory=list)
     rejected_count: int = 0
+    ids: GivenIds | None = None
+    loaded_before: Mapping[str, Any] | None = None
+
+    def __repr__(self) -> str:
+        """Return the counts in one line, and ids that were given."""
+        counts = f"inserted={self.inserted}, updated={self.updated}"
+        given = "" if self.ids is None else f", ids={self.ids}"
+        return f"Added({counts}, rejected_count={self.rejected_count}{given})"
 
     def __add__(self, other: Added) -> Added:
         """Return what both did."""
@@ -167,6 +186,9 @@ class Added:
             self.updated + other.updated,
             self.rejected + other.rejected,
             self.rejected_count + other.rejected_count,
+            GivenIds(self.ids.first, other.ids.last)
+            if self.ids and other.ids
+            else self.ids or other.ids,
         )
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -43,6 +44,7 @@ cli = family()
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 _OPEN: Final = "open"
+_COUNTS: Final = ("inserted", "updated", "rejected_count")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,6 +56,7 @@ class _Task:
     payloads: str
     on_error: str
     key: str | None
+    again: bool
     choices: Choices
     power: float | None
     normalize: str | None
@@ -69,6 +72,22 @@ class _Done:
     rejected: int = 0
     dropped: int = 0
     files: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, name: str, added: Added) -> None:
+        """Count a file; what was loaded before is not stored now."""
+        before = added.loaded_before or {"complete": False}
+        inserted, updated = added.inserted, added.updated
+        if before["complete"]:
+            inserted, updated = inserted - before["inserted"], updated - before["updated"]
+        self.inserted += inserted
+        self.updated += updated
+        self.rejected += added.rejected_count
+        told: dict[str, Any] = {"file": name, "inserted": inserted, "updated": updated}
+        if added.ids is not None:
+            told["ids"] = added.ids._asdict()
+        if added.loaded_before:
+            told["loaded_before"] = dict(added.loaded_before)
+        self.files.append(told)
 
 
 @cli.command(
@@ -140,11 +159,21 @@ def load(
         Literal["stop", "skip"],
         typer.Option(help="At a bad row: stop, or write it to FILE.rejected.ndjson."),
     ] = "stop",
-    id_start: Annotated[int, typer.Option(help="Id of the first row without ids.")] = 0,
+    id_start: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Number rows without ids from here on, over items of these numbers; otherwise "
+            "they get the next numbers not taken.",
+        ),
+    ] = None,
     load_key: Annotated[
         str | None,
         typer.Option("--key", help="Name of this load, by which standard input is resumed."),
     ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Load files anew that were loaded before.")
+    ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
     ] = False,
@@ -157,7 +186,8 @@ def load(
 
     What a file holds is guessed and shown first.
 
-    The same command run again goes on where it was interrupted, and stores nothing twice.
+    The same command run again goes on where it was interrupted, and stores nothing twice: --again
+    does.
     """
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
@@ -171,8 +201,10 @@ def load(
         lenient=on_error == "skip",
         missing=missing,
     )
+    if again:
+        load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
     task = _Task(
-        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key,
+        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key, again=again,
         choices=choices, power=power, normalize=normalize, storage=storage,
     )  # fmt: skip
     with ExitStack() as stack, failures():
@@ -339,11 +371,8 @@ def _load_all(
                 progress.position = lambda file=file: file.read_bytes
             key = _key(file, number, source, task)
             added = _load_file(collection, file, source, task, progress, key)
-        done.inserted += added.inserted
-        done.updated += added.updated
-        done.rejected += added.rejected_count
+        done.add(file.name, added)
         done.dropped += len(source.dropped)
-        done.files.append({"file": file.name, "inserted": added.inserted, "updated": added.updated})
         choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
     return done
 
@@ -361,11 +390,11 @@ def _load_file(
         body = source.whole(progress.rows)
         return _upload(collection, body, task, progress, key)
     except KeyboardInterrupt:
-        fail(f"{file.name}: interrupted" + ("; the same command goes on from there" if key else ""))
+        fail(f"{file.name}: interrupted{_goes_on(key, task)}")
     except GcwsError as error:
         notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
         is_interrupted = bool(notes) or isinstance(error, NoServer)
-        again = "; the same command goes on from there" if key and is_interrupted else ""
+        again = _goes_on(key, task) if is_interrupted else ""
         if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
             again = "; --on-error skip leaves such rows out"
         if getattr(error, "code", None) == "idempotency_mismatch":
@@ -375,6 +404,14 @@ def _load_file(
                 changed = modified.isoformat("T", "seconds")
                 again += f", which has {file.size_bytes} bytes of {changed}"
         fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
+
+
+def _goes_on(key: str | None, task: _Task) -> str:
+    """Return how a load that was interrupted goes on."""
+    if key is None:
+        return ""
+    command = f"--key {task.key} in place of --again" if task.again else "the same command"
+    return f"; {command} goes on from there"
 
 
 def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> str | None:
@@ -426,6 +463,7 @@ def _skipping(
     output = Path(f"{name}.rejected.ndjson")
     output.unlink(missing_ok=True)
     done, first = Added(0, 0), 0
+    before: list[Mapping[str, Any] | None] = []
 
     def write(rejected: list[Rejected], items: list[Any]) -> None:
         with output.open("ab") as written:
@@ -457,6 +495,7 @@ def _skipping(
         found = [each for each, _ in bad]
         write(found, [item for _, item in bad])
         done += replace(added, rejected=found, rejected_count=len(found))
+        before.append(added.loaded_before)
         first += rows
         progress.rows(rows)
     if bad := unreadable():
@@ -465,7 +504,17 @@ def _skipping(
         done += Added(0, 0, found, len(found))
     if done.rejected:
         typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
-    return done
+    return replace(done, loaded_before=_joined(before))
+
+
+def _joined(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+    """Return what had been loaded of a file before, by what had been of its parts."""
+    found = [each for each in before if each is not None]
+    if not found:
+        return None
+    joined = {word: sum(each[word] for each in found) for word in _COUNTS}
+    is_complete = all(each is not None and each["complete"] for each in before)
+    return joined | {"started": found[0]["started"], "complete": is_complete}
 
 
 def _with_column(text: str, error: Any, source: Source) -> str:
@@ -492,6 +541,11 @@ def _with_name(words: str, source: Source) -> str:
 
 
 def _tell(done: _Done, into: str, as_json: bool) -> None:
+    for each in done.files:
+        if before := each.get("loaded_before"):
+            typer.echo(_told_before(each["file"], before), err=True)
+    given = [each["ids"] for each in done.files if "ids" in each]
+    ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
     if as_json:
         print_json(
             {
@@ -502,8 +556,21 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
                 "dropped": done.dropped,
                 "files": done.files,
             }
+            | ({} if ids is None else {"ids": ids})
         )
         return
     rejected = f", {done.rejected} rejected" if done.rejected else ""
-    dropped = f", {done.dropped} left out for missing numbers" if done.dropped else ""
-    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{dropped}")
+    rejected += f", {done.dropped} left out for missing numbers" if done.dropped else ""
+    numbers = f", ids {ids['first']} to {ids['last']}" if ids and done.inserted else ""
+    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{numbers}")
+
+
+def _told_before(name: str, before: Mapping[str, Any]) -> str:
+    """Return what had been loaded of a file before."""
+    stored = before["inserted"] + before["updated"]
+    if before["complete"]:
+        return (
+            f"{name}: 0 stored: this file was loaded before ({stored} items, {before['started']}); "
+            "--again loads it anew"
+        )
+    return f"{name}: {stored} items of it were stored before, {before['started']}"

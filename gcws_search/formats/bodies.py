@@ -75,11 +75,12 @@ def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
 
 
 def record_batch(items: Items) -> Any:
-    """Return items as a record batch: ``id``, the vector's columns, and ``payload``."""
+    """Return items as a record batch: ``id`` if there are, the vector's columns, ``payload``."""
     import pyarrow as pa  # noqa: PLC0415
 
-    ids = pa.array(items.texts(), pa.string())
-    columns = {"id": ids, **_vector_columns(items.rows)}
+    columns = _vector_columns(items.rows)
+    if items.ids is not None:
+        columns = {"id": pa.array(items.texts(), pa.string()), **columns}
     if items.payloads is not None:
         columns["payload"] = pa.array(items.payloads, pa.string())
     return pa.record_batch(columns)

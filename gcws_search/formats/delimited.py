@@ -359,7 +359,7 @@ class CellRows:
             for place, name in enumerate(layout.vector):
                 column = read.column(name).to_numpy(zero_copy_only=False)
                 matrix[:, place] = column.astype(np.float64, copy=False)
-        ids: Any = range(len(numbers))
+        ids: Any = None
         if layout.id is not None:
             ids = read.column(layout.id).to_pylist()
             for row, text in enumerate(ids):

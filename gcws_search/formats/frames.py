@@ -11,13 +11,15 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.columns import field_values, id_texts, is_text, require_json
-from gcws_search.formats.items import Items, ids_of
+from gcws_search.formats.items import Ids, Items, ids_of, numbers_of
 from gcws_search.formats.payloads import Payloads, from_columns, payloads_of
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
-from gcws_search.index import InvalidParameter, InvalidVector
+from gcws_search.index import InvalidId, InvalidParameter, InvalidVector
 
-_INDEX: Final = "__index_level_0__"
-"""What Arrow calls the index of a frame of pandas."""
+INDEX: Final = "index"
+"""What stands for the index of a frame of pandas among the names of columns."""
+_LEVEL: Final = "__index_level_"
+"""What Arrow calls an index without a name begins with this."""
 UNNAMED: Final = ""
 """What pandas and R call the index of a frame in CSV: it has the ids, and is no coordinate."""
 _SPARSE: Final = (("indices", "values"), ("names", "values"))
@@ -31,7 +33,7 @@ class Layout:
     Attributes
     ----------
     id : str or None
-        None numbers the rows.
+        None where the rows have none.
     vector : tuple of str
         One column of lists, ``indices`` or ``names`` with ``values``, or a column a coordinate.
     payload : tuple of str
@@ -82,17 +84,24 @@ def table_of(frame: Any) -> Any:
         raise InvalidParameter(expected="columns of one type each", got=text) from None
 
 
-def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int = 0) -> Items:
+def rows_of_frame(frame: Any) -> Rows:
+    """Return the vectors of a frame."""
+    table = table_of(frame)
+    return _rows(_columns(table), guess(table.schema))
+
+
+def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = None) -> Items:
     """Return the rows of a frame as items; see `guess` for what its columns mean.
 
     Parameters
     ----------
     frame : pandas or polars frame, Arrow table, batch or reader, or dataset
     ids : str, sequence or None
-        Name of a column, or the ids.
+        Name of a column, "index" for the index of a frame of pandas, or the ids. None takes a
+        column or an index that `guess` finds.
     payloads : names of columns, dict of columns, sequence of dicts, or None
-    id_start : int
-        The first id where there is no column of ids.
+    id_start : int or None
+        The first id where there is no column of ids; None: the collection numbers the rows.
 
     Raises
     ------
@@ -101,7 +110,14 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int = 0) -> It
     table = table_of(frame)
     named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
-    layout = guess(table.schema, id_=ids if isinstance(ids, str) else None, payload=columns)
+    id_ = ids if isinstance(ids, str) else None
+    if id_ == INDEX and INDEX not in table.schema.names:
+        id_, ids = _asked_index(table)
+    elif ids is None:
+        ids = _named_range(table)
+    layout = guess(table.schema, id_=id_, payload=columns)
+    if ids is None and layout.id in _index_columns(table.schema):
+        _require_different(table.column(layout.id))
     items = items_of_batch(table, layout, id_start)
     if ids is not None and not isinstance(ids, str):
         items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
@@ -119,9 +135,10 @@ def guess(
 ) -> Layout:
     """Return what the columns of a table mean.
 
-    A column called ``id`` has the ids, or else one without a name. Vectors are a column of lists of
-    numbers, ``indices`` or ``names`` with ``values``, or else all columns of numbers. Every other
-    column is a field of the payload.
+    A column called ``id`` has the ids, or else one without a name, or the index of a frame of
+    pandas where that has a name or holds text; one that only counts rows is left out. Vectors are
+    a column of lists of numbers, ``indices`` or ``names`` with ``values``, or else all columns of
+    numbers. Every other column is a field of the payload.
 
     Parameters
     ----------
@@ -143,17 +160,21 @@ def guess(
         twice = next(name for name in names if names.count(name) > 1)
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
     called = [name for name in names if name.lower() == "id"]
+    index = [name for name in names if name == UNNAMED or name in _index_columns(schema)]
+    counts = [name for name in index if _is_count(schema, name)]
     if id_ is None:
-        plain = [name for name in names if name == _INDEX]
-        plain += [*_index_of_pandas(schema), *(name for name in names if name == UNNAMED)]
-        others = [name for name in plain if _is_id(schema.field(name).type)]
+        others = [
+            name
+            for name in index
+            if len(index) == 1 and name not in counts and _is_id(schema.field(name).type)
+        ]
         id_ = next(iter((*called, *others)), None)
     elif id_ not in names:
         raise _missing(id_, names)
-    free = [name for name in names if name != id_]
+    free = [name for name in names if name != id_ and name not in counts]
     fields = [] if payload is None else _matching(payload, free)
     if vector is None:
-        others = [*fields, *called, UNNAMED]
+        others = [*fields, *called, *index]
         coordinates = _guessed_vector(schema, [name for name in free if name not in others])
     else:
         coordinates = _matching(vector, free)
@@ -166,11 +187,57 @@ def guess(
     return Layout(id_, tuple(coordinates), tuple(fields), text)
 
 
-def _index_of_pandas(schema: Any) -> list[str]:
-    """Return the column that was the index of a frame of pandas; a plain count is no column."""
+def _index_columns(schema: Any) -> list[str]:
+    """Return the columns that were the index of a frame of pandas; a plain count is no column."""
     index = (schema.pandas_metadata or {}).get("index_columns", [])
-    names = [name for name in index if isinstance(name, str) and name in schema.names]
-    return names if len(index) == 1 else []
+    named = [name for name in index if isinstance(name, str)]
+    return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
+
+
+def _is_count(schema: Any, name: str) -> bool:
+    """Return whether an index says no more than which row of some frame a row was."""
+    return name.startswith(_LEVEL) and _is_numbers(schema.field(name).type)
+
+
+def _asked_index(table: Any) -> tuple[str | None, Any]:
+    """Return the column that is the index of a frame of pandas, and ids where it is none.
+
+    Raises
+    ------
+    InvalidParameter
+        The frame has no index, or one of several levels.
+    """
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    if len(index) != 1:
+        got = "an index of several levels" if index else "a frame without an index"
+        raise InvalidParameter(expected="a frame of pandas with one index", got=got, loc=("ids",))
+    if isinstance(index[0], str):
+        return index[0], index[0]
+    return None, range(index[0]["start"], index[0]["stop"], index[0]["step"])
+
+
+def _named_range(table: Any) -> range | None:
+    """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
+    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    has_id = any(name.lower() == "id" for name in table.schema.names)
+    if len(index) != 1 or has_id or isinstance(index[0], str) or index[0]["name"] is None:
+        return None
+    ids = range(index[0]["start"], index[0]["stop"], index[0]["step"])
+    return ids if len(ids) == table.num_rows else None  # some rows of a table keep its index
+
+
+def _require_different(column: Any) -> None:
+    """Raise InvalidId where an index has an id twice: nobody has said that it has the ids."""
+    seen: set[Any] = set()
+    for row, value in enumerate(column.to_pylist()):
+        if value in seen:
+            raise InvalidId(
+                expected="an index of different ids",
+                got=f"{value!r} twice; .reset_index() makes a column of it, and ids='index' lets "
+                "the last row of an id count",
+                loc=("ids", row),
+            )
+        seen.add(value)
 
 
 def _guessed_vector(schema: Any, free: list[str]) -> list[str]:
@@ -259,27 +326,34 @@ def _is_id(kind: Any) -> bool:
     return is_text(kind) or bool(pa.types.is_integer(kind))
 
 
-def items_of_batch(batch: Any, layout: Layout, id_start: int = 0) -> Items:
+def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
     """Return the rows of a table or record batch as items.
 
     Parameters
     ----------
     batch : pyarrow.Table or pyarrow.RecordBatch
     layout : Layout
-    id_start : int
-        The first id where there is no column of ids.
+    id_start : int or None
+        What the first row is called where there is no column of ids; None: the collection numbers
+        the rows.
 
     Raises
     ------
     InvalidVector, InvalidId
         A row has no vector, or no id.
     """
-    columns = {name: _plain(batch.column(name)) for name in batch.schema.names}
+    columns = _columns(batch)
     count = batch.num_rows
     rows = _rows(columns, layout)
     if layout.id is None:
-        return Items(range(id_start, id_start + count), rows, _payloads(columns, layout, count))
-    return Items(id_texts(columns[layout.id], layout.id), rows, _payloads(columns, layout, count))
+        ids: Ids | None = numbers_of(id_start, 0, count)
+    else:
+        ids = id_texts(columns[layout.id], layout.id)
+    return Items(ids, rows, _payloads(columns, layout, count))
+
+
+def _columns(batch: Any) -> dict[str, Any]:
+    return {name: _plain(batch.column(name)) for name in batch.schema.names}
 
 
 def _plain(column: Any) -> Any:

@@ -46,8 +46,9 @@ class Items:
 
     Attributes
     ----------
-    ids : sequence of n str, or range of n int
-        A range counts rows; its numbers stand for their decimal strings.
+    ids : sequence of n str, range of n int, or None
+        A range counts rows; its numbers stand for their decimal strings. None: the collection gives
+        each item the next number not taken.
     rows : DenseRows or SparseRows
         n vectors.
     payloads : list of n bytes or None, or None
@@ -56,7 +57,7 @@ class Items:
         Where that is to be known.
     """
 
-    ids: Ids
+    ids: Ids | None
     rows: Rows
     payloads: Payloads | None = None
     origin: Origin | None = None
@@ -69,12 +70,14 @@ class Items:
         """Return the items of rows ``first`` to ``last``, without the last."""
         payloads = None if self.payloads is None else self.payloads[first:last]
         origin = None if self.origin is None else self.origin.part(first, last)
-        return Items(self.ids[first:last], self.rows.part(first, last), payloads, origin)
+        ids = None if self.ids is None else self.ids[first:last]
+        return Items(ids, self.rows.part(first, last), payloads, origin)
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items of some rows."""
         payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
-        return Items([str(self.ids[row]) for row in rows], self.rows.take(rows), payloads)
+        ids = None if self.ids is None else [str(self.ids[row]) for row in rows]
+        return Items(ids, self.rows.take(rows), payloads)
 
     def batches(
         self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
@@ -88,12 +91,14 @@ class Items:
         for first in range(0, len(self), step):
             yield self.part(first, min(first + step, len(self)))
 
-    def texts(self) -> list[str]:
+    def texts(self) -> list[str] | None:
         """Return the ids as strings."""
-        return [*map(str, self.ids)]
+        return None if self.ids is None else [*map(str, self.ids)]
 
 
-def items_of(data: Any, ids: Any = None, payloads: Any = None, id_start: int = 0) -> Items:
+def items_of(
+    data: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
+) -> Items:
     """Return what a caller has as items.
 
     Parameters
@@ -104,10 +109,11 @@ def items_of(data: Any, ids: Any = None, payloads: Any = None, id_start: int = 0
         is a dict of these, as the API has it.
     ids : sequence, str or None
         None takes those of the data, or numbers the rows from ``id_start``. Of a frame: the name of
-        a column.
+        a column, or "index".
     payloads : dict of columns, sequence, or None
         See `formats.payloads.payloads_of`. Of a frame also: names of columns.
-    id_start : int
+    id_start : int or None
+        None: the collection numbers rows without ids.
 
     Raises
     ------
@@ -148,8 +154,28 @@ def _is_document(each: Any) -> bool:
     )
 
 
-def ids_of(given: Any, count: int, id_start: int = 0) -> Ids:
-    """Return the ids of ``count`` items.
+def numbers_of(id_start: int | None, first: int, count: int) -> range | None:
+    """Return the ids of ``count`` rows that have none, from row ``first`` on."""
+    return None if id_start is None else range(id_start + first, id_start + first + count)
+
+
+def require_ids(items: Items) -> None:
+    """Raise InvalidParameter where items without ids are to keep what others have."""
+    if items.ids is None:
+        raise InvalidParameter(
+            expected="ids, or id_start, which say whose payloads are kept",
+            got="rows without ids",
+            loc=("keep_payloads",),
+        )
+
+
+def number_words(id_start: int | None) -> str:
+    """Return what rows without ids get, for people."""
+    return "none; each row gets a new number" if id_start is None else f"numbers from {id_start}"
+
+
+def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
+    """Return the ids of ``count`` items, None where the collection is to number them.
 
     Raises
     ------
@@ -157,7 +183,7 @@ def ids_of(given: Any, count: int, id_start: int = 0) -> Ids:
         There are more or fewer, or one is no string or whole number.
     """
     if given is None:
-        return range(id_start, id_start + count)
+        return numbers_of(id_start, 0, count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)
     if len(values) != count:
         raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))

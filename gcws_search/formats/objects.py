@@ -180,7 +180,7 @@ class _Rows:
                 del ids[place], vectors[place], payloads[place], numbers[place], texts[place]
         origin = Origin(numbers, pa.record_batch({LINE: pa.array(texts, pa.string())}))
         return Items(
-            range(len(numbers)) if self._layout.id is None else ids,
+            None if self._layout.id is None else ids,
             rows,
             payloads if self._layout.payload else None,
             origin,

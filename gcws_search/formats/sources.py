@@ -13,7 +13,7 @@ import numpy as np
 
 from gcws_search.formats.bodies import ARROW, NDJSON, NPY, arrow, npy, npy_bytes
 from gcws_search.formats.files import BadFile, InputFile, cut_short
-from gcws_search.formats.items import Items
+from gcws_search.formats.items import Items, number_words, numbers_of
 from gcws_search.formats.payloads import from_columns, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
 from gcws_search.index import GcwsError
@@ -47,8 +47,8 @@ class Choices:
     dim : int or None
     header : bool or None
         Whether the first line of CSV has the names of columns.
-    id_start : int
-        Number of the first row where there are no ids.
+    id_start : int or None
+        Number of the first row where there are no ids; None: the collection numbers the rows.
     lenient : bool
         Whether rows that cannot be read are left out.
     missing : {"error", "drop", "zero", "mean"}
@@ -61,7 +61,7 @@ class Choices:
     payload: tuple[str, ...] | None = None
     dim: int | None = None
     header: bool | None = None
-    id_start: int = 0
+    id_start: int | None = None
     lenient: bool = False
     missing: Literal["error", "drop", "zero", "mean"] = "error"
 
@@ -280,7 +280,7 @@ class ItemSource:
                     if isinstance(piece, memoryview):
                         told(len(piece) // rows.row_bytes)
 
-            start = int(whole.texts()[0]) if len(whole) else 0
+            start = whole.ids[0] if isinstance(whole.ids, range) else None
             return LoadBody(NPY, pieces, len(rows), size, id_start=start)
 
         def counted() -> Iterator[Items]:
@@ -305,7 +305,9 @@ def _segment(part: Items) -> LoadBody:
             is_line = row_of_file.keys() == {LINE}
             return read_json(row_of_file[LINE]) if is_line else row_of_file
         payload = one.payloads[0] if one.payloads else None
-        found = {"id": one.texts()[0], "vector": next(iter(one.rows.json()))}
+        texts = one.texts()
+        found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
+        found["vector"] = next(iter(one.rows.json()))
         return found if payload is None else {**found, "payload": read_json(payload)}
 
     numbers = None if part.origin is None else part.origin.numbers
@@ -321,13 +323,12 @@ def _arrays(file: InputFile, choices: Choices) -> ItemSource:
         raise BadFile(f"{file.name}: expected rows, got none")
     count = len(rows)
     payloads = None if labels is None else from_columns({"label": labels}, count)
-    ids = range(choices.id_start, choices.id_start + count)
-    items = Items(ids, rows, payloads)
+    items = Items(numbers_of(choices.id_start, 0, count), rows, payloads)
     dense = isinstance(rows, DenseRows)
     dim = rows.array.shape[1] if isinstance(rows, DenseRows) else more
     guess = [
         ("format", f".{file.format}, {count} rows"),
-        ("ids", f"row numbers from {choices.id_start}"),
+        ("ids", number_words(choices.id_start)),
         ("vector", f"{dim} values" if dense else f"sparse, {dim} coordinates"),
         ("payload", "none" if labels is None else "label"),
     ]
@@ -413,7 +414,7 @@ def _lines(file: InputFile, choices: Choices) -> Source:
     start = None if "id" in first else choices.id_start
     guess = [
         ("format", "NDJSON, an item a line"),
-        ("ids", f"row numbers from {choices.id_start}" if start is not None else "id"),
+        ("ids", "id" if "id" in first else number_words(start)),
         ("vector", words),
         ("payload", fields),
     ]
@@ -440,7 +441,7 @@ class LineSource:
     ----------
     described : Described
     id_start : int or None
-        Id of the first item, where they have none.
+        Id of the first item, where they have none and the collection is not to number them.
     """
 
     def __init__(self, described: Described, id_start: int | None = None) -> None:
@@ -523,4 +524,6 @@ def _readable(line: bytes) -> Any:
 
 def renumbered(choices: Choices, rows: int) -> Choices:
     """Return the choices for a file that follows one of ``rows`` rows."""
+    if choices.id_start is None:
+        return choices
     return replace(choices, id_start=choices.id_start + rows)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.items import Items
+from gcws_search.formats.items import Items, number_words, numbers_of
 from gcws_search.formats.payloads import from_columns
 from gcws_search.formats.sources import Choices, Described
 from gcws_search.formats.vectors import SparseRows
@@ -62,7 +62,7 @@ def svmlight_items(
     base = 0 if first.nnz and first.indices.min() == 0 else 1
 
     def items() -> Iterator[Items]:
-        row = choices.id_start
+        row = 0
         for offset in range(0, size, _RANGE_BYTES):
             matrix, labels = part(offset)
             if base and matrix.nnz and matrix.indices.min() == 0:
@@ -74,12 +74,13 @@ def svmlight_items(
             )
             values = [int(each) if each.is_integer() else each for each in labels.tolist()]
             texts = from_columns({"label": values}, len(values))
-            yield Items(range(row, row + len(values)), rows, texts)
+            ids = numbers_of(choices.id_start, row, len(values))
+            yield Items(ids, rows, texts)
             row += len(values)
 
     guess = [
         ("format", "svmlight"),
-        ("ids", f"row numbers from {choices.id_start}"),
+        ("ids", number_words(choices.id_start)),
         ("vector", f"sparse, coordinates from {base}"),
         ("payload", "label"),
     ]

@@ -13,7 +13,7 @@ import pyarrow as pa
 from gcws_search.formats.cells import CellCounts
 from gcws_search.formats.files import BadFile
 from gcws_search.formats.frames import Layout, items_of_batch
-from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.items import Items, Origin, number_words, numbers_of
 from gcws_search.formats.sources import Choices, Described, Unreadable
 from gcws_search.formats.vectors import DenseRows
 from gcws_search.index import InvalidInput
@@ -30,14 +30,14 @@ def words_of(
     format_: str,
     layout: Layout,
     dim: int | None,
-    id_start: int,
+    id_start: int | None,
     tallies: Mapping[str, CellCounts] | None = None,
 ) -> list[tuple[str, str]]:
     """Return what a table is taken for, for people."""
     payload = ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)
     words = [
         ("format", format_),
-        ("ids", f"row numbers from {id_start}" if layout.id is None else layout.id or "unnamed"),
+        ("ids", number_words(id_start) if layout.id is None else layout.id or "unnamed"),
         ("vector", _vector_words(layout, dim)),
         ("payload", payload or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"),
     ]
@@ -139,8 +139,7 @@ def complete(batches: Batches, layout: Layout, choices: Choices, described: Desc
     Parameters
     ----------
     batches : callable
-        Yields items that know their rows, NaN where a number is missing. A range of ids stands
-        for none.
+        Yields items that know their rows, NaN where a number is missing.
     layout : Layout
     choices : Choices
     described : Described
@@ -156,15 +155,15 @@ def complete(batches: Batches, layout: Layout, choices: Choices, described: Desc
     def items() -> Iterator[Items]:
         described.unreadable.clear()
         described.dropped.clear()
-        given = choices.id_start
+        given = 0
         iterator = batches()
         for batch in iterator:
             found = batch
             if described.columns is not None:
                 found = _filled(batch, iterator, means, choices, described)
             if layout.id is None:
-                ids: Any = range(given, given + len(found))
-                if choices.lenient:
+                ids: Any = numbers_of(choices.id_start, given, len(found))
+                if choices.lenient and choices.id_start is not None:
                     ids = [str(choices.id_start + number) for number in _origin(found).numbers]
                 found = replace(found, ids=ids)
             given += len(found)
@@ -180,7 +179,7 @@ def take(items: Items, rows: Sequence[int]) -> Items:
     """Return the items of some rows, with where they come from."""
     origin = _origin(items)
     kept = origin.rows.take(pa.array(rows, pa.int64()))
-    ids = range(len(rows)) if isinstance(items.ids, range) else [items.ids[row] for row in rows]
+    ids = None if items.ids is None else [str(items.ids[row]) for row in rows]
     payloads = None if items.payloads is None else [items.payloads[row] for row in rows]
     numbers = [origin.numbers[row] for row in rows]
     return Items(ids, items.rows.take(rows), payloads, Origin(numbers, kept))

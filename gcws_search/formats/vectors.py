@@ -131,9 +131,9 @@ def rows_of(data: Any) -> Rows:
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
     if is_frame(data):
-        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
+        from gcws_search.formats.frames import rows_of_frame  # noqa: PLC0415  # loads pyarrow
 
-        return items_of_frame(data, None, None).rows
+        return rows_of_frame(data)
     require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)

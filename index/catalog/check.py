@@ -18,7 +18,7 @@ from gcws_search.index.contracts.errors import (
     InvalidInput,
     StoreError,
 )
-from gcws_search.index.contracts.saved_index import notes_of
+from gcws_search.index.contracts.saved_index import next_id_of, notes_of
 from gcws_search.index.payload.encoding import is_payload
 from gcws_search.index.persistence.changes import codes_to_blobs
 from gcws_search.index.persistence.metadata import metadata_of
@@ -38,6 +38,7 @@ _NOTED: Final[tuple[tuple[MetaName, str, Callable[[str], object]], ...]] = (
     ("notes", "notes", notes_of),
     ("audit", "results of the audit", tallies_of),
     ("metadata", "metadata", metadata_of),
+    ("next_id", "number of the next item without an id", next_id_of),
 )
 """What a file notes beside its rows: its name, what it is, and what reads it or raises."""
 

@@ -45,6 +45,7 @@ from gcws_search.index.contracts.parameters import (
     Encoding,
     SearchParams,
 )
+from gcws_search.index.contracts.saved_index import next_id_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.persistence.auditor import Auditor
@@ -157,15 +158,26 @@ class StoredCollection:
         except (ValueError, TypeError) as error:
             raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
         self.metadata.load()
+        next_id = self._next_id()
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         with storage_errors(self.name), rows as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
+        self.memory.next_id = max(self.memory.next_id, next_id)
         self.attached_backends.load(progress)
         self.auditor.load()
         self.checkpoints.loaded()
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log
+
+    def _next_id(self) -> int:
+        """Return the number that the file has for the next item without an id."""
+        text = self.store.meta("next_id")
+        try:
+            return 0 if text is None else next_id_of(text)
+        except ValueError as error:
+            reason = f"the number of its next item is not what was written ({error})"
+            raise DamagedFile(self.name, reason) from error
 
     def _on_publish(self) -> None:
         self._save_notes()
@@ -185,7 +197,8 @@ class StoredCollection:
         Parameters
         ----------
         items : ItemBatch
-            Where an id comes twice, "upsert" takes the last.
+            Where an id comes twice, "upsert" takes the last. Items without one are given numbers
+            above all that items have, or were given before.
         mode : {"upsert", "insert"}
 
         Raises

@@ -1,12 +1,14 @@
-"""Ids of items: which are permitted, and the row of each."""
+"""Ids of items: which are permitted, which are given to items without one, the row of each."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from gcws_search.index.contracts.errors import InvalidId
 
 MAX_ID_LENGTH: Final = 255
 """Characters."""
+_MAX_DIGITS: Final = 15
+"""Every program reads numbers up to there exactly."""
 _SHARDS: Final = 256
 """One dictionary of 1,000,000 ids grows in one step that holds the interpreter for 0.1 s."""
 
@@ -49,6 +51,44 @@ def _check_id(value: object, row: int) -> None:
         value.encode()
     except UnicodeEncodeError:
         raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
+
+
+def number_beyond(ids: Iterable[str | None]) -> int:
+    """Return the number that follows the highest of those ids that are numbers, 0 where none is.
+
+    Longer ones than `_MAX_DIGITS` are hashes of something, not counts, and are passed over.
+    """
+    numbers = (int(each) for each in ids if each and len(each) <= _MAX_DIGITS and each.isdecimal())
+    return max(numbers, default=-1) + 1
+
+
+def number_items(
+    ids: Sequence[str | None], first: int, taken: Callable[[Sequence[str]], Sequence[str]]
+) -> tuple[list[str], range]:
+    """Give numbers that follow each other to the items that have no id.
+
+    Parameters
+    ----------
+    ids : sequence of str or None
+        At least one is None.
+    first : int
+        The first number, unless an item has one of them.
+    taken : callable
+        Returns those of some ids that items have.
+
+    Returns
+    -------
+    ids : list of str
+    numbers : range
+        Those that were given.
+    """
+    own = {each for each in ids if each is not None}
+    numbers = range(first, first + len(ids) - sum(each is not None for each in ids))
+    while found := own.intersection(names := [*map(str, numbers)]) | {*taken(names)}:
+        first = max(map(int, found)) + 1
+        numbers = range(first, first + len(numbers))
+    fresh = iter(names)
+    return [next(fresh) if each is None else each for each in ids], numbers
 
 
 class RowsById:

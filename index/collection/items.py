@@ -37,7 +37,8 @@ class ItemBatch:
 
     Attributes
     ----------
-    ids : list of str
+    ids : sequence of str or None
+        None: the collection gives the item a number when it is stored.
     vectors : RawBatch
     payloads : list of bytes or None
         Compact JSON text of an object; None without one.
@@ -48,7 +49,7 @@ class ItemBatch:
         The three are not of one length.
     """
 
-    ids: list[str]
+    ids: Sequence[str | None]
     vectors: RawBatch
     payloads: list[bytes | None]
 
@@ -330,7 +331,7 @@ class EncodedBatch:
     Attributes
     ----------
     ids : sequence of str
-        Distinct.
+        Distinct; empty texts for items that are numbered when they are stored.
     payloads : sequence of bytes or None
     vectors : VectorBatch
     codes : (n, code_width) uint64

@@ -35,7 +35,7 @@ from gcws_search.index.backends.protocol import (
 )
 from gcws_search.index.background import Searches
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.collection.ids import RowsById
+from gcws_search.index.collection.ids import RowsById, number_beyond
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
@@ -106,6 +106,7 @@ class MemoryCollection:
         # Held while ids and view change, and while pending items are appended.
         self._lock = threading.Lock()
         self._row_of = RowsById()
+        self.next_id = 0  # above all ids that are numbers, and all that were given as such
         self._build_seconds = 0.0  # of the primary index
         self._postponed_at = -1  # version of the view that could not be compacted
         self._is_compiled = isinstance(config.backend, GcwsParams)  # first of all (`index.warmup`)
@@ -159,9 +160,8 @@ class MemoryCollection:
         seconds = time.perf_counter() - start
         attached = {name: each.encode(prepared) for name, each in self.published.attached.items()}
         payloads = [*map(compact, items.payloads)]
-        return EncodedBatch(
-            items.ids, payloads, prepared, codes, seconds=seconds, attached=attached
-        )
+        ids = [each or "" for each in items.ids]
+        return EncodedBatch(ids, payloads, prepared, codes, seconds=seconds, attached=attached)
 
     def _compile(self, vectors: VectorBatch) -> None:
         """Let the backend's kernels be compiled by one vector: no part of building."""
@@ -201,6 +201,7 @@ class MemoryCollection:
             codes = with_room(codes, before, n)
             codes[before:n] = piece.codes
             row_store.append(piece)
+            self.next_id = max(self.next_id, number_beyond(piece.ids))
         n = len(row_store)
         if not self._is_compiled:
             self._compile(row_store.rows.view())

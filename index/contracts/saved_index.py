@@ -63,6 +63,14 @@ def without_checksum(text: str) -> bytes:
     return document
 
 
+def next_id_of(text: str) -> int:
+    """Return the number for the next item without an id; ValueError when the text is damaged."""
+    number = int(without_checksum(text))
+    if number < 0:
+        raise ValueError(f"{number} is no id")
+    return number
+
+
 # What a file says is checked by these before anything is computed with it.
 
 

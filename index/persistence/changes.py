@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from gcws_search.index.collection.ids import check_ids
+from gcws_search.index.collection.ids import check_ids, number_beyond, number_items
 from gcws_search.index.collection.items import EncodedBatch, ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
@@ -23,10 +23,15 @@ Mode = Literal["upsert", "insert"]
 
 @dataclass(frozen=True, slots=True)
 class WriteResult:
-    """How many items a write put: new ones, and ones that were there before."""
+    """How many items a write put: new ones, and ones that were there before.
+
+    ``ids`` are the first and the last number that items without ids were given, None where all had
+    one.
+    """
 
     inserted: int
     updated: int
+    ids: tuple[str, str] | None = None
 
 
 class SequenceNumbers:
@@ -35,6 +40,7 @@ class SequenceNumbers:
     def __init__(self, collection: MemoryCollection, next_sequence: int) -> None:
         self.collection = collection
         self.next_sequence = next_sequence
+        self.next_id = collection.next_id
         self._planned: dict[str, int | None] = {}
         self.named: set[int] = set()  # coordinates whose names the changes store
 
@@ -85,6 +91,12 @@ class Put(Change):
         changes in memory.
     progress : callable or None
         Called with the result; returns how far the load of these items has come.
+    given : sequence of str or None
+        The ids that came with the items, where some have none; else empty.
+    numbers : range
+        What the others were given.
+    beyond : int
+        The number that follows those among the ids that came.
     """
 
     items: EncodedBatch
@@ -92,6 +104,9 @@ class Put(Change):
     mode: Mode
     keeps_payloads: bool = False
     progress: Callable[[WriteResult], LoadRecord] | None = None
+    given: Sequence[str | None] = ()
+    numbers: range = range(0)
+    beyond: int = 0
 
     @classmethod
     def of(
@@ -118,24 +133,37 @@ class Put(Change):
         ItemExists
             An id comes twice, and the mode is "insert".
         """
-        check_ids(items.ids)
+        unnamed = items.ids.count(None)
+        check_ids(["0" if each is None else each for each in items.ids])
         if sequences:
             _check_sequences(sequences, len(items))
         if encoded is None:
             [encoded] = collection.encode([items])
         places: Sequence[int] = range(len(items))
         vectors = items.vectors
-        if len(items) > 1 and len(set(items.ids)) < len(items):
+        given = items.ids
+        if len(set(given)) + max(0, unnamed - 1) < len(items):
             places = last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
             sequences = sequences and [sequences[place] for place in places]
+            given = [given[place] for place in places]
         with collection.searches.turn():  # a load's rows take some ms
             blobs, codes = collection.space.to_blobs(vectors), codes_to_blobs(encoded.codes)
             rows = RowBatch(encoded.ids, blobs, codes, encoded.payloads, sequences)
-        return cls(rows=rows, items=encoded, places=places, mode=mode)
+        return cls(
+            rows=rows,
+            items=encoded,
+            places=places,
+            mode=mode,
+            given=given if unnamed else (),
+            beyond=number_beyond(given),
+        )
 
     def plan(self, numbers: SequenceNumbers) -> None:
-        """Find the rows to be removed, and number the others; ItemExists by the mode."""
+        """Give ids and sequence numbers, find the rows to be removed; ItemExists by the mode."""
+        next_id = max(numbers.next_id, self.beyond)
+        if self.given:
+            next_id = self._number_items(next_id, numbers)
         ids = self.items.ids
         old = numbers.of(ids)
         removed = [sequence for sequence in old if sequence is not None]
@@ -146,11 +174,24 @@ class Put(Change):
             self._keep_payloads(numbers.collection)
         self.removed = removed
         self.items.sequences = numbers.put(ids, self.rows.sequences)
+        numbers.next_id = next_id
         names = numbers.collection.names
         if names.is_open:
             self.names = names.use(self.items.vectors, numbers.named)
         if self.progress is not None:
             self.load = self.progress(self.result)
+
+    def _number_items(self, first: int, numbers: SequenceNumbers) -> int:
+        """Give the items without ids the next numbers; return the one that follows."""
+
+        def taken(ids: Sequence[str]) -> list[str]:
+            found = zip(ids, numbers.of(ids), strict=True)
+            return [item_id for item_id, sequence in found if sequence is not None]
+
+        ids, self.numbers = number_items(self.given, first, taken)
+        self.items.ids, self.rows = ids, replace(self.rows, ids=ids)
+        self.next_id = self.numbers.stop
+        return self.numbers.stop
 
     def _keep_payloads(self, collection: MemoryCollection) -> None:
         own, stored = self.items.payloads, collection.payloads_of(self.items.ids)
@@ -161,7 +202,8 @@ class Put(Change):
     @property
     def result(self) -> WriteResult:
         """What to tell the caller."""
-        return WriteResult(len(self.items) - len(self.removed), len(self.removed))
+        ids = (str(self.numbers[0]), str(self.numbers[-1])) if self.numbers else None
+        return WriteResult(len(self.items) - len(self.removed), len(self.removed), ids)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -222,6 +264,7 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
         else:
             if write.names:
                 collection.names.stored(write.names)
+            collection.next_id = max(collection.next_id, write.beyond, write.next_id or 0)
             puts.append(write)
             arriving.update(write.items.ids)
     if puts:
@@ -268,8 +311,8 @@ def _check_sequences(sequences: Sequence[int], count: int) -> None:
             )
 
 
-def last_places(ids: Sequence[str], mode: Mode) -> list[int]:
-    """Return where each id comes last.
+def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:
+    """Return where each id comes last; items without one are each another.
 
     Raises
     ------
@@ -281,5 +324,7 @@ def last_places(ids: Sequence[str], mode: Mode) -> list[int]:
         for place, item_id in enumerate(ids):
             if item_id in seen:
                 raise ItemExists(item_id, place)
-            seen.add(item_id)
-    return sorted({item_id: place for place, item_id in enumerate(ids)}.values())
+            if item_id is not None:
+                seen.add(item_id)
+    last = {place if each is None else each: place for place, each in enumerate(ids)}
+    return sorted(last.values())

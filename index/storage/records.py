@@ -90,18 +90,21 @@ class Change:
     """Rows to be removed, by sequence number, and rows to be put after that.
 
     ``names`` are coordinates and names that are new with the rows; ``load`` says how far a load has
-    come by them.
+    come by them; ``next_id`` follows the numbers that rows without ids were given, None where all
+    had one.
     """
 
     removed: Sequence[int] = ()
     rows: RowBatch = _NO_ROWS
     names: Sequence[tuple[int, str]] = ()
     load: LoadRecord | None = None
+    next_id: int | None = None
 
     @property
     def is_one_row(self) -> bool:
         """Whether it is a new row, and no more."""
-        return len(self.rows) == 1 and not self.removed and not self.names and self.load is None
+        is_more = self.removed or self.names or self.load or self.next_id is not None
+        return len(self.rows) == 1 and not is_more
 
     @property
     def is_empty(self) -> bool:

@@ -29,6 +29,7 @@ from gcws_search.index.contracts.errors import (
     StoreError,
 )
 from gcws_search.index.contracts.policies import RecoveryPolicy
+from gcws_search.index.contracts.saved_index import with_checksum
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import (
     MEMORY,
@@ -69,8 +70,9 @@ from gcws_search.index.storage.schema import (
     mark,
 )
 
-MetaName = Literal["notes", "audit", "metadata"]
-"""Notes of the index, what audits of queries found, what callers keep with the collection."""
+MetaName = Literal["notes", "audit", "metadata", "next_id"]
+"""Notes of the index, what audits of queries found, what callers keep with the collection, the
+number for the next item without an id."""
 
 MAX_SEQUENCE: Final = 1 << 62
 """All sequence numbers are below it."""
@@ -255,6 +257,9 @@ class Store:
                     self._add_names(change.names)
                 if change.load is not None:
                     self._write_load(change.load)
+                if change.next_id is not None:
+                    text = with_checksum(b"%d" % change.next_id)
+                    self.connection.execute(sql.WRITE_META, ("next_id", text))
         self._next_sequence = sequence
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Arrow streams: columns ``id``, ``vector`` or ``indices`` + ``values``, and ``payload``."""
+"""Arrow streams: ``id`` or none, ``vector`` or ``indices`` + ``values``, and ``payload``."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -88,7 +88,7 @@ class ArrowRows:
 def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN401
     """Return a plain record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
-    ids: list[str] = []
+    ids: list[str | None] = []
     payloads: list[bytes | None] = []
     good: list[int] = []
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -98,12 +98,14 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
     texts = columns["payload"].to_pylist() if "payload" in columns else none
     more = arrow_columns.fields(others) if others else none
     unusable = _unusable(vectors, limits)
-    rows = enumerate(zip(columns["id"].to_pylist(), texts, more, strict=True))
+    has_ids = "id" in columns
+    given = columns["id"].to_pylist() if has_ids else none
+    rows = enumerate(zip(given, texts, more, strict=True))
     for row, (raw, text, fields) in rows:
         try:
             if row in unusable:
                 raise unusable[row]
-            ids.append(_id(raw, limits))
+            ids.append(_id(raw, limits) if has_ids else None)
             payloads.append(_payload(text, fields, limits))
         except ix.InvalidInput as error:
             del ids[len(good) :]

@@ -99,12 +99,11 @@ def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
             "makes others fields of the payload",
             ", ".join(map(repr, others)),
         )
-    if "id" not in names:
-        _refuse("a column id", ", ".join(names) or "none")
     _check_vectors(schema)
     kinds = {name: _decoded(schema.field(name).type) for name in names}
-    if not (_is_any(kinds["id"], (*_TEXTS, *_BYTES)) or pa.types.is_integer(kinds["id"])):
-        _refuse("ids as strings or integers", str(kinds["id"]), "id")
+    id_ = kinds.get("id", pa.string())
+    if not (_is_any(id_, (*_TEXTS, *_BYTES)) or pa.types.is_integer(id_)):
+        _refuse("ids as strings or integers", str(id_), "id")
     if "payload" in kinds and not _is_any(kinds["payload"], (pa.types.is_null, *_TEXTS, *_BYTES)):
         _refuse("payloads as JSON text", str(kinds["payload"]), "payload")
     for name in others:

@@ -17,10 +17,11 @@ from gcws_search.index import Int64s
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http.errors import IdempotencyMismatch, InvalidRequest
 from gcws_search.service.http.problems import document
-from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, Mark
+from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, LoadState, Mark, told_time
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
 from gcws_search.service.translate.names import Naming
+from gcws_search.service.translate.results import ids_json
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
@@ -69,8 +70,10 @@ class Account:
         Rows of the body that are stored or rejected.
     inserted, updated, rejected_count : int
     rejected : list of dict
-    seconds_before : float
-        Time that the load took before.
+    ids : (str, str) or None
+        The first and the last that rows without ids were given.
+    before : LoadState or None
+        What was done under the key before; None where nothing was.
     started : float
         On the clock that ``seconds`` is measured by.
     """
@@ -82,7 +85,8 @@ class Account:
     updated: int = 0
     rejected: list[dict[str, Any]] = field(default_factory=list)
     rejected_count: int = 0
-    seconds_before: float = 0.0
+    ids: tuple[str, str] | None = None
+    before: LoadState | None = None
     started: float = field(default_factory=time.perf_counter)
 
     @property
@@ -93,7 +97,8 @@ class Account:
     @property
     def seconds(self) -> float:
         """How long the load has taken."""
-        return self.seconds_before + time.perf_counter() - self.started
+        seconds = 0.0 if self.before is None else self.before.seconds
+        return seconds + time.perf_counter() - self.started
 
     @property
     def committed(self) -> int:
@@ -112,19 +117,36 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        return {
+        told: dict[str, Any] = {
             "inserted": self.inserted,
             "updated": self.updated,
             "rejected": self.rejected,
             "rejected_count": self.rejected_count,
             "seconds": round(self.seconds, 6),
         }
+        if self.ids is not None:
+            told["ids"] = ids_json(self.ids)
+        if self.before is not None:
+            told["loaded_before"] = {
+                "inserted": self.before.inserted,
+                "updated": self.before.updated,
+                "rejected_count": self.before.rejected_count,
+                "started": told_time(self.before.started),
+                "complete": self.before.is_complete,
+            }
+        return told
+
+    def add(self, result: ix.WriteResult) -> None:
+        """Count rows that were stored."""
+        self.inserted += result.inserted
+        self.updated += result.updated
+        if result.ids is not None:
+            self.ids = (self.ids or result.ids)[0], result.ids[1]
 
     def with_chunk(self, rejects: Iterable[Reject], result: ix.WriteResult) -> Account:
         """Return the account as it is once a chunk has been committed."""
         found = replace(self, rejected=[*self.rejected])
-        found.inserted += result.inserted
-        found.updated += result.updated
+        found.add(result)
         found.reject(sorted(rejects, key=lambda reject: reject.number))
         return found
 
@@ -200,8 +222,9 @@ class Load:
             account.rows = before.mark.rows
             account.inserted, account.updated = before.inserted, before.updated
             account.rejected = [*before.rejected[: self.max_listed]]
-            account.rejected_count = before.rejected_count
-            account.seconds_before = before.seconds
+            account.rejected_count, account.ids = before.rejected_count, before.ids
+            if before.is_complete or before.mark.rows:
+                account.before = before
         return account
 
     def run(self, read: Read, source: Source, report: Report, account: Account) -> None:
@@ -292,6 +315,7 @@ class Load:
             updated=found.updated,
             rejected_count=found.rejected_count,
             rejected=tuple(found.rejected),
+            ids=found.ids,
             seconds=found.seconds,
             is_complete=is_complete,
         )
@@ -340,8 +364,7 @@ class Load:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
                 staged = self._prepared(chunk, raw, [*staged.rejects, *bad], staged.place)
             else:
-                account.inserted += result.inserted
-                account.updated += result.updated
+                account.add(result)
                 break
         account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
         account.rows = staged.place.rows
@@ -381,6 +404,8 @@ class Load:
         taken = {error.row: error}
         seen: set[str] = set()
         for row, item_id in enumerate(chunk.ids):
+            if item_id is None:
+                continue
             if item_id in seen or self._has(item_id):
                 taken[row] = ix.ItemExists(item_id, row)
             seen.add(item_id)

@@ -53,6 +53,8 @@ class LoadState:
         Seconds since 1970.
     is_complete : bool
         Whether the mark is the body's end.
+    ids : (str, str) or None
+        The first and the last that rows without ids were given.
     """
 
     parameters: str
@@ -64,10 +66,14 @@ class LoadState:
     seconds: float = 0.0
     started: float = 0.0
     is_complete: bool = False
+    ids: tuple[str, str] | None = None
 
     def text(self) -> str:
         """Return what `read` reads."""
-        return orjson.dumps({**asdict(self), "mark": [*self.mark]}).decode()
+        fields = {**asdict(self), "mark": [*self.mark]}
+        if self.ids is None:
+            del fields["ids"]  # a program of before these can read it
+        return orjson.dumps(fields).decode()
 
     @classmethod
     def read(cls, text: str) -> LoadState:
@@ -76,6 +82,9 @@ class LoadState:
             fields = orjson.loads(text)
             fields["mark"] = Mark(*map(int, fields["mark"]))
             fields["rejected"] = tuple(fields["rejected"])
+            if "ids" in fields:
+                first, last = fields["ids"]
+                fields["ids"] = first, last
             return cls(**fields)
         except (TypeError, KeyError) as error:
             raise ValueError(str(error)) from None

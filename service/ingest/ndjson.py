@@ -50,7 +50,7 @@ class _Pending:
     """The chunk being gathered."""
 
     numbers: list[int] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
+    ids: list[str | None] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
     vectors: list[AnyArray | ix.SparseVector | ix.NamedVector] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
@@ -63,14 +63,16 @@ class _Pending:
         self.size = end
         try:
             item = bodies.parse(ItemBody, line, limits)
-            require_short_id(str(item.id), limits, "id")
+            item_id = None if item.id is None else str(item.id)
+            if item_id is not None:
+                require_short_id(item_id, limits, "id")
             require_short_vector(item.vector, limits, "vector")
             payload = requests.payload(item.payload, limits, "payload")
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             self.rejects.append(Reject.of(number, error))
             return
         self.numbers.append(number)
-        self.ids.append(str(item.id))
+        self.ids.append(item_id)
         self.payloads.append(payload)
         self.vectors.append(_vector(item.vector))
 

@@ -187,14 +187,14 @@ class NpyRows:
     ----------
     reader : ByteReader
     limits : Limits
-    id_start : int
-        Id of the first row; the others count on.
+    id_start : int or None
+        Id of the first row; the others count on. None: the collection numbers them.
     sizes : Sizes
     """
 
     reader: ByteReader
     limits: Limits
-    id_start: int
+    id_start: int | None
     sizes: Sizes
 
     def __iter__(self) -> Iterator[ItemRows]:
@@ -210,10 +210,13 @@ class NpyRows:
         arrays = self._of_columns(header) if header.is_by_columns else self._of_rows(header)
         first = 0
         for array in arrays:
-            last, start = first + len(array), self.id_start + first
+            last = first + len(array)
+            ids: list[str | None] = [None] * len(array)
+            if self.id_start is not None:
+                ids = [*map(str, range(self.id_start + first, self.id_start + last))]
             yield ItemRows(
                 numbers=np.arange(first, last),
-                ids=list(map(str, range(start, start + len(array)))),
+                ids=ids,
                 payloads=[None] * len(array),
                 vectors=DenseVectors(array),
                 size=self.reader.taken,

@@ -245,7 +245,8 @@ class ItemRows:
     ----------
     numbers : (n,) int64
         Each row's number in the whole load.
-    ids : list of n str
+    ids : list of n str or None
+        None: the collection numbers the item.
     payloads : list of n bytes or None
     vectors : Vectors
         n of them.
@@ -256,7 +257,7 @@ class ItemRows:
     """
 
     numbers: Int64s
-    ids: list[str]
+    ids: list[str | None]
     payloads: list[bytes | None]
     vectors: Vectors
     rejects: list[Reject] = field(default_factory=list)

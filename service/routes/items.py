@@ -12,7 +12,7 @@ from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, js
 from gcws_search.service.schemas.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from gcws_search.service.schemas.requests import DeleteItemsBody, PageParams, PutItemsBody
 from gcws_search.service.translate import requests
-from gcws_search.service.translate.results import payload_json, vector_json
+from gcws_search.service.translate.results import ids_json, payload_json, vector_json
 
 _MAX_GROUPED: Final = 16
 """Puts of at most this many items are committed with those of other requests."""
@@ -47,7 +47,10 @@ def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
 
 @writing.put("", response_model=WriteAnswer)
 async def put_items(request: Request, name: str, body: PutItemsBody) -> Response:
-    """Store items, all or nothing; the answer means they are on disk."""
+    """Store items, all or nothing; the answer means they are on disk.
+
+    Items without ids are given the next numbers not taken.
+    """
     service = service_of(request)
     collection = service.collection(name)
 
@@ -66,7 +69,10 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
         if error.loc[:1] == ("items",):
             raise
         raise requests.within(error, "items", "vector") from None  # found by the transform
-    return json_response({"inserted": result.inserted, "updated": result.updated})
+    told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
+    if result.ids is not None:
+        told["ids"] = ids_json(result.ids)
+    return json_response(told)
 
 
 @writing.post("/delete", response_model=DeleteAnswer)

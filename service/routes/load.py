@@ -49,7 +49,7 @@ from gcws_search.service.ingest.source import (
 from gcws_search.service.schemas.answers import LoadAnswer, LoadList
 from gcws_search.service.schemas.requests import LoadParams
 from gcws_search.service.translate import bodies
-from gcws_search.service.translate.results import written
+from gcws_search.service.translate.results import ids_json, written
 
 listing = APIRouter(
     prefix="/v1/collections/{name}",
@@ -314,6 +314,8 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
         "updated": account.updated,
         "rejected_count": account.rejected_count,
     }
+    if account.ids is not None:
+        told["ids"] = ids_json(account.ids)
     if failed.row is not None:
         told["row"] = failed.row
     if problems.kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
@@ -352,9 +354,14 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
             return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == bodies.NPY:
-            first_id = params.id_start or 0
+            if params.id_start is None and params.payloads == "keep":
+                raise ix.InvalidParameter(
+                    expected="id_start, which says whose payloads are kept",
+                    got="rows without ids",
+                    loc=("payloads",),
+                )
             sizes = npy.Sizes(rows, size, settings.max_line_bytes, settings.max_arrow_batch_bytes)
-            return npy.NpyRows(reader, limits, first_id, sizes)
+            return npy.NpyRows(reader, limits, params.id_start, sizes)
         longest = settings.max_arrow_batch_bytes
         takes_others = params.columns is not None
         from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it

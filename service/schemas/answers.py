@@ -7,15 +7,26 @@ from pydantic import Field
 from gcws_search.service.schemas.base import Answer, Payload, ShownVector, examples
 
 
+class IdsAnswer(Answer):
+    """The numbers that items without ids were given; those of one request rise."""
+
+    first: str = Field(description="The id of the first of them.")
+    last: str = Field(description="The id of the last of them.")
+
+
 class WriteAnswer(Answer):
     """What a write did."""
 
     model_config = examples(
         {"inserted": 2, "updated": 0},
+        {"inserted": 2, "updated": 0, "ids": {"first": "0", "last": "1"}},
     )
 
     inserted: int = Field(description="New items.")
     updated: int = Field(description="Items that replaced one of their id.")
+    ids: IdsAnswer | None = Field(
+        default=None, description="Only where items came without ids: what they were given."
+    )
 
 
 class DeleteAnswer(Answer):
@@ -74,6 +85,16 @@ class RejectedRow(Answer):
     detail: str = Field(description="As a problem's.")
 
 
+class LoadedBefore(Answer):
+    """What a load under the key had done before this request."""
+
+    inserted: int = Field(description="New items.")
+    updated: int = Field(description="Items that replaced one of their id.")
+    rejected_count: int = Field(description="Rows that were not stored.")
+    started: str = Field(description="When it began, in UTC.")
+    complete: bool = Field(description="Whether it had come to the end of the body.")
+
+
 class LoadAnswer(Answer):
     """What a load did; ``rejected`` is bounded in length, ``rejected_count`` counts all."""
 
@@ -98,6 +119,14 @@ class LoadAnswer(Answer):
     rejected: list[RejectedRow] = Field(description="The first rows that were not stored.")
     rejected_count: int = Field(description="All rows that were not stored.")
     seconds: float = Field(description="How long the load took.")
+    ids: IdsAnswer | None = Field(
+        default=None, description="Only where items came without ids: what they were given."
+    )
+    loaded_before: LoadedBefore | None = Field(
+        default=None,
+        description="Only where a load under this key had stored or rejected rows before this "
+        "request: how many of the rows above. This request passed over them.",
+    )
 
 
 class LoadEntryAnswer(Answer):

@@ -50,6 +50,11 @@ def _id_text(value: str | int) -> str:
     return text
 
 
+def without_default(schema: dict[str, Any]) -> None:
+    """Let the API page show a field that may be left out, and is not null."""
+    del schema["default"]
+
+
 def bounds(low: int, high: int | None = None) -> dict[str, Any]:
     """Return bounds for the API page alone: it is the index that holds numbers to them."""
     return {"minimum": low} if high is None else {"minimum": low, "maximum": high}

@@ -1,6 +1,6 @@
 """Bodies of requests, with examples that the tests send and check."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
@@ -18,6 +18,7 @@ from gcws_search.service.schemas.base import (
     VectorBody,
     bounds,
     examples,
+    without_default,
 )
 from gcws_search.service.schemas.query_options import (
     AllowPartial,
@@ -210,7 +211,11 @@ class ItemBody(Body):
         {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
     )
 
-    id: Id
+    id: Id = Field(
+        default=cast("Id", None),
+        json_schema_extra=without_default,
+        description="Left out: the collection gives the item the next number not taken.",
+    )
     vector: VectorBody = Field(
         description="`dim` numbers, or `indices` and `values`; finite, in float32, not all 0."
     )
@@ -334,7 +339,8 @@ class LoadParams(BaseModel):
         default=None,
         ge=0,
         lt=2**63,
-        description="npy only: id of the first row; the others count on. Default 0.",
+        description="npy only: id of the first row; the others count on. Without it rows get the "
+        "next numbers not taken.",
     )
     columns: Literal["payload"] | None = Field(
         default=None,

@@ -243,9 +243,10 @@ def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limit
     InvalidId, InvalidVector, InvalidPayload
     """
     for row, item in enumerate(raw):
-        require_short_id(str(item.id), limits, "items", row, "id")
+        if item.id is not None:
+            require_short_id(str(item.id), limits, "items", row, "id")
     return ix.ItemBatch(
-        ids=[str(item.id) for item in raw],
+        ids=[None if item.id is None else str(item.id) for item in raw],
         vectors=vectors(
             [item.vector for item in raw], collection, "store", limits, "items", "vector"
         ),

@@ -42,6 +42,11 @@ def payload_json(payload: bytes | None) -> orjson.Fragment | None:
     return None if payload is None else orjson.Fragment(payload)
 
 
+def ids_json(ids: tuple[str, str]) -> dict[str, str]:
+    """Return the first and the last id that items were given."""
+    return dict(zip(("first", "last"), ids, strict=True))
+
+
 def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
     hits: list[dict[str, Any]]

@@ -114,7 +114,7 @@ def work():
     with Collection.open(":memory:", dim=8) as items:
         items.add(X, payloads={"label": [*range(6000)]})
         items.set_names("abc")
-        items.add(X[:3000] + 1, payloads=[{"text": "x" * 9000}] * 3000)
+        items.add(X[:3000] + 1, id_start=0, payloads=[{"text": "x" * 9000}] * 3000)
         items.delete([str(each) for each in range(1000)])
         items.operations.index.finish_background_work()
         items.query_many(X[:100])

@@ -1,6 +1,8 @@
 """One scenario over every kind of collection, waited for and awaited."""
 
+import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from scipy import sparse
 
 import gcws_search
+from gcws_search import GivenIds, InvalidParameter
 from tests.client.conftest import Open
 from tests.support.service.queries import gmm
 
@@ -128,7 +131,9 @@ def test_a_profile_tells_of_similarities_and_buckets(opened: Open) -> None:
 def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
     items = opened(2)
     items.add([[1, 0], [0, 1], [1, 1]], payloads={"label": ["a", "b", "c"]})
-    items.add(np.array([[2, 0], [0, 2]]), keep_payloads=True)
+    with pytest.raises(InvalidParameter, match="rows without ids"):
+        items.add(np.array([[2, 0], [0, 2]]), keep_payloads=True)
+    items.add(np.array([[2, 0], [0, 2]]), id_start=0, keep_payloads=True)
     items.add([[3, 3]], ids=["2"], payloads=[{"label": "d"}], keep_payloads=True)
     found = [(each.vector, each.payload) for each in items]
     assert sorted(found) == [
@@ -136,7 +141,7 @@ def test_items_keep_their_payloads_where_that_is_asked(opened: Open) -> None:
         ([2, 0], {"label": "a"}),
         ([3, 3], {"label": "d"}),
     ]
-    items.add(np.array([[5, 0]]))
+    items.add(np.array([[5, 0]]), id_start=0)
     assert items.get("0").payload is None
     rejected = items.add([[0, 0], [7, 7]], ids=["1", "2"], keep_payloads=True, on_error="skip")
     assert (rejected.rejected_count, items.get("2").payload) == (1, {"label": "d"})
@@ -321,3 +326,48 @@ def test_payloads_come_back_as_they_were(opened: Open) -> None:
     payloads = [{"n": 2**70, "x": 1e-300, "t": "é\u2028"}, None, {}, {"deep": [{"a": None}]}]
     items.add([[1], [2], [3], [4]], payloads=payloads)
     assert [each.payload for each in items] == payloads
+
+
+def test_parts_of_a_frame_and_chunks_of_a_file_are_appended(opened: Open) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": np.arange(1.0, 13), "y": 1.0, "word": "w"})
+    items = opened(2)
+    for part in pandas.read_csv(io.StringIO(frame.to_csv(index=False)), chunksize=5):
+        assert (items.add(part).inserted, items.add(part[::2]).updated) == (len(part), 0)
+    assert len(items) == 12 + 3 + 3 + 1
+    for part in (frame[frame.x <= 6], frame[frame.x > 6], frame[frame.x % 2 == 0]):
+        added = items.add(part)
+        assert (added.inserted, added.updated) == (len(part), 0)
+        assert added.ids is not None
+        assert int(added.ids.last) - int(added.ids.first) + 1 == len(part)
+    assert len(items) == 19 + 12 + 6
+    assert sorted(int(each.id) for each in items) == [*range(37)]
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "array": lambda: np.eye(3) + 1,
+    "array with payloads": lambda: np.eye(3) + 1,
+    "sparse": lambda: sparse.csr_matrix(np.eye(3) + 1),
+    "lists": lambda: [[1, 2, 3], [4, 5, 6], [7, 8, 9]],
+    "dicts": lambda: [{0: 1}, {1: 2}, {2: 3}],
+    "generator": lambda: ([each, 1, 2] for each in range(3)),
+    "documents": lambda: [{"vector": [each, 1, 2]} for each in range(3)],
+    "polars": lambda: pytest.importorskip("polars").DataFrame({c: [1, 2, 3] for c in "abc"}),
+    "pandas": lambda: pytest.importorskip("pandas").DataFrame({c: [1, 2, 3] for c in "abc"}),
+    "Arrow": lambda: pytest.importorskip("pyarrow").table({c: [1, 2, 3] for c in "abc"}),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_without_ids_that_come_twice_are_stored_twice(opened: Open, kind: str) -> None:
+    items, make = opened(3), KINDS[kind]
+    payloads = {"label": [7, 8, 9]} if kind == "array with payloads" else None
+    for turn, mode in enumerate(["upsert", "insert", "upsert"]):
+        added = items.add(make(), payloads=payloads, mode=mode)
+        ids = GivenIds(str(3 * turn), str(3 * turn + 2))
+        assert (added.inserted, added.updated, added.ids) == (3, 0, ids)
+    assert [each.id for each in items] == [*map(str, range(9))]
+    added = items.add(make(), payloads=payloads, id_start=1)
+    assert (added.inserted, added.updated, added.ids) == (0, 3, None)
+    items.delete([*map(str, range(9))])
+    assert items.add(make(), on_error="skip").ids == GivenIds("9", "11")

@@ -156,14 +156,17 @@ def test_items_of_json_lines_without_ids_are_numbered(
     options = ["--into", "plants", "--id-start", "5", "--on-error", on_error]
     done = call("load", str(tmp_path / "a.ndjson"), *options)
     assert done.exit_code == 0, done.output
-    assert "ids      row numbers from 5" in done.stderr
+    assert "ids      numbers from 5" in done.stderr
     found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
     assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
     if on_error == "skip":  # a line that is none takes the number of its row, too
         (tmp_path / "b.ndjson").write_bytes(
             text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}')
         )
-        call("load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip")
+        call(
+            "load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip",
+            "--id-start", "0",
+        )  # fmt: skip
         assert [each.id for each in server.collection("others")] == ["0", "2"]
 
 
@@ -322,6 +325,7 @@ def test_rows_of_other_lengths_in_a_folder_are_left_out(
         (folder / name).write_bytes(text(*lines))
         first += rows
     options = ["--on-error", "skip", "--vector", "x,y" if ids else "y,z", "--payload", ""]
+    options += [] if ids else ["--id-start", "0"]
     done = call("load", str(folder), "--into", "plants", *options)
     assert done.exit_code == 3, done.output
     assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
@@ -514,7 +518,9 @@ def test_rows_of_other_lengths_are_left_out(
     for row in odd:
         lines[row] = "1,2" if row % 2 else "1,2,3,4,5"
     path.write_bytes(text(head, *lines))
-    done = call("load", str(path), "--into", "plants", "--on-error", "skip", "--json")
+    numbered = [] if ids == "id" else ["--id-start", "0"]
+    options = ["--into", "plants", "--on-error", "skip", "--json", *numbered]
+    done = call("load", str(path), *options)
     assert done.exit_code == 3, done.output
     counts = json.loads(done.stdout)
     assert (counts["inserted"], counts["rejected"]) == (rows - 4, 4)
@@ -544,9 +550,80 @@ def test_a_key_is_of_one_file(server: gcws_search.Server, call: Call, tmp_path: 
     assert f"another --key loads this file, which has {Path(second).stat().st_size} bytes" in told
     assert told.count("+00:00") == 3
     both = call("load", first, second, "--into", "plants", "--key", "both", "--json")
-    assert json.loads(both.stdout)["updated"] == 30
+    assert json.loads(both.stdout)["ids"] == {"first": "30", "last": "68"}
     again = call("load", first, second, "--into", "plants", "--key", "both", "--json")
-    assert json.loads(again.stdout)["updated"] == 30
+    told = json.loads(again.stdout)
+    assert (told["inserted"], [each["loaded_before"]["inserted"] for each in told["files"]]) == (
+        0,
+        [30, 9],
+    )
+
+
+WITHOUT_IDS: dict[str, Callable[[Path], object]] = {
+    "csv": lambda path: path.write_bytes(text("x,y,word", "1,2,a", "3,4,b")),
+    "flat.ndjson": lambda path: path.write_bytes(text('{"x": 1, "y": 2}', '{"x": 3, "y": 4}')),
+    "ndjson": lambda path: path.write_bytes(text('{"vector": [1, 2]}', '{"vector": [3, 4]}')),
+    "npy": lambda path: np.save(path, [[1, 2], [3, 4]]),
+    "npz": lambda path: np.savez(path, X=[[1, 2], [3, 4]], y=[5, 6]),
+    "parquet": lambda path: pa.parquet.write_table(pa.table({"x": [1, 3], "y": [2, 4]}), path),
+    "feather": lambda path: pa.feather.write_feather(pa.table({"x": [1, 3], "y": [2, 4]}), path),
+    "svm": lambda path: dump_svmlight_file(np.array([[1, 2], [3, 4]]), [0, 1], str(path)),
+}
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("kind", WITHOUT_IDS)
+def test_files_without_ids_are_appended(
+    server: gcws_search.Server, call: Call, tmp_path: Path, kind: str, on_error: str
+) -> None:
+    first, second, third = (str(tmp_path / f"{name}.{kind}") for name in "abc")
+    for path in (first, second, third):
+        WITHOUT_IDS[kind](Path(path))
+    options = ["--into", "plants", "--dim", "2", "--on-error", on_error]
+    done = call("load", first, second, *options)
+    assert done.stdout == "plants: 4 inserted, 0 updated, ids 0 to 3\n", done.output
+    done = call("load", third, *options, "--json")
+    told = json.loads(done.stdout)
+    assert (told["inserted"], told["updated"]) == (2, 0)
+    assert told["ids"] == told["files"][0]["ids"] == {"first": "4", "last": "5"}
+    plants = server.collection("plants")
+    assert [each.id for each in plants] == [*map(str, range(6))]
+    assert plants.get("5").vector in ([3, 4], {"indices": [0, 1], "values": [3, 4]})
+    done = call("load", first, *options, "--id-start", "1")
+    assert done.stdout == "plants: 0 inserted, 2 updated\n"
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize("ids", [True, False])
+def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
+    server: gcws_search.Server, call: Call, tmp_path: Path, ids: bool, on_error: str
+) -> None:
+    """What was deleted meanwhile is not said to be there."""
+    path = tmp_path / "a.csv"
+    path.write_bytes(text(*(["id,x,y", "a,1,2", "b,3,4"] if ids else ["x,y", "1,2", "3,4"])))
+    options = ["load", str(path), "--into", "plants", "--on-error", on_error]
+    plants = "plants: 2 inserted, 0 updated"
+    numbers = "" if ids else ", ids 0 to 1"
+    assert call(*options).stdout == f"{plants}{numbers}\n"
+    collection = server.collection("plants")
+    collection.delete([each.id for each in collection])
+    done = call(*options)
+    assert (done.exit_code, done.stdout) == (0, "plants: 0 inserted, 0 updated\n")
+    told = done.stderr.splitlines()[-1]
+    assert told.startswith(f"{path}: 0 stored: this file was loaded before (2 items, ")
+    assert told.endswith("; --again loads it anew")
+    told = json.loads(call(*options, "--json").stdout)
+    assert (told["inserted"], told["files"][0]["inserted"]) == (0, 0)
+    assert told["files"][0]["loaded_before"]["inserted"] == 2
+    assert len(collection) == 0
+    for turn in (1, 2):
+        done = call(*options, "--again")
+        if ids:
+            counts = "2 inserted, 0 updated" if turn == 1 else "0 inserted, 2 updated"
+            assert done.stdout == f"plants: {counts}\n"
+        else:
+            assert done.stdout == f"{plants}, ids {2 * turn} to {2 * turn + 1}\n"
+    assert len(collection) == (2 if ids else 4)
 
 
 def test_rejected_lines_of_json_are_written_as_they_were(

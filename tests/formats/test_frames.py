@@ -9,6 +9,7 @@ import pytest
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import items_of
+from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
 
 COLUMNS: dict[str, Json] = {
@@ -55,16 +56,76 @@ def test_names_of_columns_say_what_they_are(made: Json) -> None:
     assert items.payloads == [b'{"id":"a","x":1}', b'{"id":"b","x":2}']
 
 
-def test_the_index_of_a_pandas_frame_has_the_ids() -> None:
+def test_the_index_of_a_pandas_frame_has_the_ids_where_it_has_a_name_or_holds_text() -> None:
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"x": [1, 2]}, index=["a", "b"])
     assert items_of(frame).ids == ["a", "b"]
-    assert items_of(frame.reset_index(drop=True)).ids == range(2)
     named = frame.rename_axis("bean")
     found = items_of(named)
     assert (found.ids, found.payloads) == (["a", "b"], None)
     assert items_of(named.assign(id=["c", "d"])).ids == ["c", "d"]
-    assert items_of(frame.set_index(["x", frame.index]).assign(y=[3, 4])).ids == range(2)
+    for numbers in ([7, 3], range(2), range(5, 1, -2)):
+        numbered = frame.set_axis(numbers)
+        found = items_of(numbered.rename_axis("bean"))
+        assert (found.ids, found.payloads) == ([*map(str, numbers)], None)
+        assert items_of(numbered.rename_axis("bean").assign(id=["c", "d"])).ids == ["c", "d"]
+
+
+INDEXES: dict[str, Json] = {
+    "range": range(2),
+    "part of a range": range(4, 8, 2),
+    "numbers": [7, 3],
+    "floats": [0.5, 1.5],
+    "truths": [True, False],
+}
+
+
+@pytest.mark.parametrize("index", INDEXES.values(), ids=INDEXES)
+def test_an_index_that_only_counts_rows_is_neither_ids_nor_a_coordinate(index: Json) -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2], "y": [3.0, 4]}, index=index)
+    table = pa.Table.from_pandas(frame)  # as Parquet has it, too
+    for columns in (frame, table):
+        found = items_of(columns)
+        assert (found.ids, [*found.rows.json()]) == (None, [[1, 3], [2, 4]])
+        assert found.payloads is None
+        assert items_of(columns, id_start=3).texts() == ["3", "4"]
+        if not all(type(each) is int for each in index):
+            with pytest.raises(InvalidId, match="expected"):
+                items_of(columns, ids="index")
+            continue
+        asked = items_of(columns, ids="index")
+        assert asked.ids == [*map(str, index)]
+        assert ([*asked.rows.json()], asked.payloads) == ([[1, 3], [2, 4]], None)
+
+
+def test_other_indexes_become_payload() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2]})
+    days = frame.set_axis(pandas.to_datetime(["2026-01-01", "2026-01-02"])).rename_axis("day")
+    found = items_of(days)
+    assert (found.ids, [*found.rows.json()]) == (None, [[1], [2]])
+    assert found.payloads is not None
+    assert b"2026-01-02" in (found.payloads[1] or b"")
+    levels = frame.assign(a=[5, 6], b=["u", "v"]).set_index(["a", "b"])
+    found = items_of(levels)
+    assert (found.ids, [*found.rows.json()]) == (None, [[1], [2]])
+    assert found.payloads == [b'{"a":5,"b":"u"}', b'{"a":6,"b":"v"}']
+    for one in (levels, pa.table({"x": [1, 2]})):
+        with pytest.raises(InvalidParameter, match="with one index"):
+            items_of(one, ids="index")
+    named = frame.assign(index=["u", "v"])  # a column of this name
+    assert items_of(named, ids="index").ids == ["u", "v"]
+
+
+def test_an_index_that_repeats_itself_is_taken_for_ids_only_where_that_is_said() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"x": [1, 2, 3]}, index=["a", "b", "a"])
+    with pytest.raises(InvalidId, match="'a' twice") as caught:
+        items_of(frame)
+    assert caught.value.loc == ("ids", 2)
+    assert items_of(frame, ids="index").ids == ["a", "b", "a"]
+    assert [*rows_of(frame).json()] == [[1], [2], [3]]
 
 
 def test_one_column_is_a_payload_where_it_has_a_name() -> None:
@@ -112,7 +173,7 @@ def test_sparse_columns_and_payload_text() -> None:
     assert items.payloads == [b'{"n":123456789012345678901}', None]
     named = items_of(pa.table({"names": [["acid"]], "values": [[2.0]]}))
     assert [*named.rows.json()] == [{"names": ["acid"], "values": [2]}]
-    assert named.ids == range(1)
+    assert named.ids is None
 
 
 def test_a_slice_of_a_table_is_taken_as_it_is() -> None:

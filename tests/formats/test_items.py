@@ -20,7 +20,8 @@ VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
 
 
 def test_rows_are_numbered_where_no_ids_are_given() -> None:
-    assert items_of(VECTORS).texts() == ["0", "1", "2"]
+    assert items_of(VECTORS).texts() is None  # by the collection
+    assert items_of(VECTORS, id_start=0).texts() == ["0", "1", "2"]
     assert items_of(VECTORS, id_start=5).texts() == ["5", "6", "7"]
 
 
@@ -70,7 +71,7 @@ def test_items_may_be_dicts_as_the_api_has_them() -> None:
     assert found.texts() == ["7", "b"]
     assert found.payloads == [b'{"a":1}', None]
     assert [*found.rows.json()] == [[1, 2], [3, 4]]
-    assert items_of([{"vector": {"acid": 2}}, {"vector": {"acid": 1}}]).ids == range(2)
+    assert items_of([{"vector": {"acid": 2}}, {"vector": {"acid": 1}}]).ids is None
     assert [*items_of([{"vector": 2, "id": 1}]).rows.json()] == [
         {"names": ["vector", "id"], "values": [2, 1]}
     ]

@@ -103,7 +103,8 @@ def of_command(path: Path) -> tuple[list[str], list[Json]]:
     for batch in found.batches():
         payloads = batch.payloads or [None] * len(batch)
         texts = [None if text is None else json.loads(text) for text in payloads]
-        items += zip(batch.texts(), batch.rows.json(), texts, strict=True)
+        ids: Json = batch.texts() or [None] * len(batch)
+        items += zip(ids, batch.rows.json(), texts, strict=True)
     return found.columns or [], items
 
 

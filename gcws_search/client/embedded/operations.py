@@ -19,6 +19,7 @@ from gcws_search.client.results import (
     Added,
     BackendFigures,
     Compared,
+    GivenIds,
     Hit,
     Hits,
     Item,
@@ -27,7 +28,7 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.formats.items import Items, items_of, texts_of
+from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
@@ -116,11 +117,13 @@ class EmbeddedOperations:
         payloads: Any = None,
         mode: Mode = "upsert",
         on_error: OnError = "stop",
-        id_start: int = 0,
+        id_start: int | None = None,
         keep_payloads: bool = False,
         progress: Progress | None = None,
     ) -> Plan[Added]:
         items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
+        if keep_payloads and len(items):
+            require_ids(items)
         done = Added(0, 0)
         first = 0
         put = partial(self._put, mode, keep_payloads)
@@ -142,7 +145,8 @@ class EmbeddedOperations:
         checked = self._checked(batch)
         put = self._collection.prepare(checked, mode, keeps_payloads=keep_payloads)
         result = self._collection.commit(put)
-        return Added(result.inserted, result.updated)
+        ids = None if result.ids is None else GivenIds(*result.ids)
+        return Added(result.inserted, result.updated, ids=ids)
 
     @staticmethod
     def _put_all(put: _Put, batch: Items, first: int) -> Added:
@@ -196,7 +200,8 @@ class EmbeddedOperations:
         from gcws_search.index import ItemBatch  # noqa: PLC0415
 
         payloads = batch.payloads or [None] * len(batch)
-        return ItemBatch(batch.texts(), self._raw(batch.rows, storing=True), [*payloads])
+        ids: Sequence[str | None] = batch.texts() or [None] * len(batch)
+        return ItemBatch(ids, self._raw(batch.rows, storing=True), [*payloads])
 
     def _raw(self, rows: Rows, *, storing: bool = False) -> ix.RawBatch:
         """Return vectors as the index takes them; names that are new are reserved for items."""

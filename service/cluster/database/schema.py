@@ -35,7 +35,8 @@ CREATE TABLE heads (
     collection bigint PRIMARY KEY,
     head bigint NOT NULL DEFAULT 0,
     items bigint NOT NULL DEFAULT 0,
-    trimmed bigint NOT NULL DEFAULT 0
+    trimmed bigint NOT NULL DEFAULT 0,
+    free_id bigint NOT NULL DEFAULT 0
 ) WITH (fillfactor = 20);
 CREATE TABLE commits (
     collection bigint,
@@ -94,6 +95,13 @@ CREATE UNLOGGED TABLE replicas (
 );
 """
 
+_HAS_FREE_ID: Final = """
+SELECT 1 FROM pg_attribute WHERE attrelid = 'heads'::regclass AND attname = 'free_id'
+"""
+_ADD_FREE_ID: Final = "ALTER TABLE heads ADD COLUMN free_id bigint NOT NULL DEFAULT 0"
+"""The number for the next item without an id. Programs that do not know it may write meanwhile:
+before a number is given it is looked up."""
+
 ITEMS: Final = """
 CREATE TABLE items_{number} (
     bucket smallint,
@@ -130,6 +138,8 @@ def prepare(connections: Connections, buckets: int) -> str:
             connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema};{TABLES}".encode())
             values = uuid.uuid4().hex, FORMAT, buckets
             connection.run("INSERT INTO cluster VALUES (true, %b, %b, %b)", *values)
+        elif not connection.column(_HAS_FREE_ID):
+            connection.run(_ADD_FREE_ID)
         return _checked(connection, buckets)
 
 

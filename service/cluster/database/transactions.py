@@ -11,6 +11,7 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
@@ -40,12 +41,20 @@ _RETRY_SECONDS: Final = 0.005, 0.5
 """Between two tries to ask whether a commit was stored; doubled from the first to the last."""
 
 _LOCK: Final = """
-SELECT h.head, c.stamp
+SELECT h.head, c.stamp, h.free_id
 FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
 WHERE h.collection = %b FOR NO KEY UPDATE OF h
 """
 """The last key and the stamp of its commit; NULL where that one was made while this one waited."""
-_HEAD: Final = "UPDATE heads SET head = %b, items = items + %b WHERE collection = %b"
+_HEAD: Final = """
+UPDATE heads SET head = %b, items = items + %b, free_id = greatest(free_id, %b)
+WHERE collection = %b
+"""
+_HIGHEST: Final = """
+SELECT max(convert_from(id, 'UTF8')::bigint) FROM items_{number}
+WHERE length(id) <= 15 AND convert_from(id, 'UTF8') ~ '^[0-9]+$'
+"""
+"""Of the ids that are numbers."""
 _COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
 _END_SILENT: Final = """
@@ -135,19 +144,21 @@ class GroupTransactions:
         self, connection: Connection, writes: Sequence[PreparedWrite]
     ) -> tuple[Position | None, GroupPlan, list[Outcome]]:
         """Return where the collection is, if it is known, what the writes come to, and the rest."""
-        if any(isinstance(each, PreparedDelete) and each.choose for each in writes):
+        if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
-            head, before = self._head(connection.run(_LOCK, self._number))
+            head, before, free_id = self._head(connection.run(_LOCK, self._number))
             writes = [_chosen(each, head) for each in writes]
+            writes, free_id = self._numbered(connection, writes, free_id)
             found = self._look_up(connection, writes)
         else:
             with connection.pipeline():
                 connection.run("BEGIN")
                 lock = connection.run(_LOCK, self._number)
                 found = self._look_up(connection, writes)
-            head, before = self._head(lock)
+            head, before, free_id = self._head(lock)
         existing = {item_id.decode(): payload for item_id, payload in found.fetchall()}
-        plan = GroupPlan(head, existing)
+        given = (item_id for write in writes for item_id in write.ids)
+        plan = GroupPlan(head, existing, max(free_id, ix.number_beyond(given)))
         outcomes: list[Outcome] = []
         for write in writes:
             try:
@@ -164,18 +175,43 @@ class GroupTransactions:
         with suppress(psycopg.Error):  # they are of another user
             connection.run(_END_SILENT, float(connection.seconds))
 
-    def _head(self, lock: _Cursor) -> tuple[int, Position | None]:
+    def _numbered(
+        self, connection: Connection, writes: Sequence[PreparedWrite], free_id: int
+    ) -> tuple[list[PreparedWrite], int]:
+        """Give items without ids the next numbers; return the one that follows, too."""
+        given = (item_id for write in writes for item_id in write.ids)
+        free_id = max(free_id, ix.number_beyond(given))
+
+        def taken(ids: Sequence[str]) -> list[str]:
+            asked = self._look_up(connection, [PreparedDelete(ids=ids)]).fetchall()
+            if not asked:
+                return []
+            # Written by a program that did not count: go beyond all there are.
+            [highest] = connection.column(_HIGHEST.format(number=self._number))
+            return [item_id.decode() for item_id, _ in asked] + [str(highest or 0)]
+
+        found: list[PreparedWrite] = []
+        for write in writes:
+            if isinstance(write, PreparedPut) and None in write.ids:
+                ids, numbers = ix.number_items(write.ids, free_id, taken)
+                write = replace(write, ids=ids, numbers=numbers)  # noqa: PLW2901
+                free_id = numbers.stop
+            found.append(write)
+        return found, free_id
+
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int]:
         row = lock.fetchone()
         if row is None:
             raise ix.CollectionNotFound(self._name)
-        head, stamp = row
+        head, stamp, free_id = row
         if stamp is not None:
-            return head, Position(head, head, stamp)
-        return head, None if head else START
+            return head, Position(head, head, stamp), free_id
+        return head, None if head else START, free_id
 
     def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
         """Find the writes' ids that are in the database, with payloads where they are needed."""
-        ids = list(dict.fromkeys(item_id for write in writes for item_id in write.ids))
+        named = (each for write in writes for each in write.ids if each is not None)
+        ids = list(dict.fromkeys(named))
         keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
         payload = "payload" if keeps else "NULL::bytea"
         table = f"items_{self._number}"
@@ -235,7 +271,7 @@ class GroupTransactions:
             store_names(connection, number, [*plan.names])
         for load in plan.loads.values():
             write_load(connection, number, load)
-        connection.run(_HEAD, plan.key, plan.growth, number)
+        connection.run(_HEAD, plan.key, plan.growth, plan.free_id, number)
         connection.run(_COMMIT, number, plan.key, stamp)
 
     def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:
@@ -318,6 +354,11 @@ _COPY_HEAD: Final = struct.Struct(">hihiqi")
 _COPY_LENGTH: Final = struct.Struct(">i")
 _COPY_CHECKSUM: Final = struct.Struct(">iq")
 _COPY_END: Final = struct.pack(">h", -1)
+
+
+def _needs_lock(write: PreparedWrite) -> bool:
+    """Return whether what a write changes is known under the lock alone."""
+    return None in write.ids if isinstance(write, PreparedPut) else write.choose is not None
 
 
 def _chosen(write: PreparedWrite, head: int) -> PreparedWrite:

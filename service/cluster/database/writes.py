@@ -16,7 +16,8 @@ class PreparedPut:
 
     Attributes
     ----------
-    ids : sequence of str
+    ids : sequence of str or None
+        None until the transaction gives the item a number.
     vectors : sequence of bytes
         Of `VectorSpace.to_blobs`.
     payloads : sequence of bytes or None
@@ -33,9 +34,11 @@ class PreparedPut:
         In an open slot space: above all coordinates that the items use.
     names : sequence of int
         Coordinates with reserved names that the items use.
+    numbers : range
+        What items without ids were given.
     """
 
-    ids: Sequence[str]
+    ids: Sequence[str | None]
     vectors: Sequence[bytes]
     payloads: Sequence[bytes | None]
     mode: ix.Mode = "upsert"
@@ -44,6 +47,7 @@ class PreparedPut:
     progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
     coordinates: int = 0
     names: Sequence[int] = ()
+    numbers: range = range(0)
 
     def place(self, row: int) -> int:
         """Return the number of an item in its request."""
@@ -76,6 +80,8 @@ class GroupPlan:
     ----------
     key : int
         The last that was given.
+    free_id : int
+        The number for the next item without an id.
     existing : dict of str to (bytes or None)
         Items that there are in the database before, with their payloads where they were read.
     rows : dict of str to Row
@@ -86,6 +92,7 @@ class GroupPlan:
 
     key: int
     existing: dict[str, bytes | None]
+    free_id: int = 0
     rows: dict[str, Row] = field(default_factory=dict)
     deleted: dict[str, int] = field(default_factory=dict)
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
@@ -119,11 +126,12 @@ class GroupPlan:
         return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
-        last = {item_id: row for row, item_id in enumerate(put.ids)}
+        last = {each: row for row, each in enumerate(put.ids) if each is not None}
         if put.mode == "insert":
             self._refuse_existing(put)
         updated = sum(map(self._has, last))
-        result = ix.WriteResult(len(last) - updated, updated)
+        given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
+        result = ix.WriteResult(len(last) - updated, updated, given)
         load = None if put.progress is None else put.progress(result)
         if load is not None:
             self.loads[load.key] = load
@@ -141,6 +149,8 @@ class GroupPlan:
     def _refuse_existing(self, put: PreparedPut) -> None:
         seen: set[str] = set()
         for row, item_id in enumerate(put.ids):
+            if item_id is None:
+                continue
             if item_id in seen or self._has(item_id):
                 raise ix.ItemExists(item_id, put.place(row))
             seen.add(item_id)

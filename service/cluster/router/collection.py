@@ -350,12 +350,13 @@ class ClusterCollection:
     def _stored(self, write: PreparedPut) -> None:
         self.names.stored((coordinate, "") for coordinate in write.names)
 
-    def _concerned(self, ids: Sequence[str]) -> set[int] | None:
-        """Return the shards that have items of a few ids; None for all, where there are many."""
-        if len(ids) > _SMALL_WRITE:
+    def _concerned(self, ids: Sequence[str | None]) -> set[int] | None:
+        """Return the shards that have items of a few ids; None for all, unless all are known."""
+        known = [item_id for item_id in ids if item_id is not None]
+        if len(ids) > _SMALL_WRITE or len(known) < len(ids):
             return None
         buckets, shards = self.context.database.buckets, len(self.context.shards)
-        return {bucket_of(item_id, buckets) % shards for item_id in ids}
+        return {bucket_of(item_id, buckets) % shards for item_id in known}
 
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""

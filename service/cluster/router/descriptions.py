@@ -330,7 +330,7 @@ def _sampled(
             got=f"one of {len(found.ids)}",
             loc=("sample",),
         )
-    return [found.vectors], [*found.ids]
+    return [found.vectors], [each for each in found.ids if each is not None]
 
 
 _MERGED: Final[dict[str, Callable[[list[Any]], Any]]] = {

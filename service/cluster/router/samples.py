@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -150,9 +150,10 @@ def prepared(
     ItemExists
         The mode is "insert" and an id comes twice.
     """
-    ix.check_ids(items.ids)
+    ix.check_ids(["0" if each is None else each for each in items.ids])
     places = ix.last_places(items.ids, mode)
-    vectors, ids, payloads = items.vectors, items.ids, items.payloads
+    vectors, payloads = items.vectors, items.payloads
+    ids: Sequence[str | None] = items.ids
     if len(places) < len(ids):
         vectors = vectors[np.array(places, np.int64)]
         ids = [ids[place] for place in places]

@@ -6,6 +6,7 @@ equal the reference to the bit, and ties are many.
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -115,6 +116,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self._directory = tempfile.TemporaryDirectory()
         self.model: dict[str, tuple[Entries, Payload]] = {}
         self.attached: list[str] = []
+        self.next_id = 0
         self.catalog = self.opened()
         self.stored = self.catalog.create("things", self.config)[0]
 
@@ -202,6 +204,20 @@ class CollectionMachine(RuleBasedStateMachine):
             self.stored.put(self.batch(items), "insert")
         assert caught.value.row in taken
         assert caught.value.item_id == ids[caught.value.row]
+
+    @rule(items=ITEMS)
+    def append(self, items: list[tuple[str, Entries, Payload]]) -> None:
+        """Items without ids get numbers, and no number twice."""
+        batch = replace(self.batch(items), ids=[None] * len(items))
+        result = self.stored.put(batch)
+        assert result.ids is not None
+        first, last = map(int, result.ids)
+        assert result == WriteResult(len(items), 0, (str(first), str(last)))
+        assert self.next_id <= first == last + 1 - len(items)
+        self.next_id = last + 1
+        for number, (_, vector, payload) in enumerate(items, first):
+            assert str(number) not in self.model
+            self.model[str(number)] = vector, payload
 
     def batch(self, items: list[tuple[str, Entries, Payload]]) -> ItemBatch:
         ids, vectors, payloads = zip(*items, strict=True)

@@ -41,7 +41,7 @@ def test_every_format_loads(empty: Client, kind: str, packed: str, size: int) ->
         "updated": 0,
         "rejected": [],
         "rejected_count": 0,
-    }
+    } | ({"ids": {"first": "0", "last": "9"}} if kind == "npy" else {})
     assert count(empty) == 10
     assert vector_of(empty, "9") == rows(10)[9].tolist()
     hits = empty.post("/v1/collections/plants/query", json={"vector": rows(10)[6].tolist()})
@@ -80,8 +80,8 @@ def test_a_long_npy_in_fortran_order_is_refused_with_what_makes_it_shorter(serve
     words = ["numpy.ascontiguousarray", "159 bytes", "160 bytes", "Fortran order"]
     assert_problem(load(client, "npy", npy(array)), 422, "invalid_vector", *words)
     assert load(client, "npy", npy(np.ascontiguousarray(array))).json()["inserted"] == 10
-    assert load(client, "npy", npy(array[:1])).json()["updated"] == 1
-    assert load(client, "npy", npy(array[:9])).json()["updated"] == 9
+    assert load(client, "npy", npy(array[:1]), "?id_start=0").json()["updated"] == 1
+    assert load(client, "npy", npy(array[:9]), "?id_start=0").json()["updated"] == 9
 
 
 def test_npy_of_bools_are_zeros_and_ones(empty: Client) -> None:
@@ -89,7 +89,7 @@ def test_npy_of_bools_are_zeros_and_ones(empty: Client) -> None:
     assert load(empty, "npy", npy(array)).json()["inserted"] == 2
     assert vector_of(empty, "0") == [1.0, 0.0, 1.0, 1.0]
     body = npy(array)[:-8] + bytes([0, 2, 0, 255, 1, 0, 0, 0])  # bytes numpy would not write
-    assert load(empty, "npy", body).json()["updated"] == 2
+    assert load(empty, "npy", body, "?id_start=0").json()["updated"] == 2
     assert vector_of(empty, "0") == [0.0, 1.0, 0.0, 1.0]
 
 
@@ -102,6 +102,8 @@ def payloads(client: Client) -> dict[str, Json]:
 def test_payloads_of_items_that_exist_can_be_kept(empty: Client) -> None:
     load(empty, "ndjson", ndjson(*items(3), {"id": "3", "vector": [1, 2, 3, 4]}))
     answer = load(empty, "npy", npy(-rows(6)), "?payloads=keep")
+    assert_problem(answer, 422, "invalid_parameter", "id_start", "rows without ids")
+    answer = load(empty, "npy", npy(-rows(6)), "?payloads=keep&id_start=0")
     assert (answer.json()["inserted"], answer.json()["updated"]) == (2, 4)
     expected = {str(i): {"row": i} if i < 3 else None for i in range(6)}
     assert payloads(empty) == expected
@@ -116,13 +118,13 @@ def test_payloads_that_were_kept_are_in_the_file(serve: Serve) -> None:
     client = serve()
     client.put("/v1/collections/plants", json={"dim": 4})
     load(client, "ndjson", ndjson(*items(3)))
-    load(client, "npy", npy(-rows(3)), "?payloads=keep")
+    load(client, "npy", npy(-rows(3)), "?payloads=keep&id_start=0")
     expected = payloads(client)
     client = serve()
     assert payloads(client) == expected == {str(i): {"row": i} for i in range(3)}
 
 
-@pytest.mark.parametrize("query", ["", "?payloads=replace"])
+@pytest.mark.parametrize("query", ["?id_start=0", "?id_start=0&payloads=replace"])
 def test_an_upsert_leaves_no_payload_unless_asked(empty: Client, query: str) -> None:
     load(empty, "ndjson", ndjson(*items(3)))
     load(empty, "npy", npy(rows(3)), query)
@@ -216,7 +218,7 @@ def test_upsert_counts_updates(empty: Client) -> None:
 
 def test_insert_stops_at_a_known_id(empty: Client) -> None:
     load(empty, "npy", npy(rows(2)), "?id_start=6")
-    answer = load(empty, "npy", npy(rows(10)), "?mode=insert")
+    answer = load(empty, "npy", npy(rows(10)), "?mode=insert&id_start=0")
     problem = assert_problem(answer, 409, "item_exists", "item 6", "'6'")
     assert (problem["row"], problem["committed"]) == (6, 4)
     assert count(empty) == 6

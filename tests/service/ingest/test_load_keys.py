@@ -189,11 +189,12 @@ def test_keys_are_forgotten_after_a_while(serve: Serve, monkeypatch: pytest.Monk
     client, now = serve(load_key_seconds=100), [1_000_000.0]
     client.put(PLANTS, json={"dim": 4})
     monkeypatch.setattr("gcws_search.service.ingest.load_keys.time.time", lambda: now[0])
-    keyed(client, "npy", npy(rows(3)), key="old")
+    keyed(client, "npy", npy(rows(3)), "?id_start=0", key="old")
     now[0] += 99
-    assert_problem(keyed(client, "npy", npy(rows(2)), key="old"), 409, "idempotency_mismatch")
+    again = keyed(client, "npy", npy(rows(2)), "?id_start=0", key="old")
+    assert_problem(again, 409, "idempotency_mismatch")
     now[0] += 2
-    assert counts(keyed(client, "npy", npy(rows(2)), key="old")) == (0, 2, 0)
+    assert counts(keyed(client, "npy", npy(rows(2)), "?id_start=0", key="old")) == (0, 2, 0)
 
 
 def test_a_load_under_a_key_that_runs_keeps_another_from_it(empty: Client) -> None:

@@ -149,7 +149,6 @@ GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
         ({"id": 1.0, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "1.0"]),
         ({"id": True, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "true"]),
         ({"id": None, "vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "null"]),
-        ({"vector": [1, 2, 3, 4]}, "invalid_id", ["item 1", "id"]),
         ({**GOOD, "payload": [1]}, "invalid_payload", ["item 1", "payload", "an object"]),
         ({**GOOD, "payload": "{}"}, "invalid_payload", ["item 1", "payload"]),
         ({**GOOD, "tags": []}, "invalid_parameter", ["item 1", "tags"]),

@@ -1,0 +1,184 @@
+"""Items without ids: the collection gives them numbers, and no number twice."""
+
+import resource
+import sqlite3
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.errors import DamagedFile, DiskFull, InvalidId, ItemExists
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.persistence.changes import WriteResult
+from tests.support.data.payloads import encode_payload
+from tests.support.index.items import DIM, held, opened_catalog, put, vector
+
+CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
+
+
+def items(stored: StoredCollection, ids: list[str | None]) -> ItemBatch:
+    raw = stored.space.from_items([vector(x + 1) for x in range(len(ids))])
+    return ItemBatch(ids, raw, [encode_payload({"x": x}) for x in range(len(ids))])
+
+
+def append(stored: StoredCollection, count: int, mode: Any = "upsert") -> WriteResult:  # noqa: ANN401
+    return stored.put(items(stored, [None] * count), mode)
+
+
+@pytest.mark.parametrize("mode", ["upsert", "insert"])
+def test_items_without_ids_are_numbered_from_zero_on(stored: StoredCollection, mode: str) -> None:
+    assert append(stored, 3, mode) == WriteResult(3, 0, ("0", "2"))
+    assert append(stored, 1, mode) == WriteResult(1, 0, ("3", "3"))
+    assert append(stored, 2, mode) == WriteResult(2, 0, ("4", "5"))
+    assert [*held(stored)] == ["0", "1", "2", "3", "4", "5"]
+
+
+@pytest.mark.parametrize(
+    ("taken", "first"),
+    [
+        (["5"], 6),
+        (["a", "b"], 0),
+        (["9", "2"], 10),
+        (["007"], 8),
+        (["-3", "1.5", "2e3", " 4"], 0),  # no numbers that are ever given
+        ([str(2**63), "f" * 16, "1" * 16], 0),  # hashes
+        (["999999999999999"], 10**15),
+    ],
+)
+def test_the_next_number_is_above_all_that_users_gave(
+    stored: StoredCollection, taken: list[str], first: int
+) -> None:
+    put(stored, {item_id: 1 for item_id in taken})
+    assert append(stored, 2).ids == (str(first), str(first + 1))
+    assert len(stored) == len(taken) + 2
+
+
+def test_numbers_that_are_taken_beyond_those_that_are_counted_are_passed_over(
+    stored: StoredCollection,
+) -> None:
+    put(stored, {str(number): 1 for number in (10**15 - 2, 10**15 + 1, 10**15 + 3)})
+    assert append(stored, 2).ids == (str(10**15 - 1), str(10**15))
+    assert append(stored, 2).ids == (str(10**15 + 4), str(10**15 + 5))
+    assert len(stored) == 7
+
+
+def test_items_with_and_without_ids_come_together(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    batch = items(stored, [None, "7", None, "a", None, "7"])
+    assert stored.put(batch) == WriteResult(4, 1, ("8", "10"))
+    assert {item_id: payload for item_id, (_, payload) in held(stored).items()} == {
+        "8": b'{"x":0}', "9": b'{"x":2}', "a": b'{"x":3}', "10": b'{"x":4}', "7": b'{"x":5}',
+    }  # fmt: skip
+    with pytest.raises(InvalidId, match="255 characters") as caught:
+        stored.put(items(stored, [None, ""]))
+    assert caught.value.loc == (1, "id")
+
+
+def test_a_write_that_fails_uses_no_number(stored: StoredCollection, tmp_path: Path) -> None:
+    put(stored, {"a": 1, "3": 1})
+    with pytest.raises(ItemExists) as caught:
+        stored.put(items(stored, [None, "9", "a"]), "insert")
+    assert caught.value.row == 2
+    log = tmp_path / "things.sqlite-wal"
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
+    try:
+        with pytest.raises(DiskFull):
+            append(stored, 3000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert append(stored, 2).ids == ("4", "5")
+
+
+def test_no_number_is_given_twice_after_deletes_and_restarts(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+
+    def reopened() -> StoredCollection:
+        nonlocal catalog
+        catalog.close()
+        catalog = opened_catalog(tmp_path)
+        return catalog.get("things")
+
+    stored = catalog.create("things", CONFIG)[0]
+    append(stored, 3)
+    stored.delete(["1", "2"])
+    assert append(stored, 1).ids == ("3", "3")
+    stored.delete(["0", "3"])
+    assert len(stored) == 0
+    stored = reopened()
+    assert append(stored, 1).ids == ("4", "4")
+    put(stored, {"40": 1})
+    stored = reopened()
+    assert append(stored, 1).ids == ("41", "41")
+    snapshot = tmp_path / "copy"
+    snapshot.mkdir()
+    stored.delete(["41"])
+    stored.copy_to(snapshot / "things.sqlite")
+    catalog.close()
+    catalog = opened_catalog(snapshot)
+    assert append(catalog.get("things"), 1).ids == ("42", "42")
+    catalog.close()
+
+
+def test_many_append_at_once_beside_ids_of_users(stored: StoredCollection) -> None:
+    """Whoever is first: no item takes the place of another."""
+    start, results = threading.Barrier(4), list[WriteResult]()
+
+    def append_some() -> None:
+        start.wait()
+        results.extend(append(stored, size) for size in [1, 3, 1, 7] * 5)
+
+    def put_some() -> None:
+        start.wait()
+        for number in range(0, 400, 20):
+            put(stored, {str(number): 1}, "upsert")
+
+    with ThreadPoolExecutor(4) as pool:
+        works = [append_some, append_some, append_some, put_some]
+        for work in [pool.submit(work) for work in works]:
+            work.result()
+    ranges = [range(int(ids[0]), int(ids[1]) + 1) for ids in (each.ids for each in results) if ids]
+    given = [number for each in ranges for number in each]
+    assert len(given) == len({*given}) == 3 * 60
+    assert sum(each.updated for each in results) == 0
+    assert {*map(str, given)} <= {*held(stored)}
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_repair_keeps_the_next_number_unless_it_is_damaged(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", CONFIG)[0]
+    append(stored, 3)
+    stored.delete(["2"])
+    catalog.close()
+    with closing(sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)) as file:
+        change = "value || '0' WHERE name = 'next_id'" if is_damaged else "value"
+        file.execute(f"UPDATE meta SET value = {change}")
+    [report] = check_directory(tmp_path, repair=True, threads=1)
+    assert [*report.findings] == [
+        "the number of the next item without an id: the checksum is another"
+    ] * is_damaged
+    catalog = opened_catalog(tmp_path)
+    number = "2" if is_damaged else "3"
+    assert append(catalog.get("things"), 1).ids == (number, number)
+    catalog.close()
+
+
+def test_a_file_whose_next_number_is_damaged_is_not_opened(tmp_path: Path) -> None:
+    catalog = opened_catalog(tmp_path)
+    append(catalog.create("things", CONFIG)[0], 3)
+    catalog.close()
+    with closing(sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)) as file:
+        file.execute("UPDATE meta SET value = '7' WHERE name = 'next_id'")
+    catalog = opened_catalog(tmp_path)
+    with pytest.raises(DamagedFile, match="next item"):
+        catalog.get("things")
+    catalog.close()
