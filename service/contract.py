@@ -273,8 +273,9 @@ class CollectionProtocol(Protocol):
         sample: int,
         seed: int,
         backends: Sequence[str] | None,
+        stop: threading.Event,
     ) -> ix.Comparison:
-        """Search for the same by several backends."""
+        """Search for the same by several backends; CancelledError once ``stop`` is set."""
 
     def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
         """Return what each coordinate adds to a similarity."""

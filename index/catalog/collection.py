@@ -490,6 +490,7 @@ class StoredCollection:
         seed: int = 0,
         backends: Sequence[str] | None = None,
         skip: Sequence[str] = (),
+        stop: threading.Event | None = None,
     ) -> Comparison:
         """Search for the same by several backends, and say what each finds and costs.
 
@@ -506,10 +507,14 @@ class StoredCollection:
             Names; None for all that are ready.
         skip : sequence of str
             Empty, or an id a query, which it must not find.
+        stop : threading.Event or None
+            Once set, nobody waits for the comparison any more.
 
         Raises
         ------
         BackendNotFound
+        CancelledError
+            Of `concurrent.futures`: ``stop`` was set.
         InvalidParameter
             There are too few items to sample.
         InvalidVector
@@ -520,7 +525,8 @@ class StoredCollection:
             chosen = ComparedQueries.sampled(view, sample, seed)
         else:
             chosen = ComparedQueries.given(self.space, queries, rows)
-        return self._wake_optimizer(params, compare(self.memory, view, chosen, params, backends))
+        found = compare(self.memory, view, chosen, params, backends, stop)
+        return self._wake_optimizer(params, found)
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""

@@ -6,8 +6,10 @@ true one, so ties cannot lower it.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -171,6 +173,7 @@ def compare(
     queries: ComparedQueries,
     params: SearchParams,
     names: Sequence[str] | None = None,
+    stop: threading.Event | None = None,
 ) -> Comparison:
     """Search for the same by several backends.
 
@@ -183,16 +186,20 @@ def compare(
         How they are re-ranked is left aside.
     names : sequence of str or None
         Of the backends; None for all that the view has.
+    stop : threading.Event or None
+        Once set, nobody waits for the comparison any more.
 
     Raises
     ------
     BackendNotFound
+    CancelledError
+        Of `concurrent.futures`: ``stop`` was set.
     """
     primary = collection.indexed(view)
     if names is None:
         names = [primary.name, *view.attached]
     asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
-    trial = _Trial(view, queries, params, primary.name)
+    trial = _Trial(view, queries, params, primary.name, stop)
     backends = [trial.of(indexed) for indexed in asked]
     return Comparison(backends, trial.truths["gmm"].best)
 
@@ -218,14 +225,24 @@ class _Truth:
 
 class _Trial:
     def __init__(
-        self, view: View, queries: ComparedQueries, params: SearchParams, primary: str
+        self,
+        view: View,
+        queries: ComparedQueries,
+        params: SearchParams,
+        primary: str,
+        stop: threading.Event | None,
     ) -> None:
+        self._stop = stop
         self._view = view
         self._primary = primary
         self._queries = queries
         self._params = params
         self._rows = RowView(view.vectors, view.alive, view.count)
         self.truths = {"gmm": self._truth(GmmKernel())}
+
+    def _require_wanted(self) -> None:
+        if self._stop is not None and self._stop.is_set():
+            raise CancelledError
 
     def of(self, indexed: BackendIndex) -> BackendComparison:
         """Return what one backend does."""
@@ -258,6 +275,7 @@ class _Trial:
         candidates = 0
         # The first is asked twice: what is compiled or made at a first search is no latency.
         for number in (0, *range(len(self._queries))):
+            self._require_wanted()
             query = self._queries.vectors[number : number + 1]
             skip = self._queries.skip[number : number + 1]
             mass = float(self._queries.mass[number])
@@ -287,6 +305,7 @@ class _Trial:
         # Of a query that has nothing in the space, GMM alone can tell.
         asked = np.flatnonzero((self._queries.vectors.norms > 0) | isinstance(kernel, GmmKernel))
         for first in range(0, len(asked), step):
+            self._require_wanted()
             part = asked[first : first + step]
             scores = kernel.scores(self._queries.vectors[part], vectors)
             for number, known in zip(part.tolist(), scores, strict=True):

@@ -373,9 +373,12 @@ class LocalCollection:
         sample: int,
         seed: int,
         backends: Sequence[str] | None,
+        stop: threading.Event,
     ) -> ix.Comparison:
         """Search for the same by several backends."""
-        return self.stored.compare(queries, params, sample=sample, seed=seed, backends=backends)
+        return self.stored.compare(
+            queries, params, sample=sample, seed=seed, backends=backends, stop=stop
+        )
 
     def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
         """Return what each coordinate adds to a similarity."""

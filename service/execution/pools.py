@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from functools import partial
@@ -22,6 +23,8 @@ _ENTRIES_PER_SECOND: Final = 1e9
 """First guess of a scan's speed (float32 entries), until a search has been timed."""
 _MAX_KEYS: Final = 4096
 _WRITE_THREADS: Final = 8
+_LOOK_SECONDS: Final = 0.5
+"""How often it is seen whether the client still waits."""
 _LAST_SECONDS: Final = 2.0
 """How long a thread may go on computing when its pool is closed."""
 
@@ -87,6 +90,40 @@ class Pool:
                 self.leave()
             else:
                 future.add_done_callback(self._left)
+
+    async def run_while_awaited(
+        self,
+        function: Callable[[], T],
+        stop: threading.Event,
+        is_left: Callable[[], Awaitable[bool]],
+    ) -> T:
+        """Call a function in a thread; set ``stop`` once nobody waits for it any more.
+
+        Parameters
+        ----------
+        function : callable
+        stop : threading.Event
+            Ends the function soon.
+        is_left : callable
+            Returns whether the client has gone.
+
+        Raises
+        ------
+        QueueFull
+        Stopping
+            The pool is closed, or the function was stopped.
+        """
+        running = asyncio.create_task(self.run(function))
+        try:
+            while not running.done():
+                await asyncio.wait({running}, timeout=_LOOK_SECONDS)
+                if await is_left():
+                    stop.set()
+        finally:
+            stop.set()  # also when the request is cancelled
+        if running.cancelled():  # the function said so
+            raise Stopping
+        return running.result()
 
     def enter(self) -> None:
         """Count a call that comes; on the event loop.

@@ -1,6 +1,5 @@
 """Long reads of a whole collection: near-duplicate pairs, map, profile."""
 
-import asyncio
 import threading
 from collections.abc import AsyncIterator
 
@@ -25,8 +24,6 @@ router = APIRouter(
     route_class=JsonRoute,
 )
 _LINES_A_PIECE = 1000
-_LOOK_SECONDS = 0.5
-"""How often it is seen whether the client still waits."""
 
 
 @router.post(
@@ -48,15 +45,8 @@ async def pairs(request: Request, name: str, body: PairsBody) -> Response:
             min_score=body.min_score, recall=body.recall, limit=body.limit, stop=stop
         )
 
-    joining = asyncio.create_task(service.workers.joins.run(work))
-    try:
-        while not joining.done():
-            await asyncio.wait({joining}, timeout=_LOOK_SECONDS)
-            if await request.is_disconnected():
-                stop.set()
-    finally:
-        stop.set()  # also when this request is cancelled: nobody waits for the join any more
-    return StreamingResponse(_lines(joining.result()), media_type=bodies.NDJSON)
+    found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    return StreamingResponse(_lines(found), media_type=bodies.NDJSON)
 
 
 def _check(body: PairsBody) -> None:

@@ -1,5 +1,6 @@
 """Comparison backends: attach, drop, compare."""
 
+import threading
 from dataclasses import asdict
 
 import numpy as np
@@ -64,6 +65,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     collection = service.collection(name)
     limits = service.limits
     params, sample = requests.comparison(body, limits)
+    stop = threading.Event()
 
     def work() -> Response:
         queries, order = None, []
@@ -73,7 +75,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
             order = [number for numbers, _ in parts for number in numbers]
         try:
             found = collection.compare(
-                queries, params, sample=sample, seed=body.seed, backends=body.backends
+                queries, params, sample=sample, seed=body.seed, backends=body.backends, stop=stop
             )
         except ix.InvalidVector as error:
             row, *rest = error.loc
@@ -92,4 +94,4 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
             }
         )
 
-    return await service.workers.joins.run(work)
+    return await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)

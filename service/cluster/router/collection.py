@@ -534,10 +534,11 @@ class ClusterCollection:
         sample: int,
         seed: int,
         backends: Sequence[str] | None,
+        stop: threading.Event,
     ) -> ix.Comparison:
         """Search for the same by several backends, each shard among its own items."""
         return descriptions.compared(
-            self, queries, params, sample=sample, seed=seed, backends=backends
+            self, queries, params, sample=sample, seed=seed, backends=backends, stop=stop
         )
 
     def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, fields
@@ -273,6 +274,7 @@ def compared(
     sample: int,
     seed: int,
     backends: Sequence[str] | None,
+    stop: threading.Event,
 ) -> ix.Comparison:
     """Search for the same by several backends, each shard among its own items.
 
@@ -282,6 +284,8 @@ def compared(
     Raises
     ------
     BackendNotFound, InvalidParameter, InvalidVector
+    CancelledError
+        Of `concurrent.futures`: ``stop`` was set.
     """
     skip: list[str] = []
     if queries is None:
@@ -303,7 +307,7 @@ def compared(
         params=asdict(params),
         backends=None if backends is None else [*backends],
     )
-    answers = shards.wait(shards.ask_all(Message(head, blobs), _LONG_SECONDS))
+    answers = shards.wait(shards.ask_all(Message(head, blobs), _LONG_SECONDS), stop)
     named: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:
         for each in answer.head["backends"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -37,6 +38,7 @@ EXPECTED: Final = (
     AnswerTooLarge,
     Behind,
     Malformed,
+    CancelledError,
 )
 """What may be wrong with a message, and is nothing to be logged."""
 
@@ -66,7 +68,7 @@ def answer_to(host: ShardHost, asked: Message, stop: threading.Event | None = No
             return _followed(host, number, asked, seconds)
         if method == "refresh":
             return _refreshed(host, number, seconds)
-        answer = partial(_pairs, stop=stop) if method == "pairs" else _ANSWERS[method]
+        answer = partial(_LONG[method], stop=stop) if method in _LONG else _ANSWERS[method]
     except KeyError as error:
         raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
     at = int(head.get("at", 0))
@@ -193,7 +195,6 @@ def _audited(collection: ix.StoredCollection, _: Message) -> Message:
 
 _ANSWERS: Final[dict[str, _Answer]] = {
     "search": answer_to_search,
-    "compare": answer_to_comparison,
     "count": _count,
     "rows": _rows,
     "describe": _described,
@@ -201,3 +202,5 @@ _ANSWERS: Final[dict[str, _Answer]] = {
     "curve": _curve,
     "audited": _audited,
 }
+_LONG: Final[dict[str, Callable[..., Message]]] = {"pairs": _pairs, "compare": answer_to_comparison}
+"""Those that look whether they are still waited for."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -215,8 +216,10 @@ def stored_vectors(
     return space.from_blobs(blobs), missing
 
 
-def answer_to_comparison(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return what several backends find, and what that costs.
+def answer_to_comparison(
+    collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None = None
+) -> Message:
+    """Return what several backends find, and what that costs; CancelledError once it is stopped.
 
     Raises
     ------
@@ -235,6 +238,7 @@ def answer_to_comparison(collection: ix.StoredCollection, asked: Message) -> Mes
         ix.SearchParams(**head["params"]),
         backends=head["backends"],
         skip=head["skip"],
+        stop=stop,
     )
     backends = [asdict(each) for each in found.backends]
     head = {"backends": backends, "shape": found.best.shape}

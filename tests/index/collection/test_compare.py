@@ -1,11 +1,15 @@
 """What a comparison says, beside the same counted by hand."""
 
+import threading
 from collections.abc import Callable
+from concurrent.futures import CancelledError
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import (
@@ -100,3 +104,28 @@ def test_items_may_be_left_out_of_the_hits_of_queries(
     assert (whole.best.max(axis=1) == 1).all()
     assert [*(left_out.best.max(axis=1) < 1)] == [True] * 9 + [False]
     assert [each.recall for each in left_out.backends] == [1.0]
+
+
+def test_a_comparison_ends_at_the_next_query_once_nobody_waits(
+    tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, queries = clustered(rng, ITEMS, 25, dim=DIM)
+    catalog = opened_catalog(tmp_path)
+    stored, _ = catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))
+    ids = [str(i) for i in range(ITEMS)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * ITEMS))
+    stop, searches = threading.Event(), list[int]()
+    search = ExactBackend.search
+
+    def counted_search(*words: Any) -> Any:  # noqa: ANN401
+        searches.append(1)
+        if len(searches) == 3:
+            stop.set()
+        return search(*words)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ExactBackend, "search", counted_search)
+        with pytest.raises(CancelledError):
+            stored.compare([stored.space.from_dense(queries)], SearchParams(), stop=stop)
+    assert len(searches) == 3
+    catalog.close()

@@ -133,17 +133,20 @@ def test_replicas_of_one_host_share_its_memory(
     )
     server = ShardServer(settings, 0, 1, "between us", shares_memory=True)
     host, port = server.address.rsplit(":", 1)
-    beside = Replica("main", 0, 0, f"{host}:{int(port) + 1}", {}, 0, 0.95, 0.0, 1)
-    elsewhere = beside._replace(replica=2, address="10.9.8.7:1", share=9.0)
+
+    def listed(replica: int, address: str, share: float) -> Replica:
+        return Replica("main", 0, replica, address, {}, 0, share, 0.0, 1)
+
+    beside = f"{host}:{int(port) + 1}"
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
         assert wait_until(lambda: server.host.is_listed)
         assert not server.host.refusal
-        database.announce(elsewhere)
-        database.announce(beside)
+        database.announce(listed(2, "10.9.8.7:1", 9.0))
+        database.announce(listed(0, beside, 0.95))
         assert wait_until(lambda: "of memory in use" in server.host.refusal)
-        database.announce(beside._replace(share=0.1))
+        database.announce(listed(0, beside, 0.1))
         assert wait_until(lambda: not server.host.refusal)
     finally:
         server.stop()

@@ -4,12 +4,13 @@ import asyncio
 import os
 import sys
 import threading
+from concurrent.futures import CancelledError
 
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.execution.pools import Pace, Pool, Pools
-from gcws_search.service.http.errors import QueueFull
+from gcws_search.service.http.errors import QueueFull, Stopping
 
 
 def test_a_full_pool_refuses_and_frees_its_places() -> None:
@@ -49,6 +50,31 @@ def test_a_call_given_up_keeps_its_place_until_its_thread_is_done() -> None:
         await asyncio.to_thread(pool.close)
         await asyncio.sleep(0)
         assert pool.waiting == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("raises", [False, True])
+def test_a_call_is_told_to_stop_once_its_client_has_left(raises: bool) -> None:
+    async def scenario() -> None:
+        pool, stop = Pool("joins", threads=1, limit=1), threading.Event()
+
+        def work() -> str:
+            assert stop.wait(60)
+            if raises:
+                raise CancelledError
+            return "what was found"
+
+        async def is_left() -> bool:
+            return True
+
+        if raises:
+            with pytest.raises(Stopping):
+                await pool.run_while_awaited(work, stop, is_left)
+        else:
+            assert await pool.run_while_awaited(work, stop, is_left) == "what was found"
+        assert pool.waiting == 0
+        pool.close()
 
     asyncio.run(scenario())
 

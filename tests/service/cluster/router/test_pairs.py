@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from gcws_search.index import Policies
+from gcws_search.index import Policies, SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.service.cluster.messages import unpacked
 from tests.support.service.client import Client, Json, started
@@ -110,6 +110,32 @@ def test_pairs_stop_once_nobody_waits(
     whole = {"min_score": 0.2, "recall": 1.0, "limit": None}
     assert cluster.run(asyncio.to_thread(pairs, **whole, stop=stop)) == []
     assert len(searches) == 2, "of the first items, one for each shard behind theirs"
+
+
+def test_a_comparison_stops_once_nobody_waits(
+    start: Callable[[int], list[Client]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the router, which waits for shards no longer, and of a node."""
+    stop, left = threading.Event(), list[str]()
+    both, ask = start(100_000), ThreadReplica.ask
+
+    async def silent(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
+        if unpacked(message).head["method"] != "compare":
+            return await ask(replica, message, seconds)
+        stop.set()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            left.append(replica.address)
+        return b""
+
+    monkeypatch.setattr(ThreadReplica, "ask", silent)
+    sampled = {"sample": 20, "seed": 0, "backends": None, "stop": stop}
+    for client in reversed(both):
+        compare = client.app.state.service.collection("copies").compare
+        with pytest.raises(asyncio.CancelledError):
+            client.run(asyncio.to_thread(compare, None, SearchParams(limit=3), **sampled))
+    assert sorted(left) == [f"shard-{shard}-0" for shard in range(3)]
 
 
 def test_no_transaction_is_open_while_shards_search(

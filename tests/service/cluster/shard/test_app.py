@@ -199,7 +199,8 @@ def test_a_wrong_start_is_refused(
         assert said in errors
 
 
-def test_work_of_minutes_ends_once_nobody_waits_for_it() -> None:
+@pytest.mark.parametrize("method", ["pairs", "compare"])
+def test_work_of_minutes_ends_once_nobody_waits_for_it(method: str) -> None:
     stopped = threading.Event()
 
     class Joining:
@@ -220,7 +221,7 @@ def test_work_of_minutes_ends_once_nobody_waits_for_it() -> None:
     async def ask() -> None:
         leaving = asyncio.Event()
         parts: Iterator[dict[str, Any]] = iter(
-            [{"type": "http.request", "body": packed(Message({"method": "pairs"}))}]
+            [{"type": "http.request", "body": packed(Message({"method": method}))}]
         )
 
         async def receive() -> MutableMapping[str, Any]:
