@@ -231,7 +231,8 @@ class LocalCollection:
         AnswerTooLarge
         """
         payloads = result.payloads if asked.with_payload else None
-        size.add_hits(result.ids, payloads)
+        if asked.is_shown:
+            size.add_hits(result.ids, payloads)
         return RankedHits(
             result.ids,
             result.scores,
@@ -409,7 +410,7 @@ class LocalCollection:
 
 def _certain_hits(asked: QueryRequest, items: int) -> int:
     """Return how many hits queries have, where neither a score nor a filter leaves any out."""
-    if asked.params.min_score or asked.where is not None:
+    if asked.params.min_score or asked.where is not None or not asked.is_shown:
         return 0
     shown = min(asked.params.limit, items - asked.offset)
     return max(0, shown) * (1 if asked.vectors is None else len(asked.vectors))

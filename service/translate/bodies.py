@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 
 from gcws_search.index import InvalidFilter, InvalidParameter
 from gcws_search.service.execution.context import guards_of, header
-from gcws_search.service.guards.limits import Limits
+from gcws_search.service.guards.limits import Limits, require_count
 from gcws_search.service.http.errors import (
     BodyTooLarge,
     MalformedBody,
@@ -255,6 +255,8 @@ def _read_list(model: type[Body], body: bytes, member: Member, limits: Limits) -
                 parts.append(adapter.validate_json(text))
             except ValidationError as error:
                 raise invalid_request(error, model, place=(name, first)) from None
+            if isinstance(parts[0], np.ndarray):
+                require_count(member.count(body), limits, name)
     except ValueError as error:
         raise MalformedBody(f"Invalid JSON: {error}") from None
     return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [*chain(*parts)]

@@ -59,7 +59,7 @@ async def search(
     a thread.
     """
     first, *deeper = searches(asked.params, asked.offset, service.limits.max_limit)
-    ids_only = asked._replace(offset=0, with_payload=False, with_vector=False)
+    ids_only = asked._replace(offset=0, with_payload=False, with_vector=False, is_shown=False)
     found = await collection.search_batch([ids_only._replace(params=first)], list)
     for params in deeper:
         more = await collection.search_batch([ids_only._replace(params=params)], list)

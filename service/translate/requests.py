@@ -52,6 +52,8 @@ class QueryRequest(NamedTuple):
         In the place of vectors, where a collection of fixed dim has no coordinates for such names.
     allow_partial, is_strict : bool
         In a cluster: whether shards may be left out, and whether writes of others are waited for.
+    is_shown : bool
+        Whether all hits are part of an answer, whose length is limited.
     """
 
     vectors: ix.RawBatch | None
@@ -68,6 +70,7 @@ class QueryRequest(NamedTuple):
     with_unknown: ix.SparseVector | None = None
     allow_partial: bool = False
     is_strict: bool = False
+    is_shown: bool = True
 
     def exactly(self) -> QueryRequest:
         """Return the queries asked so that a scan answers them."""

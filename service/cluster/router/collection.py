@@ -285,7 +285,8 @@ class ClusterCollection:
                 places = hits.places()
             if asked.with_payload:
                 payloads = [found.shards[shard].payload(place) for shard, place in places]
-            size.add_hits(ids, payloads)
+            if asked.is_shown:
+                size.add_hits(ids, payloads)
             shown.append((ids, scores, places, payloads))
         return [
             RankedHits(

@@ -90,3 +90,14 @@ def test_a_batch_of_more_hits_than_are_found_at_once_has_the_same_answers(
     found, some = results(slice(None)), [0, 1, 2096, 2097, 2098, 2199]
     assert len(found) == len(queries)
     assert [found[row] for row in some] == results(some)
+
+
+def test_hits_before_a_page_are_no_part_of_its_answer(serve: Serve) -> None:
+    client = serve(max_answer_bytes=LIMIT)
+    client.put(URL, json={"dim": 4})
+    items = [{"id": f"item {row}", "vector": [1, 2, 3, row]} for row in range(ITEMS)]
+    client.put(f"{URL}/items", json={"items": items})
+    body = {"vector": [1, 1, 1, 1], "limit": 9, "offset": ITEMS - 9, "with_vector": True}
+    for path, asked in (("query", body), ("query/batch", {"queries": [body, body]})):
+        answer = client.post(f"{URL}/{path}", json=asked)
+        assert answer.status_code == 200, answer.text

@@ -1,0 +1,141 @@
+"""Every route answers a long body as it answers a short one that says the same.
+
+A body beyond 256 KiB is read in another way, in another thread.
+"""
+
+import base64
+import copy
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import httpx
+import numpy as np
+import pytest
+
+from tests.support.paths import REPOSITORY
+from tests.support.service.bodies import npy
+from tests.support.service.client import Client, Json, Serve, fill
+
+PAGE: Final[dict[str, Any]] = json.loads((REPOSITORY / "openapi.json").read_text())
+JSON: Final = "application/json"
+LONG_BYTES: Final = 300_000
+SAME: Final = ("query", "batch", "count", "explain", "sketch", "similarity", "delete")
+"""Last words of paths whose answers are of the body and the items alone."""
+
+
+def operations() -> Iterator[Any]:
+    """Yield method, path and example of each body of JSON that the page shows."""
+    for path, methods in PAGE["paths"].items():
+        for method, operation in methods.items():
+            content = operation.get("requestBody", {}).get("content", {})
+            reference = content.get(JSON, {}).get("schema", {}).get("$ref")
+            if reference:
+                schema = PAGE["components"]["schemas"][reference.rpartition("/")[2]]
+                for number, example in enumerate(schema["examples"]):
+                    yield pytest.param(method, path, example, id=f"{method} {path} {number}")
+
+
+def grown(document: Json, count: int) -> Iterator[Json]:
+    """Yield copies of a document in each of which another list is repeated up to ``count``."""
+
+    def lists(value: Json, *place: str | int) -> Iterator[tuple[str | int, ...]]:
+        if isinstance(value, list) and value:
+            yield place
+        pairs = value.items() if isinstance(value, dict) else ()
+        for key, inner in [*pairs, *(enumerate(value) if isinstance(value, list) else ())]:
+            yield from lists(inner, *place, key)
+
+    for place in lists(document):
+        found = holder = {"": copy.deepcopy(document)}
+        *outer, last = ("", *place)
+        for key in outer:
+            holder = holder[key]  # type: ignore[index]
+        entries = holder[last]  # type: ignore[index]
+        entries *= -(-count // len(entries))
+        yield found[""]
+
+
+def ask(client: Client, method: str, path: str, text: bytes) -> httpx.Response:
+    client.delete(path_of("/v1/collections/{name}"))
+    fill(client)
+    headers = {"Content-Type": JSON}
+    return client.request(method.upper(), path_of(path), content=text, headers=headers)
+
+
+def path_of(path: str) -> str:
+    return path.format(name="plants")
+
+
+def said(answer: httpx.Response, path: str) -> Json:
+    """Return what an answer says that another to the same says, too."""
+    if answer.status_code < 400 and not path.endswith(SAME):
+        return answer.status_code
+    shown = answer.json()
+    for found in [shown, *shown.get("results", ())]:
+        found.get("explain", {}).pop("seconds", None)
+    return answer.status_code, shown
+
+
+@pytest.mark.parametrize(("method", "path", "example"), [*operations()])
+def test_a_long_body_is_answered_as_a_short_one(
+    client: Client, method: str, path: str, example: Json
+) -> None:
+    for document in (example, {**example, "what": [[{}]]}, *grown(example, 9)):
+        text = json.dumps(document).encode()
+        short = ask(client, method, path, text)
+        long = ask(client, method, path, text + b" " * LONG_BYTES)
+        assert short.status_code < 500, short.text
+        assert said(long, path) == said(short, path)
+
+
+@pytest.mark.parametrize(("method", "path", "example"), [*operations()])
+def test_no_list_is_too_long_to_be_answered(
+    serve: Serve, method: str, path: str, example: Json
+) -> None:
+    client = serve(max_items_per_request=100, max_queries_per_request=100)
+    for document in grown(example, 30_000):
+        text = json.dumps(document).encode()
+        answer = ask(client, method, path, text.ljust(LONG_BYTES))
+        assert answer.status_code < 500, answer.text
+        if answer.status_code >= 400:
+            assert len(answer.text) < 2000
+            assert answer.json()["detail"]
+
+
+def test_all_of_many_ids_are_deleted(client: Client) -> None:
+    url = "/v1/collections/stones"
+    client.put(url, json={"dim": 2})
+    vectors = np.ones((30_000, 2), np.float32)
+    packed = {"Content-Type": "application/x-npy"}
+    assert client.post(f"{url}/load", content=npy(vectors), headers=packed).status_code == 200
+    body = {"ids": [f"{row}" for row in range(100, 30_000)], "filter": None}
+    text = json.dumps(body, indent=8).encode()
+    assert len(text) > LONG_BYTES
+    answer = client.post(f"{url}/items/delete", content=text, headers={"Content-Type": JSON})
+    assert answer.json() == {"deleted": 29_900}
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse", "base64"])
+def test_a_query_and_a_line_of_a_load_may_be_long(client: Client, form: str) -> None:
+    dim, url = 40_000, "/v1/collections/stones"
+    client.put(url, json={"dim": dim})
+    numbers = np.linspace(-1, 2, dim).round(9)
+    vector: Json = numbers.tolist()
+    if form == "sparse":
+        vector = {"indices": [*range(dim)], "values": vector}
+    if form == "base64":
+        vector = {"base64": base64.b64encode(numbers.astype("<f4").tobytes()).decode()}
+    line = json.dumps({"id": "a", "vector": vector, "payload": {"x": "y" * LONG_BYTES}}).encode()
+    assert len(line) > LONG_BYTES
+    ndjson = {"Content-Type": "application/x-ndjson"}
+    loaded = client.post(f"{url}/load", content=line, headers=ndjson)
+    assert loaded.json()["inserted"] == 1, loaded.text
+    query = json.dumps({"vector": vector}).encode().ljust(LONG_BYTES)
+    packed = npy(numbers.reshape(1, -1))
+    assert len(packed) > LONG_BYTES
+    for content, kind in ((query, JSON), (packed, "application/x-npy")):
+        headers = {"Content-Type": kind}
+        answer = client.post(f"{url}/query", content=content, headers=headers)
+        assert [hit["id"] for hit in answer.json()["hits"]] == ["a"], answer.text
+        assert answer.json()["hits"][0]["score"] > 0.999
