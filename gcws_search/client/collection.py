@@ -55,11 +55,17 @@ def config_of(
         parts = transform | ({} if center is None else {"center": tuple(map(float, center))})
         _require_known(parts, Transform.__dataclass_fields__, "transform")
         transform = Transform(**parts)
+    elif transform is not None and not isinstance(transform, Transform):
+        expected = 'a Transform, or a dict such as {"normalize": "l2"}'
+        raise InvalidParameter(expected=expected, got=repr(transform), loc=("transform",))
     if isinstance(backend, dict):
         _require_known(backend, ("kind", "params"), "backend")
         if "kind" not in backend:
             raise InvalidParameter(expected="a kind", got="none", loc=("backend",))
         backend = backend_params(backend["kind"], backend.get("params", {}))
+    elif backend is not None and not isinstance(backend, BackendParams):
+        expected = 'parameters of a backend, or a dict such as {"kind": "exact"}'
+        raise InvalidParameter(expected=expected, got=repr(backend), loc=("backend",))
     return CollectionConfig(
         dim=None if dim is None else _whole(dim),
         transform=transform or Transform(),

@@ -99,7 +99,7 @@ class ManyHits(NamedTuple):
 
 def hits_of(found: Sequence[tuple[list[str], list[float]]], limit: int) -> ManyHits:
     """Return the ids and scores of each query as arrays of at most ``limit`` columns."""
-    width = min(limit, max((len(ids) for ids, _ in found), default=0))
+    width = min(limit, max((len(ids) for ids, _ in found), default=limit))
     names = np.full((len(found), width), None, object)
     scores = np.full(names.shape, np.nan)
     for row, (ids, numbers) in enumerate(found):

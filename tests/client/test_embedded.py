@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,12 +36,59 @@ def test_files_of_one_folder_are_open_together(tmp_path: Path) -> None:
         with Collection.open(tmp_path / "b.sqlite", dim=1) as b:
             a.add([[1]])
             b.add([[2], [3]])
-            with pytest.raises(gcws_search.CollectionBusy, match="open already"):
-                Collection.open(tmp_path / "a.sqlite")
         assert len(a) == 1
         with Collection.open(tmp_path / "b.sqlite") as b:
             assert len(b) == 2
     assert sorted(path.name for path in tmp_path.glob("*.sqlite*")) == ["a.sqlite", "b.sqlite"]
+
+
+def test_a_file_that_is_opened_again_is_the_same_collection(tmp_path: Path) -> None:
+    """As by a cell of a notebook that runs twice: nobody closed what it opened before."""
+    path, lock = tmp_path / "a.sqlite", tmp_path / "lock"
+    items = Collection.open(path, dim=1)
+    items.add([[1]])
+    other = Collection.open(str(path), dim=1)
+    assert len(other) == 1
+    other.add([[2]])
+    assert len(items) == 2
+    with pytest.raises(gcws_search.CollectionExists):
+        Collection.open(path, dim=2)
+    assert len(items) == 2
+    other.close()
+    other.close()
+    assert len(items) == 2
+    with pytest.raises(gcws_search.CollectionNotFound):
+        other.count()
+    for _ in range(3):
+        items = Collection.open(path, dim=1)  # and what it was is not closed
+        items.add([[3]])
+    items.close()
+    assert not is_locked(lock)
+    with Collection.open(path) as items:
+        assert len(items) == 5
+        assert is_locked(lock)
+    assert not is_locked(lock)
+
+
+def is_locked(lock: Path) -> bool:
+    """Return whether the folder is open: its lock names the process that has it."""
+    return bool(lock.read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"transform": "l2"}, '"normalize": "l2".*got \'l2\''),
+        ({"transform": 2}, "got 2"),
+        ({"transform": ("l2",)}, "got \\('l2',\\)"),
+        ({"backend": "exact"}, '"kind": "exact".*got \'exact\''),
+    ],
+)
+def test_a_transform_or_a_backend_that_is_none_is_refused_with_what_is_expected(
+    given: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(gcws_search.InvalidParameter, match=words):
+        Collection.open(":memory:", dim=2, **given)
 
 
 def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) -> None:

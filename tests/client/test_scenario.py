@@ -14,6 +14,7 @@ from scipy import sparse
 import gcws_search
 from gcws_search import GivenIds, InvalidParameter
 from tests.client.conftest import Open
+from tests.support.service.client import Json
 from tests.support.service.queries import gmm
 
 COFFEES: dict[str, list[float]] = {
@@ -371,3 +372,12 @@ def test_rows_without_ids_that_come_twice_are_stored_twice(opened: Open, kind: s
     assert (added.inserted, added.updated, added.ids) == (0, 3, None)
     items.delete([*map(str, range(9))])
     assert items.add(make(), on_error="skip").ids == GivenIds("9", "11")
+
+
+@pytest.mark.parametrize("queries", [np.empty((0, 3)), [], sparse.csr_matrix((0, 3))], ids=str)
+def test_no_queries_have_no_rows_and_as_many_columns_as_any(opened: Open, queries: Json) -> None:
+    items = opened(3)
+    items.add(np.eye(3) + 1)
+    for where in (None, {"label": 3}):
+        ids, scores = items.query_many(queries, limit=7, where=where)
+        assert ids.shape == scores.shape == (0, 7)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Final, Literal
+from typing import ClassVar, Final, Literal
+from weakref import WeakSet
 
 from gcws_search.client.embedded.operations import EmbeddedOperations
 from gcws_search.index.contracts.errors import (
@@ -15,9 +16,6 @@ from gcws_search.index.contracts.errors import (
     InvalidParameter,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
-
-if TYPE_CHECKING:
-    from gcws_search import index as ix
 
 MEMORY: Final = ":memory:"
 _SUFFIX: Final = ".sqlite"
@@ -45,10 +43,10 @@ class OpenFolder:
         self.path = path
         self.process = os.getpid()
         self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
-        self._users: set[str] = set()
+        self._users: dict[str, WeakSet[EmbeddedOperations]] = {}
 
     @classmethod
-    def collection(
+    def operations(
         cls,
         path: Path,
         name: str,
@@ -56,8 +54,10 @@ class OpenFolder:
         *,
         durability: Literal["full", "normal"],
         threads: int | None,
-    ) -> tuple[OpenFolder, ix.StoredCollection]:
-        """Return a collection of a folder, and the folder; made where it is not there.
+    ) -> EmbeddedOperations:
+        """Return operations on a collection of a folder; it is made where it is not there.
+
+        All operations of one name share the collection, so a cell of a notebook can run twice.
 
         Raises
         ------
@@ -67,12 +67,8 @@ class OpenFolder:
             It is not there, and there is no configuration to create it with.
         CollectionExists
             It is there with another configuration.
-        CollectionBusy
-            This process has it open already.
         DamagedFile, IncompatibleFile, StorageFailed
         """
-        from gcws_search.index import CollectionBusy  # noqa: PLC0415
-
         with cls._lock:
             folder = cls._open.get(path) or cls(path, durability, threads)
             if folder.process != os.getpid():
@@ -80,8 +76,6 @@ class OpenFolder:
                 raise DirectoryLocked.before_fork(path, folder.process)
             cls._open[path] = folder
             try:
-                if name in folder._users:
-                    raise CollectionBusy(name, "this process has it open already")
                 found = folder.catalog.read(name)
                 if found is None and config is None:
                     raise CollectionNotFound(name)
@@ -89,19 +83,25 @@ class OpenFolder:
                     assert config is not None
                     found, _ = folder.catalog.create(name, config)
                 elif config is not None and found.config != config:
-                    folder.catalog.release(name)
+                    if name not in folder._users:
+                        folder.catalog.release(name)
                     raise CollectionExists(name, found.config.difference(config))
-                folder._users.add(name)
-                return folder, found
+                operations = EmbeddedOperations(found, path, folder.leave)
+                folder._users.setdefault(name, WeakSet()).add(operations)
+                return operations
             finally:
                 folder._close_if_unused()
 
-    def leave(self, name: str) -> None:
-        """Close a collection, and the folder after its last one."""
+    def leave(self, operations: EmbeddedOperations) -> None:
+        """Close a collection after the last operations on it, and the folder after its last one."""
         with self._lock:
-            if name in self._users:
-                self._users.remove(name)
-                self.catalog.release(name)
+            users = self._users.get(operations.name)
+            if users is None:
+                return
+            users.discard(operations)
+            if not users:
+                del self._users[operations.name]
+                self.catalog.release(operations.name)
                 self._close_if_unused()
 
     @classmethod
@@ -125,7 +125,7 @@ def opened(
     durability: Literal["full", "normal"] = "full",
     threads: int | None = None,
 ) -> EmbeddedOperations:
-    """Return the operations of a file, or of ":memory:"; see `OpenFolder.collection` for errors.
+    """Return the operations of a file, or of ":memory:"; see `OpenFolder.operations` for errors.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def opened(
         from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
 
         held = StoredCollection.in_memory("memory", config or _no_dim(), threads=threads)
-        return EmbeddedOperations(held, Path(MEMORY), lambda: held.close(dropped=True))
+        return EmbeddedOperations(held, Path(MEMORY), lambda _: held.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:
         raise InvalidParameter(
@@ -146,10 +146,9 @@ def opened(
         )
     if config is None and not file.exists():
         raise CollectionNotFound(file.stem)
-    folder, found = OpenFolder.collection(
+    return OpenFolder.operations(
         file.parent.resolve(), file.stem, config, durability=durability, threads=threads
     )
-    return EmbeddedOperations(found, folder.path, lambda: folder.leave(found.name))
 
 
 def _no_dim() -> CollectionConfig:

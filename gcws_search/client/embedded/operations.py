@@ -77,11 +77,14 @@ class EmbeddedOperations:
     folder : Path
         Where its file lies.
     close : callable
-        Closes it.
+        Takes these operations, which do not use the collection any more.
     """
 
     def __init__(
-        self, collection: ix.StoredCollection, folder: Path, close: Callable[[], None]
+        self,
+        collection: ix.StoredCollection,
+        folder: Path,
+        close: Callable[[EmbeddedOperations], None],
     ) -> None:
         self._opened = collection
         self._folder = folder
@@ -102,9 +105,9 @@ class EmbeddedOperations:
         return self._collection
 
     def close(self) -> None:
-        """Close the file; once is enough. In a forked process nothing is closed."""
+        """Close the file, unless others use it; once is enough. A forked process closes nothing."""
         if self._process == os.getpid():
-            self._close()
+            self._close(self)
             self._opened = cast("ix.StoredCollection", _Closed(self.name))
 
     # Writing
@@ -301,7 +304,7 @@ class EmbeddedOperations:
         def search() -> ManyHits:
             rows = rows_of(vectors)
             if not len(rows):
-                return ManyHits(np.empty((0, 0), object), np.empty((0, 0)))
+                return hits_of([], limit)
             found = self._found(rows, params, condition, backend)
             return _arrays(found, limit)
 
