@@ -41,6 +41,8 @@ _FIRST_LINE: Final = 2
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
 _LINES: Final = 5
 """Lines that tell how columns are divided."""
+_CELL_LINES: Final = 1000
+"""Lines that one cell may have at the end of the beginning that is looked at."""
 _EVEN: Final = 0.1
 """Steps between numbers in the first line that differ by less are those of names: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
@@ -125,7 +127,7 @@ def open_table(file: InputFile, choices: Choices) -> Table:
     ------
     BadFile
     """
-    head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
+    head = file.head if file.is_whole_head else _whole_rows(file.head)
     lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
@@ -208,6 +210,16 @@ def _row(line: str | None, first_line: int) -> str:
     return "" if line is None else f"row {int(line) - first_line}: "
 
 
+def _whole_rows(head: bytes) -> bytes:
+    """Return the beginning of a file up to the end of a row: a line that ends in no quoted cell."""
+    last = end = head.rfind(b"\n")
+    for _ in range(_CELL_LINES):
+        if head.count(b'"', 0, end) % 2 == 0:
+            return head[: end + 1]
+        end = max(0, head.rfind(b"\n", 0, end))
+    return head[: last + 1]  # a quote stands for itself somewhere
+
+
 def _delimiter(lines: list[bytes]) -> bytes:
     """Return what divides the columns of the first lines of a file: a comma, if there is one."""
     counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
@@ -238,14 +250,16 @@ def _parse_options(
 ) -> Any:
     """Return how CSV is read; rows of other lengths go to a list where there is one."""
     if unreadable is None:
-        return pa.csv.ParseOptions(delimiter=delimiter)
+        return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
     def leave_out(row: Any) -> str:
         detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
         unreadable.append(Unreadable(row.number - first_line, detail, row.text))
         return "skip"
 
-    return pa.csv.ParseOptions(delimiter=delimiter, invalid_row_handler=leave_out)
+    return pa.csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+    )
 
 
 def csv_items(file: InputFile, choices: Choices) -> tuple[Described, Callable[[], Iterator[Items]]]:

@@ -310,6 +310,22 @@ def test_any_text_is_read_as_it_was_written(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("lenient", [False, True])
+def test_cells_of_several_lines_are_read_in_files_of_any_size(
+    tmp_path: Path, lenient: bool
+) -> None:
+    """Arrow reads 4 MiB at a time, which may end within such a cell."""
+    notes = [f'{n},\nof "two"\n' * (n % 4) + f"the end of {n} {'z' * 80}" for n in range(40_000)]
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(
+            [("id", "x", "note"), *((n, n % 5, note) for n, note in enumerate(notes))]
+        )
+    assert (tmp_path / "a.csv").stat().st_size > 5 << 20
+    found = items(tmp_path / "a.csv", lenient=lenient)
+    assert [payload["note"] for _, _, payload in found] == notes
+    assert [item for item, _, _ in found] == [*map(str, range(len(notes)))]
+
+
 CASES: list[Json] = json.loads(
     (REPOSITORY / "tests" / "support" / "data" / "csv_guesses.json").read_text()
 )
