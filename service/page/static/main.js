@@ -88,6 +88,12 @@ function Gone({ since }) {
     <time>${since.toLocaleTimeString()}</time>. This page goes on by itself when it does.</div>`;
 }
 
+// Not scrollIntoView: a browser may begin with the tabulator behind what came into view.
+function center(links) {
+  const current = links?.querySelector("[aria-current]")?.getBoundingClientRect();
+  if (current) links.scrollLeft += current.left - links.getBoundingClientRect().left - (links.clientWidth - current.width) / 2;
+}
+
 function Header({ address, server, onHelp }) {
   const { data } = useAsk((signal) => get("v1/collections", signal), [address.collection]);
   const names = (data?.collections || []).map(({ name }) => name);
@@ -95,7 +101,7 @@ function Header({ address, server, onHelp }) {
   const shown = HIDDEN[address.view] || address.view;
   const state = server.gone ? "gone" : server.phase || "…";
   const links = useRef();
-  useEffect(() => links.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }), [shown, chosen]);
+  useEffect(() => center(links.current), [shown, chosen]);
   return html`<header>
     <a class="brand" href="#/"><img src=${new URL("icon.svg", import.meta.url).href} alt="" width="22" height="22" />gcws-search</a>
     ${chosen && html`<select aria-label="Collection" value=${chosen}
