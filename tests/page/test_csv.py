@@ -234,6 +234,18 @@ def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
     expect(rows).to_have_count(2)
 
 
+def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
+    httpx.put(f"{url}/v1/collections/appended", json={"dim": 2}).raise_for_status()
+    page = tab(url).open("#/appended/load")
+    for number, told in enumerate(("0 to 1", "2 to 3")):
+        choose_file(page, f"{number}.csv", f"x,y\n{number},2\n3,{number}\n".encode())
+        page.get_by_role("button", name="Load into appended").click()
+        page.locator("[role=status]", has_text="2 new, 0 updated, 0 rejected").wait_for()
+        page.get_by_text(f"have the numbers {told}.").wait_for()
+    found = [(item["id"], item["vector"]) for item in items(url, "appended")]
+    assert found == [("0", [0, 2]), ("1", [3, 0]), ("2", [1, 2]), ("3", [3, 1])]
+
+
 SELECTS: Final = {
     "overview": ("", "Divide vectors by"),
     "backends": ("#/pictures/backends?sample=10", "Kind"),

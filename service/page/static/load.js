@@ -15,7 +15,7 @@ const ROLES = ["id", "vector", "payload", "leave out"];
 function Result({ answer }) {
   if (!answer) return null;
   return html`<div role="status"><p><strong class="figure">${figures.count(answer.inserted)}</strong> new, <strong class="figure">${figures.count(answer.updated)}</strong> updated,
-      <strong class="figure">${" "}${figures.count(answer.rejected_count)}</strong> rejected, in ${figures.duration(answer.seconds)}.</p>
+      <strong class="figure">${" "}${figures.count(answer.rejected_count)}</strong> rejected, in ${figures.duration(answer.seconds)}.${answer.ids && ` Rows without ids have the numbers ${answer.ids.first} to ${answer.ids.last}.`}</p>
     ${answer.rejected.length > 0 && html`<${Table} caption=${`Rejected rows${answer.rejected_count > answer.rejected.length ? `, the first ${answer.rejected.length}` : ""}`} columns=${[
       { key: "row", name: "row", figure: true }, { key: "code", name: "code" }, { key: "detail", name: "why", show: (text) => html`<${Text} value=${text} />` }]} rows=${answer.rejected.slice(0, 200)} />`}</div>`;
 }
