@@ -223,7 +223,7 @@ class Operations(Protocol):
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
 
-    def query_many(
+    def query_many(  # noqa: PLR0913  # each is an option of its own
         self,
         vectors: Any,
         *,
@@ -233,8 +233,13 @@ class Operations(Protocol):
         where: Mapping[str, Any] | None = None,
         guarantee: Literal["measured", "proven"] = "measured",
         backend: str | None = None,
+        on_error: OnError = "stop",
     ) -> Plan[ManyHits]:
-        """Return the most similar items of each vector, as arrays; see `query` and `add`."""
+        """Return the most similar items of each vector, as arrays; see `query` and `add`.
+
+        With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
+        ``rejected`` of the result.
+        """
 
     def get(self, id: str | int) -> Plan[Item]:
         """Return an item.

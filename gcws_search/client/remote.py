@@ -227,7 +227,7 @@ class RemoteOperations:
         hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
         return Hits(hits, found.get("explain"))
 
-    def query_many(  # noqa: D102
+    def query_many(  # noqa: D102, PLR0913
         self,
         vectors: Any,
         *,
@@ -237,6 +237,7 @@ class RemoteOperations:
         where: Mapping[str, Any] | None = None,
         guarantee: Literal["measured", "proven"] = "measured",
         backend: str | None = None,
+        on_error: OnError = "stop",
     ) -> Plan[ManyHits]:
         rows: Rows = yield Call(lambda: rows_of(vectors))
         asked: dict[str, Any] = {
@@ -253,17 +254,25 @@ class RemoteOperations:
         for first in range(0, len(rows), step):
             part = rows.part(first, min(first + step, len(rows)))
             if where is None:
-                found += yield from self._matrix(part, asked)
+                more = {} if on_error == "stop" else {"on_error": on_error}
+                found += yield from self._matrix(part, asked | more)
             else:
                 each = asked | ({} if where is None else {"filter": filter_of(where)})
                 queries = [{"vector": vector, **each} for vector in part.json()]
-                answer = yield from self._post("query/batch", {"queries": queries})
+                body = {"queries": queries, "on_error": on_error}
+                answer = yield from self._post("query/batch", body)
                 found += answer["results"]
         lists = [
             ([hit["id"] for hit in each["hits"]], [hit["score"] for hit in each["hits"]])
             for each in found
+            if "error" not in each
         ]
-        return hits_of(lists, limit)
+        rejected = [
+            Rejected(row, each["error"]["code"], each["error"]["detail"])
+            for row, each in enumerate(found)
+            if "error" in each
+        ]
+        return hits_of(lists, limit).spread(rejected)
 
     def _matrix(self, rows: Rows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
         """Ask for the hits of many vectors that ask for the same."""

@@ -78,8 +78,13 @@ class Hits(Sequence[Hit]):
         return f"Hits({len(self.hits)}: {shown}{more})"
 
 
-class ManyHits(NamedTuple):
-    """The hits of m queries as arrays.
+class _HitArrays(NamedTuple):
+    ids: NDArray[np.object_]
+    scores: NDArray[np.float64]
+
+
+class ManyHits(_HitArrays):
+    """The hits of m queries as arrays, a pair of ``ids`` and ``scores``.
 
     Attributes
     ----------
@@ -87,14 +92,29 @@ class ManyHits(NamedTuple):
         Strings; None where a query has fewer hits.
     scores : (m, limit) float64
         NaN where a query has fewer hits.
+    rejected : list of Rejected
+        Queries that were left out, with ``on_error="skip"``.
     """
 
-    ids: NDArray[np.object_]
-    scores: NDArray[np.float64]
+    rejected: Sequence[Rejected] = ()
 
     def __repr__(self) -> str:
         """Return the shape in one line."""
-        return "ManyHits({} queries × {} hits)".format(*self.ids.shape)
+        left_out = f", {len(self.rejected)} rejected" if self.rejected else ""
+        return "ManyHits({} queries × {} hits".format(*self.ids.shape) + f"{left_out})"
+
+    def spread(self, rejected: Sequence[Rejected]) -> ManyHits:
+        """Return the hits with empty rows where queries were left out."""
+        if not rejected:
+            return self
+        bad = {each.row for each in rejected}
+        good = [row for row in range(len(self.ids) + len(bad)) if row not in bad]
+        ids = np.full((len(good) + len(bad), self.ids.shape[1]), None, object)
+        scores = np.full(ids.shape, np.nan)
+        ids[good], scores[good] = self.ids, self.scores
+        found = ManyHits(ids, scores)
+        found.rejected = rejected
+        return found
 
 
 def hits_of(found: Sequence[tuple[list[str], list[float]]], limit: int) -> ManyHits:

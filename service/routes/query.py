@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeAlias
 
+import numpy as np
 import orjson
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
@@ -12,10 +13,12 @@ from pydantic import ValidationError
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, RankedHits
 from gcws_search.service.execution.context import Service, may_read, service_of
+from gcws_search.service.http import problems
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_response
 from gcws_search.service.ingest import formats
+from gcws_search.service.ingest.job import bad_rows
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
 from gcws_search.service.ingest.source import ByteReader
@@ -42,6 +45,8 @@ from gcws_search.service.translate import (
 from gcws_search.service.translate.names import Naming
 
 _PACKED: Final = (bodies.NPY, bodies.ARROW)
+_Bad: TypeAlias = dict[int, ix.InvalidInput]
+"""What is wrong with queries that are left out, by their numbers."""
 
 
 class QueryRoute(JsonRoute):
@@ -120,6 +125,8 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
         params = BatchParams.model_validate(dict(request.query_params))
     except ValidationError as error:
         raise invalid_request(error, BatchParams) from None
+    if params.on_error == "skip":
+        raise ix.InvalidParameter(expected="'stop' for one query", got="'skip'", loc=("on_error",))
     body = await bodies.read(request, service.settings.max_body_bytes)
     formats.require_not_foreign(body, kind)
 
@@ -211,19 +218,22 @@ async def query_batch(
         _require_none(params)
     formats.require_not_foreign(body, kind)
 
-    def read() -> list[requests.QueryRequest]:
+    def read() -> tuple[list[requests.QueryRequest], _Bad]:
         if kind == bodies.JSON:
             return _read_json(service, collection, body)
         vectors = _read_vectors(service, body, kind)
         _require_count(len(vectors), service)
+        bad: _Bad = {}
+        if params.on_error == "skip":
+            vectors, bad = _usable(service, collection, vectors, params)
         asked = _asked(service, collection, vectors, params)
-        return asked if len(vectors) else []
+        return asked if len(vectors) else [], bad
 
     try:
-        asked = await service.workers.batches.run(read)
+        asked, bad = await service.workers.batches.run(read)
         if not asked:
-            return json_response({"results": []})
-        return await pages.search_batch(service, collection, asked, partial(_answers, asked))
+            return _answers(asked, bad, [])
+        return await pages.search_batch(service, collection, asked, partial(_answers, asked, bad))
     except ix.InvalidVector as error:
         if not error.loc or error.loc[0] == "queries":  # of no query, or named already
             raise
@@ -249,11 +259,50 @@ def _require_count(count: int, service: Service) -> None:
 
 def _read_json(
     service: Service, collection: CollectionProtocol, body: bytes
-) -> list[requests.QueryRequest]:
+) -> tuple[list[requests.QueryRequest], _Bad]:
     batch = bodies.parse(BatchBody, body, service.limits)
     if any(map(requests.reads_names, batch.queries)):
         collection.load_names()
-    return requests.batch(batch, collection, service.limits)
+    if batch.on_error == "stop":
+        return requests.batch(batch, collection, service.limits), {}
+    asked: list[requests.QueryRequest] = []
+    bad: _Bad = {}
+    for number, one in enumerate(batch.queries):
+        try:
+            query = requests.query(one, collection, service.limits)
+            _require_a_rest(query, collection)
+        except ix.InvalidInput as error:
+            bad[number] = error.at("queries", number)
+        else:
+            asked.append(query)
+    return asked, bad
+
+
+def _require_a_rest(query: requests.QueryRequest, collection: CollectionProtocol) -> None:
+    """Raise InvalidVector where the transform leaves nothing of a query's vector."""
+    if query.vectors is not None:
+        try:
+            collection.space.prepare(query.vectors)
+        except ix.InvalidVector as error:
+            raise requests.only(error, "vector") from None
+
+
+def _usable(
+    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
+) -> tuple[Vectors, _Bad]:
+    """Return the vectors that can be searched for, and what is wrong with the others."""
+
+    def check(rows: slice) -> None:
+        for query in _asked(service, collection, vectors.part(rows), params):
+            if query.vectors is not None:
+                collection.space.prepare(query.vectors)
+
+    bad: _Bad = {
+        row: requests.only(error, "queries", row, "vector")
+        for row, error in bad_rows(len(vectors), check).items()
+    }
+    good = [row for row in range(len(vectors)) if row not in bad]
+    return vectors.part(np.array(good, np.int64)), bad
 
 
 def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = False) -> Vectors:
@@ -296,12 +345,18 @@ def _asked(
     return [requests.matrix(rows, params, limits)]
 
 
-def _answers(asked: Sequence[requests.QueryRequest], found: Sequence[RankedHits]) -> Response:
+def _answers(
+    asked: Sequence[requests.QueryRequest], bad: _Bad, found: Sequence[RankedHits]
+) -> Response:
     """Return the answers to a batch, whose vectors may all be of one request."""
     each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
     # As text at once: objects take six times the memory.
-    shown = [
+    good = (
         orjson.Fragment(results.written(results.answer(one, hits)))
         for one, hits in zip(each, found, strict=True)
+    )
+    shown = [
+        {"hits": [], "error": problems.document(bad[number])} if number in bad else next(good)
+        for number in range(len(found) + len(bad))
     ]
     return json_response({"results": shown})

@@ -1,6 +1,6 @@
 """Answers as the API page shows them; queries are written as JSON without these classes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -258,6 +258,16 @@ class QueryAnswer(Answer):
     )
 
 
+class BatchResult(QueryAnswer):
+    """The answer to one query of a batch."""
+
+    error: dict[str, Any] | None = Field(
+        default=None,
+        description="Only with `on_error=skip`: the problem of a query that cannot be answered, "
+        "which has no hits.",
+    )
+
+
 class BatchAnswer(Answer):
     """One answer a query, in order."""
 
@@ -265,7 +275,7 @@ class BatchAnswer(Answer):
         {"results": [{"hits": [{"id": "a", "score": 1.0}]}]},
     )
 
-    results: list[QueryAnswer] = Field(description="One a query, in order.")
+    results: list[BatchResult] = Field(description="One a query, in order.")
 
 
 class ShareAnswer(Answer):

@@ -7,6 +7,14 @@ from pydantic import Field
 from gcws_search import index as ix
 from gcws_search.service.schemas.base import Body, Document, ShownAs, bounds, examples
 
+OnError = Annotated[
+    Literal["stop", "skip"],
+    Field(
+        description="At a query whose vector or parameters are invalid: `stop` answers none; "
+        "`skip` gives it no hits and an `error`, and answers all others."
+    ),
+]
+
 
 class ValueBody(Body):
     """Holds where the key has this scalar: 3 is 3.0, but neither "3" nor true."""

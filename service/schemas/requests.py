@@ -31,6 +31,7 @@ from gcws_search.service.schemas.query_options import (
     Limit,
     MinScore,
     Offset,
+    OnError,
     Recall,
     Rerank,
     WithPayload,
@@ -419,6 +420,7 @@ class BatchBody(Body):
     queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
         description="The queries, answered in this order."
     )
+    on_error: OnError = "stop"
 
 
 class BatchParams(BaseModel):
@@ -439,6 +441,7 @@ class BatchParams(BaseModel):
     explain: Explain = False
     allow_partial: AllowPartial = False
     consistency: Consistency = "session"
+    on_error: OnError = "stop"
 
 
 class PairsBody(Body):

@@ -12,7 +12,7 @@ import pytest
 from scipy import sparse
 
 import gcws_search
-from gcws_search import GivenIds, InvalidParameter
+from gcws_search import GivenIds, InvalidParameter, InvalidVector
 from tests.client.conftest import Open
 from tests.support.service.client import Json
 from tests.support.service.queries import gmm
@@ -381,3 +381,36 @@ def test_no_queries_have_no_rows_and_as_many_columns_as_any(opened: Open, querie
     for where in (None, {"label": 3}):
         ids, scores = items.query_many(queries, limit=7, where=where)
         assert ids.shape == scores.shape == (0, 7)
+
+
+@pytest.mark.parametrize("is_sparse", [False, True])
+def test_a_query_that_cannot_be_searched_for_costs_no_other(opened: Open, is_sparse: bool) -> None:
+    items = opened(3)
+    vectors = np.eye(3) + 1
+    items.add(vectors, payloads={"label": [3, 3, 3]})
+    queries = np.concatenate([vectors, vectors[:2]])
+    queries[1] = 0
+    if not is_sparse:
+        queries[3, 2] = np.nan
+    bad = [1] if is_sparse else [1, 3]
+    good = [row for row in range(5) if row not in bad]
+    asked = sparse.csr_matrix(queries) if is_sparse else queries
+    with pytest.raises(InvalidVector, match=r"queries\[1\]"):
+        items.query_many(asked)
+    for where in (None, {"label": 3}):
+        if where and not is_sparse:
+            continue  # JSON has no NaN
+        many = items.query_many(asked, limit=2, where=where, on_error="skip")
+        alone = items.query_many(asked[good], limit=2, where=where)
+        assert [(each.row, each.code) for each in many.rejected] == [
+            (row, "invalid_vector") for row in bad
+        ]
+        assert many.ids[good].tolist() == alone.ids.tolist()
+        assert many.scores[good].tolist() == alone.scores.tolist()
+        assert many.ids[bad].tolist() == [[None] * 2] * len(bad)
+        assert np.isnan(many.scores[bad]).all()
+    nothing = items.query_many(np.zeros((2, 3)), limit=2, on_error="skip")
+    assert (nothing.ids.shape, len(nothing.rejected)) == ((2, 2), 2)
+    ids, scores = items.query_many(vectors, limit=1, on_error="skip")
+    assert ids.tolist() == [["0"], ["1"], ["2"]]
+    assert scores.shape == (3, 1)

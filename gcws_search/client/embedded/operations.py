@@ -287,7 +287,7 @@ class EmbeddedOperations:
         ]
         return Hits(hits, asdict(found.explanation) if explain else None)
 
-    def query_many(  # noqa: D102
+    def query_many(  # noqa: D102, PLR0913
         self,
         vectors: Any,
         *,
@@ -297,19 +297,48 @@ class EmbeddedOperations:
         where: Mapping[str, Any] | None = None,
         guarantee: Literal["measured", "proven"] = "measured",
         backend: str | None = None,
+        on_error: OnError = "stop",
     ) -> Plan[ManyHits]:
         params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
         condition = self._filter(where)
 
         def search() -> ManyHits:
             rows = rows_of(vectors)
+            bad: dict[int, InvalidVector] = {}
+            if on_error == "skip":
+                bad = self._bad_queries(rows)
+                rows = rows.take([row for row in range(len(rows)) if row not in bad])
+            rejected = [
+                Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
+            ]
             if not len(rows):
-                return hits_of([], limit)
+                return hits_of([], limit).spread(rejected)
             found = self._found(rows, params, condition, backend)
-            return _arrays(found, limit)
+            return _arrays(found, limit).spread(rejected)
 
         many: ManyHits = yield Call(_located(search, "queries"))
         return many
+
+    def _bad_queries(self, rows: Rows) -> dict[int, InvalidVector]:
+        """Return the vectors that cannot be searched for, by trying ever smaller stretches."""
+        from gcws_search.index import RawBatch  # noqa: PLC0415
+
+        bad: dict[int, InvalidVector] = {}
+        stretches = [(0, len(rows))] if len(rows) else []
+        while stretches:
+            start, stop = stretches.pop()
+            try:
+                for part in self._parts(rows.part(start, stop)):
+                    if isinstance(part, RawBatch):
+                        self._collection.space.prepare(part)
+            except InvalidVector as error:
+                if stop - start > 1:
+                    middle = (start + stop) // 2
+                    stretches += [(middle, stop), (start, middle)]
+                else:
+                    error.loc = (start, *error.loc[1:])
+                    bad[start] = error
+        return bad
 
     def _found(
         self, rows: Rows, params: SearchParams, where: ix.Filter | None, backend: str | None

@@ -13,9 +13,9 @@ from tests.support.service.client import Client, Serve, assert_problem, chunked,
 def test_a_truncated_body_keeps_whole_chunks_alone(empty: Client, kind: str, packed: bool) -> None:
     body = bodies(10)[kind]
     body = gzip.compress(body) if packed else body
-    stored = set()
+    stored, query = set(), "?id_start=0" if kind == "npy" else ""
     for length in range(0, len(body) - 8, 9):
-        answer = load(empty, kind, body[:length])
+        answer = load(empty, kind, body[:length], query)
         problem = assert_problem(answer, 400, "malformed_body")
         assert problem["committed"] % 4 == 0
         stored.add(count(empty))

@@ -117,3 +117,28 @@ def test_batches_are_bounded(serve: Serve) -> None:
     assert_problem(answer, 413, "body_too_large")
     answer = client.post(f"{URL}/query/batch", content=b"", headers={"Content-Type": "text/csv"})
     assert_problem(answer, 415, "unsupported_media_type", "text/csv")
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_a_query_that_is_left_out_has_a_problem_of_its_own(serve: Serve, power: float) -> None:
+    client = serve()
+    client.put(URL, json={"dim": 2, "transform": {"power": power}})
+    client.put(f"{URL}/items", json={"items": [{"id": "a", "vector": [1, 2]}]})
+    tiny = 1e-30  # its square is none
+    good = {"vector": [1, 2], "with_payload": False}
+    queries = [good, {"vector": [0, 0]}, {"vector": [1]}, {"vector": [tiny, 0]},
+               {"vector": [1, 2], "limit": -1}, good]  # fmt: skip
+    batch = {"queries": queries}
+    stopped = client.post(f"{URL}/query/batch", json=batch)
+    assert_problem(stopped, 422, "invalid_vector", "query 1")
+    found = client.post(f"{URL}/query/batch", json=batch | {"on_error": "skip"})
+    assert found.status_code == 200, found.text
+    results = found.json()["results"]
+    codes = [each.get("error", {}).get("code") for each in results]
+    vanishes = "invalid_vector" if power == 2 else None
+    assert codes == [None, "invalid_vector", "invalid_vector", vanishes, "invalid_parameter", None]
+    assert results[0] == results[5] == {"hits": [{"id": "a", "score": 1.0}]}
+    assert results[2]["hits"] == []
+    assert results[2]["error"]["errors"][0]["loc"][:2] == ["queries", 2]
+    wrong = client.post(f"{URL}/query/batch", json=batch | {"on_error": "ignore"})
+    assert_problem(wrong, 422, "invalid_parameter", "on_error")
