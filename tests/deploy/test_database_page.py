@@ -10,6 +10,7 @@ from typing import Final
 import psycopg
 import pytest
 
+from gcws_search.service.cluster.database.database import Database
 from tests.support.documents.markdown import blocks
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Json, fill
@@ -49,10 +50,13 @@ def run(server: Postgres, folder: Path, *, where: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+def url_of(server: Postgres, database: str) -> str:
+    return f"postgresql://owner:password@{server.host}:{server.port}/{database}"
+
+
 @contextmanager
 def cluster(server: Postgres, database: str, folder: Path) -> Iterator[Client]:
-    url = f"postgresql://owner:password@{server.host}:{server.port}/{database}"
-    client = ClusterClient(url, folder, shards=2)
+    client = ClusterClient(url_of(server, database), folder, shards=2)
     client.start()
     try:
         client.wait_until_ready()
@@ -85,6 +89,8 @@ def test_a_backup_is_what_there_was_and_replicas_follow_it(
         after = everything(client)
         assert after != before
     run(server, tmp_path, where="pg_restore")
+    if (adopt := getattr(Database, "adopt", None)) is not None:
+        adopt(url_of(server, "restored"))
     with cluster(server, "restored", tmp_path / "files") as client:
         assert everything(client) == before
         assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
@@ -99,8 +105,7 @@ def test_a_collection_has_as_many_tables_as_the_page_says(server: Postgres, tmp_
     with cluster(server, "gcws", tmp_path / "files") as client:
         fill(client)
         buckets = client.app.state.service.settings.buckets
-        url = f"postgresql://owner@{server.host}:{server.port}/gcws"
-        with psycopg.connect(url) as connection:
+        with psycopg.connect(url_of(server, "gcws")) as connection:
             counted = "SELECT count(*) FROM pg_class WHERE relkind IN ('r', 'p') AND relname ~ %s"
             [(tables,)] = connection.execute(counted, ["^items_"]).fetchall()
         assert tables == buckets + 1
