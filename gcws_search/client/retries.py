@@ -16,8 +16,8 @@ from gcws_search.client.operations import Pause, Plan, Reply, Send
 _TOLD_SECONDS: Final = 1.0
 """Waits shorter than this are not worth a word."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
-_STARTING: Final = "not_ready"
-"""Code of the problem of a server that has not started yet."""
+_STARTING: Final = "loading"
+"""Code of the problem of a server, or of a collection, that has not started yet."""
 _READY: Final = Send("GET", "/readyz")
 _DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
 """Codes of problems after which the request may have been served all the same."""

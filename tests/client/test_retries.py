@@ -4,9 +4,18 @@ import json
 
 import pytest
 
-from gcws_search import AccessRefused, InvalidVector, NoServer, RetryPolicy, ServerBusy
+from gcws_search import (
+    AccessRefused,
+    CollectionLoading,
+    InvalidVector,
+    NoServer,
+    RetryPolicy,
+    ServerBusy,
+)
 from gcws_search.client.operations import Effect, Pause, Reply, Send
 from gcws_search.client.retries import DroppedConnection, answered
+from gcws_search.service.http.errors import NotReady
+from gcws_search.service.http.problems import document
 
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
 DONE = Reply(200, {}, b"{}")
@@ -94,7 +103,8 @@ def test_a_server_that_stays_without_room_is_given_up() -> None:
 
 
 def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
-    starting = problem(503, "not_ready")
+    refused = document(NotReady("compiling"))
+    starting = problem(refused["status"], refused["code"], retry_after="1")
 
     def progress(loaded: int) -> Reply:
         return Reply(503, {}, json.dumps({"phase": "compiling", "loaded": loaded}).encode())
@@ -105,10 +115,10 @@ def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
     assert effects.count(GET) == 41
     stuck = [starting, progress(7)] * 50
     end, effects = carried_out(GET, [*steps, *stuck])
-    assert isinstance(end, ServerBusy)
+    assert isinstance(end, CollectionLoading)
     assert effects.count(GET) == 40 + POLICY.attempts
     end, effects = carried_out(GET, [starting, dropped()] * 50)
-    assert isinstance(end, ServerBusy)
+    assert isinstance(end, CollectionLoading)
     assert effects.count(GET) == POLICY.attempts
 
 
