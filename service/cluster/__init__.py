@@ -2,6 +2,7 @@
 
 - `contract`: what database, shards and routers say of each other
 - `errors`: what goes wrong between them
+- `epochs`: which primary of the database is the last, as each process remembers it
 - `messages`: a JSON head and raw bytes, and errors, as bytes
 - `http_replica`: replicas behind HTTP, as routers ask them
 - `placing`: replicas as actors of Ray

@@ -82,6 +82,31 @@ def down(**given: Any) -> None:  # noqa: ANN401
         rollout.down()
 
 
+def adopt(**given: Any) -> None:  # noqa: ANN401
+    """Have a database that was restored from a backup taken for the truth.
+
+    It gets another identity. Start routers and shards again after that: they refuse the former
+    database from then on, and shards are filled from this one.
+    """
+    with _refused():
+        from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
+
+        identity = Database.adopt(_required_url(settings_from(given)))
+        typer.echo(f"the database is {identity} now; start all routers and shards again")
+
+
+def rekey(**given: Any) -> None:  # noqa: ANN401
+    """Replace the key that the database asks for by that of the settings.
+
+    Start all routers and shards again with it after that.
+    """
+    with _refused():
+        settings = settings_from(given)
+        with _database(settings, checks_key=False) as database:
+            database.rekey(cluster_key(settings) or "")
+        typer.echo("the database has the new key; start all routers and shards again with it")
+
+
 def status(**given: Any) -> None:  # noqa: ANN401
     """Show all replicas; exit with 1 where a shard has none that answers."""
     with _refused():
@@ -239,13 +264,14 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 
 
 @contextmanager
-def _database(settings: Settings) -> Iterator[Database]:
+def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Database]:
     from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
     from gcws_search.service.cluster.errors import ClusterMismatch  # noqa: PLC0415
 
     url = _required_url(settings)
     try:
-        database = Database.open(url, buckets=settings.buckets, application="command")
+        key = cluster_key(settings) if checks_key else None
+        database = Database.open(url, buckets=settings.buckets, application="command", key=key)
     except ClusterMismatch as error:
         raise ValueError(str(error)) from None
     with closing(database):
@@ -326,6 +352,8 @@ _command(up, seconds=(_WAIT, _SECONDS))
 _command(status)
 _command(move, replica=(_REPLICA, inspect.Parameter.empty), seconds=(_WAIT, _SECONDS))
 _command(down)
+_command(adopt)
+_command(rekey)
 _command(
     node,
     context=(typer.Context, inspect.Parameter.empty),

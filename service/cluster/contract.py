@@ -94,6 +94,21 @@ class Position(NamedTuple):
     stamp: bytes
 
 
+class Moment(NamedTuple):
+    """A moment in the order of a collection's commits; a later epoch has keys of its own.
+
+    Attributes
+    ----------
+    epoch : int
+        Number of the primary's; 0 where none has been read or written yet.
+    key : int
+        Of the last change.
+    """
+
+    epoch: int
+    key: int
+
+
 START = Position(0, 0, b"")
 """Of a replica that has nothing."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from gcws_search.service.http.errors import StoreUnavailable
+
 
 class ClusterMismatch(ValueError):  # ends a start
     """What is there is of another cluster, or of another version."""
@@ -10,10 +12,31 @@ class ClusterMismatch(ValueError):  # ends a start
         super().__init__(f"{what}: expected {expected}, got {got}")
 
 
-class HistoryLost(Exception):  # the replica is filled again
-    """The database does not know the commit that a replica followed last."""
+class FormerPrimary(StoreUnavailable):
+    """A server that takes writes is not the last primary, or is not known to be.
 
-    def __init__(self, commit: int) -> None:
+    Attributes
+    ----------
+    address : str
+        Which one, for logs: clients need not know it.
+    """
+
+    def __init__(self, reason: str, address: str = "") -> None:
+        self.address = address
+        super().__init__(reason)
+
+
+class HistoryLost(Exception):  # the replica is filled again
+    """The database does not know the commit that a replica followed last.
+
+    Attributes
+    ----------
+    is_forgotten : bool
+        It has trimmed what came after that; else it never had that commit.
+    """
+
+    def __init__(self, commit: int, *, is_forgotten: bool = False) -> None:
+        self.is_forgotten = is_forgotten
         super().__init__(f"the database does not know commit {commit} of this replica")
 
 

@@ -288,9 +288,9 @@ _INPUTS: Final = {
 }
 
 
-def packed_error(error: Exception) -> bytes:
-    """Return an answer that raises its like where it is read (`raise_error`)."""
-    said: dict[str, Any] = {"error": type(error).__name__, "detail": str(error)}
+def packed_error(error: Exception, **more: Any) -> bytes:  # noqa: ANN401
+    """Return an answer that raises its like where it is read (`raise_error`), and says more."""
+    said: dict[str, Any] = {"error": type(error).__name__, "detail": str(error), **more}
     match error:
         case ix.InvalidInput(expected=expected, got=got, loc=loc):
             said |= {"expected": expected, "got": got, "loc": loc}

@@ -36,7 +36,8 @@ from tests.support.service.ray_cluster import (
 from tests.support.service.shards import rows_of
 
 KINDS: Final = (
-    "replica", "router", "database", "standby", "promotion", "point", "head", "node", "all",
+    "replica", "router", "database", "standby", "promotion", "zombie", "point", "head", "node",
+    "all",
 )  # fmt: skip
 """What is killed."""
 SISTERS: Final = frozenset({"replica", "replica at a point", "head", "node"})
@@ -280,6 +281,48 @@ class ClusterTrial:
         self._note_writes("the primary's loss and a promotion", began, gone=gone)
         servers.add_standby()
         return []
+
+    def _kill_zombie(self) -> list[str]:
+        """Lose the primary, promote its standby, start the first again, and restart all others."""
+        servers = self.servers
+        kill_server(servers.primary, self._how())
+        gone = time.monotonic()
+        servers.promote_standby()
+        self.clients.wait_for_write(gone)
+        former = servers.standby
+        former.start()
+        if self._random.random() < 2 / 3:  # else its commits wait for the promoted one
+            former.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+            former.execute("SELECT pg_reload_conf()")
+        is_alone = self._random.random() < 1 / 3
+        if is_alone:
+            kill_server(servers.primary, self._how())
+        there = self._restart_all()
+        self._pause()
+        if is_alone:
+            servers.primary.start()
+        for router in self._routers:
+            router.wait_until_ready()
+        began = time.monotonic()
+        self._note_writes("a former primary came back", began, gone=began)
+        for number in range(len(self._routers)):
+            self.clients.read_probe(number)
+        kill_server(former, self._how())
+        servers.add_standby()
+        return there
+
+    def _restart_all(self) -> list[str]:
+        """Kill replicas and routers in some order; return the addresses that are lost."""
+        there = self._cluster.listed()
+        victims: list[Replica | RouterProcess] = [*there, *self._routers]
+        self._random.shuffle(victims)
+        for victim in victims:
+            if isinstance(victim, RouterProcess):
+                victim.restart()
+            else:
+                os.kill(process_of(victim), signal.SIGKILL)
+            time.sleep(self._random.uniform(0.0, 0.3))
+        return [each.address for each in there]
 
     # Ray
 

@@ -287,6 +287,23 @@ class Clients:
             if status == OK:
                 self._probed = version
 
+    def read_probe(self, number: int) -> None:
+        """Read the probe through a router: it is as it was acknowledged, or later.
+
+        Raises
+        ------
+        Lost
+        """
+        router, known = self._routers[number], self._probed
+        address = f"http://{HOST}:{router.port}{URL}/items/{PROBE}"
+        end = time.monotonic() + SECONDS
+        while (answer := self._http.get(address)).status_code != OK:
+            expect(answer.status_code == 503, "an acknowledged item is not there", answer.text)
+            expect(time.monotonic() < end, "the probe is not read", answer.text)
+            time.sleep(0.05)
+        found = answer.json()["payload"]["version"]
+        expect(found >= known, "an old item is read", found, known)
+
     def _search(self, number: int) -> None:
         """Search for what nobody changes: an answer has all of it, or is none."""
         body = {"vector": [1] * DIM, "limit": BASE, "recall": 1}

@@ -72,12 +72,12 @@ def _is_copied(_transactions: Any, _connection: Any, plan: Any) -> bool:  # noqa
     return len(plan.rows) >= COPIED_ROWS
 
 
-def _is_followed_by_more(_follower: Any, _collection: Any, _rows: Any, at: Any, whole: int) -> bool:  # noqa: ANN401
-    return bool(at.key > whole >= 0)
+def _is_followed_by_more(_follower: Any, _collection: Any, _rows: Any, reached: Any) -> bool:  # noqa: ANN401
+    return bool(reached.position.key > reached.whole >= 0)
 
 
-def _is_filling(_follower: Any, _collection: Any, _rows: Any, _at: Any, whole: int) -> bool:  # noqa: ANN401
-    return whole < 0
+def _is_filling(_follower: Any, _collection: Any, _rows: Any, reached: Any) -> bool:  # noqa: ANN401
+    return bool(reached.whole < 0)
 
 
 def _is_without_position(_collection: Any, _ids: Any, load: Any = None) -> bool:  # noqa: ANN401

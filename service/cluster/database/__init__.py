@@ -1,6 +1,7 @@
 """All that speaks SQL of a cluster: one database orders every write.
 
 - `connections`: a bounded number of connections, and the database's errors as ours
+- `primary`: which of several servers is the last primary
 - `schema`: the tables, and what they say of their cluster
 - `collections`: collections by number and name, and what each keeps besides items
 - `rows`: items by id, by key, in order

@@ -9,9 +9,10 @@ from typing import Any, Final
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow, CollectionRow
+from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
 from gcws_search.service.cluster.database import schema
 from gcws_search.service.cluster.database.connections import Connection, Connections
+from gcws_search.service.cluster.database.primary import LOCK
 from gcws_search.service.http.errors import StoreUnavailable
 
 _READ: Final = """
@@ -90,7 +91,7 @@ class CollectionTables:
         is_new : bool
         """
         with self.connections.transaction() as connection:
-            connection.run("SELECT pg_advisory_xact_lock(%b)", schema.LOCK)
+            connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             found = _found(connection, name)
             if found is not None:
                 return found, False
@@ -132,7 +133,7 @@ class CollectionTables:
             Another has it.
         """
         with self.connections.transaction() as connection:
-            connection.run("SELECT pg_advisory_xact_lock(%b)", schema.LOCK)
+            connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             if before is not None:
                 _dropped(connection, before)
             if _found(connection, name) is not None:
@@ -160,6 +161,15 @@ class CollectionTables:
         CollectionNotFound
         """
         return int(self._value(number, "SELECT head FROM heads WHERE collection = %b"))
+
+    def last_moment(self, number: int) -> Moment:
+        """Return the moment of the last change."""
+        with self.connections.use() as connection:
+            keys = connection.column("SELECT head FROM heads WHERE collection = %b", number)
+            epoch = connection.epoch_number
+        if not keys:
+            raise ix.CollectionNotFound(self.label(number))
+        return Moment(epoch, keys[0])
 
     def count(self, number: int) -> int:
         """Return the number of items."""

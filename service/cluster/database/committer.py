@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, overload
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet
+from gcws_search.service.cluster.contract import ChangeSet, Moment
 from gcws_search.service.cluster.database.collections import CollectionTables
 from gcws_search.service.cluster.database.transactions import GroupTransactions
 from gcws_search.service.cluster.database.writes import (
@@ -39,7 +39,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
     Attributes
     ----------
-    last_key : int
+    last : Moment
         Of the last change that was acknowledged.
     commits : int
     commit_seconds : float
@@ -60,10 +60,15 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self.name = name
         self._publish = publish
         self._transactions = GroupTransactions(database, number, name)
-        self.last_key = 0
+        self.last = Moment(0, 0)
         self.commits = 0
         self.commit_seconds = 0.0
         self.commit_counts = [0] * (len(ix.COMMIT_BOUNDS) + 1)
+
+    @property
+    def last_key(self) -> int:
+        """Of the last change that was acknowledged."""
+        return self.last.key
 
     @overload
     def commit(self, write: PreparedPut) -> ix.WriteResult: ...
@@ -146,7 +151,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self.commits += 1
         self.commit_seconds += seconds
         self.commit_counts[bisect_left(ix.COMMIT_BOUNDS, seconds)] += 1
-        self.last_key = max(self.last_key, committed.key)
+        self.last = max(self.last, Moment(committed.epoch, committed.key))
         if committed.change is not None:
             self._publish(committed.change)
         for waiting, outcome in zip(group, committed.outcomes, strict=True):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import select
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import psycopg
@@ -16,6 +18,15 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.database.primary import (
+    Standing,
+    begin_epoch,
+    check_standing,
+    latest,
+    standing_of,
+)
+from gcws_search.service.cluster.epochs import Epoch, EpochMemory
+from gcws_search.service.cluster.errors import ClusterMismatch, FormerPrimary
 from gcws_search.service.http.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -33,6 +44,14 @@ _PLANS: Final = {
     "plan_cache_mode": "force_generic_plan",
 }
 """Plans that need no statistics: rows are looked up by their indexes."""
+_FURTHER_SECONDS: Final = 2
+"""How long a server is tried for once another one takes writes."""
+_LOOK_SECONDS: Final = 10.0
+"""How often other servers of the URL are looked at."""
+_TRIES: Final = 3
+"""How often a primary is looked for that shards have not heard of a successor of."""
+
+_log = logging.getLogger(__name__)
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
@@ -44,10 +63,21 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         How long the database may take to answer.
     warnings : list of str
         What it warned of since they were cleared.
+    epoch : Epoch or None
+        Of the server; None before its tables are made.
+    choice : int
+        Which choice of a server it is of.
     """
 
     seconds: float
     warnings: list[str]
+    epoch: Epoch | None = None
+    choice: int = 0
+
+    @property
+    def epoch_number(self) -> int:
+        """Of the server's epoch; 0 where there is none."""
+        return 0 if self.epoch is None else self.epoch.number
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
         """Wait for the database; close the connection where it takes too long.
@@ -102,10 +132,14 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 class Connections:
     """Connections that threads take for some statements, and give back.
 
+    All are with one server: the last primary among those of the URL, as far as this process and the
+    servers themselves know. It is chosen anew where it cannot be reached, was started again, or is
+    not the last any more.
+
     Parameters
     ----------
     url : str
-        Of libpq; several hosts are tried in their order.
+        Of libpq; of several hosts the last primary is taken.
     schema : str
         Of the tables.
     limit : int
@@ -114,26 +148,56 @@ class Connections:
         What the database lists them as.
     seconds : float
         How long the database may take to answer.
+    memory : EpochMemory
+        The last epoch that is known here.
+
+    Attributes
+    ----------
+    cluster : str or None
+        Identity of the cluster, once it is joined.
+    confirm : callable or None
+        Called with a server that was chosen before it is read or written; raises StoreUnavailable
+        where it cannot be known whether it is the last. None: nobody is asked.
+    look_seconds : float
+        How often `look_for_successor` looks.
     """
 
     def __init__(
-        self, url: str, schema: str, *, limit: int, application: str, seconds: float
+        self,
+        url: str,
+        schema: str,
+        *,
+        limit: int,
+        application: str,
+        seconds: float,
+        memory: EpochMemory,
     ) -> None:
         self.schema = schema
         self.seconds = seconds
-        self._parameters = _parameters(url, schema, application, seconds)
+        self.memory = memory
+        self.cluster: str | None = None
+        self.confirm: Callable[[], None] | None = None
+        self._servers = _servers(_parameters(url, schema, application, seconds))
         self._room = threading.BoundedSemaphore(limit)
         self._idle: list[Connection] = []
         self._is_closed = False
+        self._choosing = threading.Lock()
+        self._chosen: tuple[dict[str, Any], Standing] | None = None
+        self._choice = self._confirmed = 0
+        self._refusals: set[str] = set()
+        self._looked = time.monotonic()
+        self.look_seconds = _LOOK_SECONDS
 
     @contextmanager
-    def use(self, name: str | None = None) -> Iterator[Connection]:
+    def use(self, name: str | None = None, *, is_confirmed: bool = True) -> Iterator[Connection]:
         """Lend a connection that is outside of a transaction.
 
         Parameters
         ----------
         name : str or None
             Of the collection, for errors.
+        is_confirmed : bool
+            Whether it has to be known that the server is the last primary.
 
         Raises
         ------
@@ -141,22 +205,65 @@ class Connections:
         CollectionNotFound
             It has no table of items.
         """
+        if is_confirmed:
+            self._confirm()
         if not self._room.acquire(timeout=self.seconds):
             raise StoreUnavailable("all connections are in use")
         try:
             with database_errors(name):
                 connection = self._taken()
                 try:
+                    if is_confirmed and not self._is_confirmed(connection.choice):
+                        raise StoreUnavailable("it has just come back")
                     yield connection
+                    self.require(connection.epoch_number)
                 finally:
                     self._give_back(connection)
         finally:
             self._room.release()
 
+    def require(self, epoch: int) -> None:
+        """Raise FormerPrimary where a later epoch has begun than the one that was read or written.
+
+        What a former primary says may be old, and what it stored may be lost.
+        """
+        if epoch < self.memory.number:
+            raise FormerPrimary(
+                f"a former primary answered: expected {self.memory.last}, got epoch {epoch}"
+            )
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the server that was chosen last is known to be the last primary."""
+        return self._is_confirmed(self._choice)
+
+    def _is_confirmed(self, choice: int) -> bool:
+        return self.confirm is None or self._confirmed == choice > 0
+
+    def _confirm(self) -> None:
+        """Return once it is known that the server is the last primary.
+
+        Raises
+        ------
+        StoreUnavailable
+            It cannot be known.
+        """
+        for _ in range(_TRIES):
+            with self.use(is_confirmed=False) as connection:
+                choice, epoch = connection.choice, connection.epoch_number
+            if self._is_confirmed(choice):
+                return
+            if self.confirm is not None:
+                self.confirm()
+            if epoch == self.memory.number:
+                self._confirmed = choice
+
     @contextmanager
-    def transaction(self, how: str = "", name: str | None = None) -> Iterator[Connection]:
+    def transaction(
+        self, how: str = "", name: str | None = None, *, is_confirmed: bool = True
+    ) -> Iterator[Connection]:
         """Lend a connection inside of a transaction, which ends with the block."""
-        with self.use(name) as connection:
+        with self.use(name, is_confirmed=is_confirmed) as connection:
             connection.run(f"BEGIN {how}")
             try:
                 yield connection
@@ -171,15 +278,166 @@ class Connections:
         while self._idle:
             with suppress(IndexError):
                 connection = self._idle.pop()
-                if connection.is_usable:
+                if self._is_current(connection):
                     return connection
                 connection.close()
         if self._is_closed:
             raise StoreUnavailable("the service stops")
-        return self._connect()
+        chosen, choice = self._chosen, self._choice
+        if chosen is not None:
+            parameters, before = chosen
+            with suppress(psycopg.Error, FormerPrimary):
+                connection, standing = self._connect(parameters)
+                try:
+                    if standing.started == before.started:
+                        self._enter(connection, standing, choice)
+                        return connection
+                finally:
+                    if not connection.choice:
+                        connection.close()
+        return self._choose(choice)
 
-    def _connect(self) -> Connection:
-        connection = Connection.connect(autocommit=True, **self._parameters)
+    def _is_current(self, connection: Connection) -> bool:
+        return (
+            connection.is_usable
+            and connection.choice == self._choice
+            and connection.epoch_number >= self.memory.number
+        )
+
+    def _choose(self, before: int) -> Connection:
+        """Return a connection with the last primary, unless another thread has chosen meanwhile.
+
+        Raises
+        ------
+        FormerPrimary
+        psycopg.Error
+        """
+        with self._choosing:
+            if self._choice == before or self._chosen is None:
+                return self._choose_server()
+        return self._taken()
+
+    def _choose_server(self) -> Connection:
+        found: list[tuple[Standing, tuple[dict[str, Any], Connection]]] = []
+        errors_: list[Exception] = []
+        try:
+            for parameters in self._servers:
+                seconds = {"connect_timeout": _FURTHER_SECONDS} if found else {}
+                try:
+                    connection, standing = self._connect(parameters | seconds)
+                except (psycopg.Error, FormerPrimary) as error:
+                    errors_.append(error)
+                else:
+                    found.append((standing, (parameters, connection)))
+            if not found:
+                raise next((e for e in errors_ if isinstance(e, FormerPrimary)), errors_[0])
+            standing, (parameters, connection) = latest(found)
+            self._enter(connection, standing, self._choice + 1)
+            self._chosen, self._choice = (parameters, standing), self._choice + 1
+        except BaseException as error:
+            self._chosen = None
+            if isinstance(error, FormerPrimary):
+                self._note(error)
+            for _, (_, connection) in found:
+                connection.close()
+            raise
+        for _, (_, other) in found:
+            if other is not connection:
+                other.close()
+        return connection
+
+    def _enter(self, connection: Connection, standing: Standing, choice: int) -> None:
+        """Take note of the epoch of a server."""
+        epoch = begin_epoch(connection, standing)
+        try:
+            if epoch is not None and self.cluster is None:
+                self.memory.enter(epoch)
+            elif epoch is not None:
+                self.memory.learn(epoch)
+        except ClusterMismatch as error:  # since the look at the server
+            raise FormerPrimary(str(error), standing.address) from None
+        connection.choice, connection.epoch = choice, epoch
+
+    @contextmanager
+    def only(self) -> Iterator[Connection]:
+        """Lend a connection with the one server that takes writes, whatever is known of it.
+
+        Raises
+        ------
+        StoreUnavailable
+            None does, or several.
+        """
+        found: list[Connection] = []
+        errors_: list[psycopg.Error] = []
+        with database_errors():
+            try:
+                for parameters in self._servers:
+                    try:
+                        found.append(self._opened(parameters))
+                    except psycopg.Error as error:
+                        errors_.append(error)
+                if not found:
+                    raise errors_[0]
+                if len(found) > 1:
+                    raise FormerPrimary("expected one server that takes writes, got several")
+                yield found[0]
+            finally:
+                for connection in found:
+                    connection.close()
+
+    def look_for_successor(self) -> None:
+        """Find out, now and then, whether another server of the URL was promoted.
+
+        The one that was chosen may go on as if nothing had happened.
+        """
+        now = time.monotonic()
+        if len(self._servers) == 1 or now - self._looked < self.look_seconds:
+            return
+        self._looked = now
+        for parameters in self._servers:
+            with suppress(psycopg.Error, FormerPrimary, ClusterMismatch):
+                connection, standing = self._connect(
+                    parameters | {"connect_timeout": _FURTHER_SECONDS}
+                )
+                with closing(connection):
+                    if standing.number > self.memory.number:
+                        epoch = begin_epoch(connection, standing)
+                        if epoch is not None:
+                            self.memory.learn(epoch)
+
+    def forget(self) -> None:
+        """Look for the last primary anew, before the next statement."""
+        with self._choosing:
+            self._chosen, self._choice = None, self._choice + 1
+
+    def _connect(self, parameters: dict[str, Any]) -> tuple[Connection, Standing]:
+        """Return a connection with a server, and what it says of itself.
+
+        Raises
+        ------
+        FormerPrimary
+        psycopg.Error
+        """
+        connection = self._opened(parameters)
+        try:
+            standing = standing_of(connection, self.memory)
+            check_standing(standing, self.memory, self.cluster)
+        except BaseException as error:
+            connection.close()
+            if isinstance(error, FormerPrimary):
+                self._note(error)
+            raise
+        return connection, standing
+
+    def _note(self, error: FormerPrimary) -> None:
+        """Log which server is refused, the first time of several."""
+        told = f"{error.address}: {error}"
+        if told not in self._refusals:
+            self._refusals.add(told)
+            _log.warning("%s", told)
+
+    def _opened(self, parameters: dict[str, Any]) -> Connection:
+        connection = Connection.connect(autocommit=True, **parameters)
         connection.seconds = self.seconds
         connection.warnings = []
         connection.adapters.register_dumper(int, Int8BinaryDumper)
@@ -189,7 +447,7 @@ class Connections:
         return connection
 
     def _give_back(self, connection: Connection) -> None:
-        if self._is_closed or not connection.is_usable:
+        if self._is_closed or not self._is_current(connection):
             connection.close()
         else:
             self._idle.append(connection)
@@ -232,6 +490,20 @@ def _parameters(url: str, schema: str, application: str, seconds: float) -> dict
         **_KEEPALIVES,
     }
     return {**ours, **given, "options": " ".join(options).strip()}
+
+
+def _servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the parameters of each server that a URL names."""
+    names = [name for name in ("host", "hostaddr", "port") if "," in str(parameters.get(name, ""))]
+    if not {"host", "hostaddr"} & {*names}:
+        return [parameters]
+    columns = {name: str(parameters[name]).split(",") for name in names}
+    count = max(map(len, columns.values()))
+    if any(len(column) != count for column in columns.values()):
+        raise ValueError("GCWS_DATABASE_URL: expected as many ports as hosts, or one")
+    return [
+        parameters | {name: column[at] for name, column in columns.items()} for at in range(count)
+    ]
 
 
 @contextmanager

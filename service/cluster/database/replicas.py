@@ -68,11 +68,14 @@ class Changes(NamedTuple):
         Ids that were deleted since; some may have been put again after that.
     rows : callable
         Yields the items put since by key, in chunks.
+    epoch : int
+        Of the primary that was read.
     """
 
     head: Position
     deleted: list[str]
     rows: Callable[[], Iterator[list[Row]]]
+    epoch: int
 
 
 class ReplicaTables(NameTables):
@@ -111,7 +114,8 @@ class ReplicaTables(NameTables):
                 elif count > 0 and (found := chunk(connection, number, where, own, after.key)):
                     yield found
 
-            yield Changes(head, [item_id.decode() for item_id in deleted], rows)
+            ids = [item_id.decode() for item_id in deleted]
+            yield Changes(head, ids, rows, connection.epoch_number)
 
     def announce(self, replica: Replica) -> str:
         """List a replica, or what is new with it; ``seen`` is now.
@@ -136,7 +140,7 @@ class ReplicaTables(NameTables):
 
     def shards(self, cell: str) -> int | None:
         """Return of how many shards the replicas of a cell are asked; None where none is said."""
-        with self.connections.use() as connection:
+        with self.connections.use(is_confirmed=False) as connection:
             found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
         return int(found[0]) if found else None
 
@@ -150,7 +154,7 @@ class ReplicaTables(NameTables):
 
     def replicas(self, cell: str) -> list[Replica]:
         """Return the replicas of a cell, by number of shards and by shard."""
-        with self.connections.use() as connection:
+        with self.connections.use(is_confirmed=False) as connection:
             rows = connection.run(
                 "SELECT shard, replica, address, positions, nbytes, share,"
                 " extract(epoch FROM now() - seen)::double precision, shards,"
@@ -225,6 +229,7 @@ def _checked_head(
         raise ix.CollectionNotFound(str(number))
     head, trimmed, commit, stamp, known, deleted = row
     is_new = not (position.key or position.commit)
-    if not is_new and (known != position.stamp or position.key < trimmed):
-        raise HistoryLost(position.commit)
+    is_forgotten = position.key < trimmed
+    if not is_new and (is_forgotten or known != position.stamp):
+        raise HistoryLost(position.commit, is_forgotten=is_forgotten)
     return Position(head, commit, stamp), deleted

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import hashlib
+import hmac
+import os
 import uuid
 from typing import Final
 
 import psycopg
 
 from gcws_search.service.cluster.database.connections import Connection, Connections
+from gcws_search.service.cluster.database.primary import LOCK
 from gcws_search.service.cluster.errors import ClusterMismatch
 
 FORMAT: Final = 2
 """Of the tables; another program refuses another format."""
-
-LOCK: Final = 0x67637773
-"""Advisory: tables are made one after the other."""
 
 TABLES: Final = """
 CREATE TABLE cluster (
@@ -95,12 +96,34 @@ CREATE UNLOGGED TABLE replicas (
 );
 """
 
-_HAS_FREE_ID: Final = """
-SELECT 1 FROM pg_attribute WHERE attrelid = 'heads'::regclass AND attname = 'free_id'
+MIGRATIONS: Final = {
+    # The number for the next item without an id. Programs that do not know it may write meanwhile:
+    # before a number is given it is looked up.
+    "free ids": "ALTER TABLE heads ADD COLUMN IF NOT EXISTS free_id bigint NOT NULL DEFAULT 0",
+    "epochs": """
+CREATE TABLE epochs (
+    number bigint PRIMARY KEY,
+    stamp text NOT NULL,
+    system bigint NOT NULL,
+    timeline bigint NOT NULL,
+    began timestamptz NOT NULL DEFAULT now()
+);
+""",
+    "keys": """
+CREATE TABLE keys (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    salt bytea NOT NULL,
+    hash bytea NOT NULL
+);
+""",
+}
+"""What came later, by name; programs of before do not know it, and go on."""
+_RECORD: Final = """
+CREATE TABLE IF NOT EXISTS migrations (
+    name text PRIMARY KEY,
+    time timestamptz NOT NULL DEFAULT now()
+);
 """
-_ADD_FREE_ID: Final = "ALTER TABLE heads ADD COLUMN free_id bigint NOT NULL DEFAULT 0"
-"""The number for the next item without an id. Programs that do not know it may write meanwhile:
-before a number is given it is looked up."""
 
 ITEMS: Final = """
 CREATE TABLE items_{number} (
@@ -122,25 +145,80 @@ CREATE TABLE items_{number}_{bucket} PARTITION OF items_{number} FOR VALUES IN (
 """
 
 
-def prepare(connections: Connections, buckets: int) -> str:
+def prepare(connections: Connections, buckets: int, key: str | None = None) -> str:
     """Make the tables where there are none; return the identity of their cluster.
+
+    Parameters
+    ----------
+    connections : Connections
+    buckets : int
+    key : str or None
+        Of the cluster; the first one that comes is the database's. None: none is compared.
 
     Raises
     ------
     ClusterMismatch
-        They are of another format, or of another number of buckets.
+        They are of another format, of another number of buckets, or have another key.
     StoreUnavailable
     """
-    with connections.transaction() as connection:
-        connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
-        if connection.column("SELECT to_regclass('cluster') IS NULL")[0]:
-            schema = psycopg.sql.Identifier(connections.schema).as_string(connection)
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema};{TABLES}".encode())
-            values = uuid.uuid4().hex, FORMAT, buckets
-            connection.run("INSERT INTO cluster VALUES (true, %b, %b, %b)", *values)
-        elif not connection.column(_HAS_FREE_ID):
-            connection.run(_ADD_FREE_ID)
-        return _checked(connection, buckets)
+    with connections.use(is_confirmed=False) as connection:
+        # Before the transaction begins, which sees the tables that others made meanwhile.
+        connection.run("SELECT pg_advisory_lock(%b)", LOCK)
+        try:
+            with connection.transaction():
+                identity = _prepared(connection, connections.schema, buckets, key)
+        finally:
+            if not connection.closed:
+                connection.run("SELECT pg_advisory_unlock(%b)", LOCK)
+    return identity
+
+
+def _prepared(connection: Connection, name: str, buckets: int, key: str | None) -> str:
+    if connection.column("SELECT to_regclass('cluster') IS NULL")[0]:
+        schema = psycopg.sql.Identifier(name).as_string(connection)
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema};{TABLES}".encode())
+        values = uuid.uuid4().hex, FORMAT, buckets
+        connection.run("INSERT INTO cluster VALUES (true, %b, %b, %b)", *values)
+    identity = _checked(connection, buckets)
+    _migrate(connection)
+    if key is not None:
+        _check_key(connection, key)
+    return identity
+
+
+def _check_key(connection: Connection, key: str) -> None:
+    known = connection.run("SELECT salt, hash FROM keys").fetchone()
+    if known is None:
+        set_key(connection, key)
+    elif not hmac.compare_digest(_hash(key, known[0]), known[1]):
+        raise ClusterMismatch(
+            "GCWS_CLUSTER_KEY",
+            "the key that this database was made with",
+            "another ('gcws-search cluster rekey' replaces it)",
+        )
+
+
+def set_key(connection: Connection, key: str) -> None:
+    """Have a key be the one that routers and shards must have."""
+    salt = os.urandom(16)
+    connection.run(
+        "INSERT INTO keys (salt, hash) VALUES (%b, %b)"
+        " ON CONFLICT (one) DO UPDATE SET salt = excluded.salt, hash = excluded.hash",
+        *(salt, _hash(key, salt)),
+    )
+
+
+def _hash(key: str, salt: bytes) -> bytes:
+    return hashlib.scrypt(key.encode(), salt=salt, n=1 << 12, r=8, p=1)
+
+
+def _migrate(connection: Connection) -> None:
+    connection.execute(_RECORD.encode())
+    done = connection.column("SELECT name FROM migrations")
+    for name, tables in MIGRATIONS.items():
+        if name not in done:
+            connection.execute(tables.encode())
+            connection.run("INSERT INTO migrations VALUES (%b)", name)
 
 
 def _checked(connection: Connection, buckets: int) -> str:
@@ -152,6 +230,26 @@ def _checked(connection: Connection, buckets: int) -> str:
     if found != buckets:
         raise ClusterMismatch("buckets of the database", str(buckets), str(found))
     return str(identity)
+
+
+def adopt(connection: Connection) -> str:
+    """Make a database that is here the truth, as another cluster: return its new identity.
+
+    Raises
+    ------
+    ClusterMismatch
+        It has no tables.
+    """
+    connection.run("SELECT pg_advisory_lock(%b)", LOCK)
+    with connection.transaction():
+        if connection.column("SELECT to_regclass('cluster') IS NULL")[0]:
+            raise ClusterMismatch("tables of the database", "those of a cluster", "none")
+        _migrate(connection)
+        identity = uuid.uuid4().hex
+        connection.run("UPDATE cluster SET identity = %b", identity)
+        connection.run("DELETE FROM epochs")
+        connection.run("DELETE FROM replicas")
+    return identity
 
 
 def create_items(connection: Connection, number: int, buckets: int) -> None:

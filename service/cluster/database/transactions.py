@@ -29,6 +29,7 @@ from gcws_search.service.cluster.database.writes import (
     PreparedPut,
     PreparedWrite,
 )
+from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.http.errors import StoreUnavailable
 
 Outcome: TypeAlias = ix.WriteResult | int | Exception
@@ -80,12 +81,15 @@ class Committed(NamedTuple):
         Of each write.
     key : int
         Of the last change of the collection.
+    epoch : int
+        Number of the primary's.
     change : ChangeSet or None
         None where nothing was stored, or where it is not known what was before.
     """
 
     outcomes: list[Outcome]
     key: int
+    epoch: int
     change: ChangeSet | None = None
 
 
@@ -116,27 +120,36 @@ class GroupTransactions:
             Nothing was stored, unless it says that this is not known.
         """
         stamp = os.urandom(16)
-        with self._tables.connections.use(self._name) as connection:
-            try:
-                before, plan, outcomes = self._planned(connection, writes)
-                if not plan.is_empty:
-                    self._store_rows(connection, plan)
-            except BaseException as error:
-                connection.roll_back()
-                if isinstance(error, errors.LockNotAvailable):
-                    self._end_silent(connection)
+        doubt: Exception | None = None
+        plan = None
+        try:
+            with self._tables.connections.use(self._name) as connection:
+                epoch = connection.epoch_number
+                try:
+                    before, planned, outcomes = self._planned(connection, writes)
+                    if not planned.is_empty:
+                        self._store_rows(connection, planned)
+                except BaseException as error:
+                    connection.roll_back()
+                    if isinstance(error, errors.LockNotAvailable):
+                        self._end_silent(connection)
+                    raise
+                if planned.is_empty:
+                    connection.roll_back()
+                    return Committed(outcomes, planned.key, epoch)
+                plan = planned
+                doubt = self._store_and_commit(connection, plan, stamp)
+        except FormerPrimary as error:  # a later epoch has begun meanwhile
+            if plan is None:
                 raise
-            if plan.is_empty:
-                connection.roll_back()
-                return Committed(outcomes, plan.key)
-            doubt = self._store_and_commit(connection, plan, stamp)
+            doubt = error
         if doubt is not None:
-            self._require_stored(plan.key, stamp, doubt)
+            epoch = self._require_stored(plan.key, stamp, doubt)
         change = None
         if before is not None:
             after = Position(plan.key, plan.key, stamp)
             change = ChangeSet(before, after, [*plan.deleted], sorted(plan.rows.values()))
-        return Committed(outcomes, plan.key, change)
+        return Committed(outcomes, plan.key, epoch, change)
 
     # Locking and planning
 
@@ -318,8 +331,8 @@ class GroupTransactions:
 
     # In doubt
 
-    def _require_stored(self, key: int, stamp: bytes, doubt: psycopg.Error) -> None:
-        """Return once it is certain that a commit is stored.
+    def _require_stored(self, key: int, stamp: bytes, doubt: Exception) -> int:
+        """Return once it is certain that a commit is stored: the number of the epoch.
 
         The question is a transaction that takes the lock of the collection: the commit has ended by
         then, and is on the standby once this one is.
@@ -334,6 +347,7 @@ class GroupTransactions:
         while True:
             try:
                 with self._tables.connections.transaction() as connection:
+                    epoch = connection.epoch_number
                     connection.run(_LOCK, self._number)
                     is_stored = bool(connection.column(_KNOWN, self._number, key, stamp))
             except StoreUnavailable:
@@ -345,6 +359,7 @@ class GroupTransactions:
                 break
         if not is_stored:
             raise StoreUnavailable(said(doubt)) from doubt
+        return epoch
 
 
 _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Final
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow, CollectionRow
+from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
 from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.descriptions import built
@@ -19,6 +19,8 @@ from gcws_search.service.http.errors import ShardFull, StoreUnavailable
 
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
+_CONFIRM_SECONDS: Final = 0.1
+"""How often shards are asked whether the database is the last primary, until they say so."""
 _CHUNK_ROWS: Final = 4096
 _UNFINISHED: Final = ".unfinished"
 """Begins the name of a collection that is being filled: no request can name it."""
@@ -48,9 +50,13 @@ class ClusterCatalog:
         self.is_store_reachable: bool | None = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask shards on this event loop, and the database now and then."""
+        """Ask shards on this event loop, and the database now and then.
+
+        Where no shard says yet whether the database is the last primary, nothing is read of it.
+        """
         self.context.shards.start(loop)
-        self._refresh()
+        self.context.database.connections.confirm = self.context.shards.confirm
+        self._try_refresh()
         self._thread.start()
 
     def close(self) -> None:
@@ -65,17 +71,27 @@ class ClusterCatalog:
         self.context.database.close()
 
     def _poll(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS):
-            try:
-                self._refresh()
-            except StoreUnavailable as error:
-                if self.is_store_reachable:
-                    _log.warning("%s; searches go on", error)
-                self.is_store_reachable = False
-            except Exception:
-                _log.exception("the list of collections could not be read")
-            else:
-                self.is_store_reachable = True
+        while not self._stopping.wait(_POLL_SECONDS if self._is_confirmed else _CONFIRM_SECONDS):
+            self._try_refresh()
+
+    @property
+    def _is_confirmed(self) -> bool:
+        return self.context.database.connections.is_confirmed
+
+    def _try_refresh(self) -> None:
+        try:
+            self._refresh()
+            self.context.shards.hear(_POLL_SECONDS)
+        except StoreUnavailable as error:
+            if not self._is_confirmed:  # another server may have come
+                self.context.database.connections.forget()
+            if self.is_store_reachable:
+                _log.warning("%s; searches go on", error)
+            self.is_store_reachable = False
+        except Exception:
+            _log.exception("the list of collections could not be read")
+        else:
+            self.is_store_reachable = True
 
     def _refresh(self) -> None:
         """Read what other routers have changed."""
@@ -156,14 +172,14 @@ class ClusterCatalog:
         ix.check_name(name)
         shards = self.context.shards
         if self.find(name) is None:  # nothing is made that cannot be used
-            shards.wait(shards.ask_all(Message({"method": "status"})))
+            shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
         row, is_new = self.context.database.create(
             name, config.to_dict(), ix.ALGORITHM_VERSION, admit
         )
         found = self._taken(row)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
-        shards.wait(shards.follow(row.number, 0))
+        shards.wait(shards.follow(row.number, Moment(0, 0)))
         return found, is_new
 
     def _taken(self, row: CollectionRow) -> ClusterCollection:
@@ -242,7 +258,8 @@ class ClusterCatalog:
             self._forget(before)
         found = self.get(name)
         found.load_names()
-        self.context.shards.wait(self.context.shards.follow(row.number, database.head(row.number)))
+        moment = database.last_moment(row.number)
+        self.context.shards.wait(self.context.shards.follow(row.number, moment))
         for backend in database.backends(row.number):
             built(found, backend.name)
         return found

@@ -12,10 +12,11 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, CollectionRow, Row, bucket_of
+from gcws_search.service.cluster.contract import ChangeSet, CollectionRow, Moment, Row, bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
+from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.cluster.messages import (
     Message,
     filter_text,
@@ -41,7 +42,7 @@ from gcws_search.service.cluster.router.merging import (
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.errors import ShardUnavailable
+from gcws_search.service.http.errors import ShardUnavailable, StoreUnavailable
 from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.service.translate.requests import QueryRequest
 
@@ -129,7 +130,9 @@ class ClusterCollection:
         return {
             "method": method,
             "collection": self.number,
-            "at": self.committer.last_key,
+            "at": self.committer.last.key,
+            "since": self.committer.last.epoch,
+            "epoch": self.context.shards.epoch,
             "seconds": self.context.shards.seconds,
             **more,
         }
@@ -219,7 +222,8 @@ class ClusterCollection:
         params, more = asked.params, dict[str, Any]()
         if asked.is_strict:
             database = self.context.database
-            more["at"] = await asyncio.to_thread(database.head, self.number)
+            moment = await asyncio.to_thread(database.last_moment, self.number)
+            more |= {"at": moment.key, "since": moment.epoch}
         vectors = asked.vectors
         if asked.item_id is not None:
             vectors = await self._vector_of(asked.item_id, more)
@@ -228,7 +232,7 @@ class ClusterCollection:
             more["unknown"] = packed_sparse(asked.with_unknown)
         elif vectors is not None:
             shown = asked.with_payload, asked.with_vector
-            group = asked.group, shown, more.get("at")
+            group = asked.group, shown, more.get("since"), more.get("at")
             search = partial(self._search, asked, more=more)
             if len(vectors) > PART_ROWS:
                 return await found_in_parts(vectors, params.limit, search)
@@ -340,12 +344,13 @@ class ClusterCollection:
 
     def _put_chunk(self, write: PreparedPut) -> ix.WriteResult:
         """Put items; return once shards have what came before, while they take these in."""
-        before = self.committer.last_key
+        before = self.committer.last
         result = self.committer.commit(write)
         self._stored(write)
-        shards = self.context.shards
-        shards.begin(shards.follow(self.number, self.committer.last_key))
+        shards, last = self.context.shards, self.committer.last
+        shards.begin(shards.follow(self.number, last))
         shards.wait(shards.follow(self.number, before))
+        self._require_last_primary(last)
         return result
 
     def _stored(self, write: PreparedPut) -> None:
@@ -361,8 +366,21 @@ class ClusterCollection:
 
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
-        shards = self.context.shards
-        shards.wait(shards.follow(self.number, self.committer.last_key))
+        shards, last = self.context.shards, self.committer.last
+        shards.wait(shards.follow(self.number, last))
+        self._require_last_primary(last)
+
+    def _require_last_primary(self, stored: Moment) -> None:
+        """Raise StoreUnavailable where a shard knows of a later primary than the one that stored.
+
+        Raises
+        ------
+        StoreUnavailable
+        """
+        try:
+            self.context.database.connections.require(stored.epoch)
+        except FormerPrimary as error:
+            raise StoreUnavailable(f"{error}; the write may be stored") from None
 
     def prepared(
         self,
@@ -399,11 +417,15 @@ class ClusterCollection:
             return prepared[-1]
 
         async def follow(result: ix.WriteResult) -> None:
+            outcome: ix.WriteResult | BaseException = result
             try:
-                key, ids = self.committer.last_key, prepared[-1].ids
-                await self.context.shards.follow(self.number, key, self._concerned(ids))
+                last, ids = self.committer.last, prepared[-1].ids
+                await self.context.shards.follow(self.number, last, self._concerned(ids))
+                self._require_last_primary(last)
+            except StoreUnavailable as error:
+                outcome = error
             finally:
-                ended(result)
+                ended(outcome)
 
         def committed(outcome: ix.WriteResult | BaseException) -> None:
             if isinstance(outcome, BaseException):
@@ -422,7 +444,8 @@ class ClusterCollection:
         """Delete all items whose payloads pass a filter, and return how many did."""
 
         def choose(head: int) -> list[str]:
-            answers = self.ask("rows", filter=filter_text(where), at=head)
+            since = self.context.database.connections.memory.number
+            answers = self.ask("rows", filter=filter_text(where), at=head, since=since)
             return [item_id for answer in answers for item_id in samples.ids_of(answer)]
 
         return self._delete(PreparedDelete(choose=choose))

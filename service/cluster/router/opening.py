@@ -50,7 +50,7 @@ def open_router(
         closing.callback(database.close)
         if replicas is None:
             replicas = HttpReplicas(database, settings.cell, settings.shards, _key(settings))
-        shards = ShardSet(replicas, settings.shard_seconds)
+        shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
         metrics.register(shards)
         context = RouterContext(
             database,
@@ -85,4 +85,4 @@ def _database(settings: Settings) -> Database:
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
         raise ClusterMismatch("shards", expected, str(settings.shards))
-    return Database.open(url, buckets=settings.buckets)
+    return Database.open(url, buckets=settings.buckets, key=cluster_key(settings))

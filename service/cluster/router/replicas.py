@@ -15,7 +15,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gcws_search.service.cluster.contract import ChangeSet, ReplicaClient
+from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient
+from gcws_search.service.cluster.epochs import Epoch, EpochMemory
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.messages import (
     Message,
@@ -24,7 +25,7 @@ from gcws_search.service.cluster.messages import (
     raise_error,
     unpacked,
 )
-from gcws_search.service.http.errors import ShardFull, ShardUnavailable
+from gcws_search.service.http.errors import ShardFull, ShardUnavailable, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -69,6 +70,8 @@ class ShardSet(Collector):
     replicas : ReplicaList
     seconds : float
         How long a shard may take to answer a search.
+    memory : EpochMemory or None
+        Of the last epoch of the database, which replicas are told, and tell.
 
     Attributes
     ----------
@@ -82,8 +85,13 @@ class ShardSet(Collector):
         How long a replica that failed is asked last.
     """
 
-    def __init__(self, replicas: ReplicaList, seconds: float) -> None:
+    def __init__(
+        self, replicas: ReplicaList, seconds: float, memory: EpochMemory | None = None
+    ) -> None:
         self.seconds = seconds
+        self._memory = memory or EpochMemory()
+        self._said: object = None
+        self._heard = 0.0
         self.follow_seconds = _FOLLOW_SECONDS
         self.rest_seconds = _REST_SECONDS
         self.calls: dict[int, int] = {}
@@ -366,12 +374,95 @@ class ShardSet(Collector):
             seconds = max(0.001, end - time.monotonic())
             async with asyncio.timeout(seconds):
                 answer = unpacked(await replica.ask(data, seconds))
+            self._hear(answer)
             raise_error(answer)
         except _FAULTS as error:
             self._note(shard, replica, type(error).__name__, str(error))
             raise
         self._failed.pop(replica.address, None)
         return answer
+
+    # Epochs
+
+    @property
+    def epoch(self) -> list[str | int] | None:
+        """The last epoch that is known, as messages say it."""
+        return self._memory.said
+
+    def _hear(self, answer: Message) -> None:
+        """Take note of the last epoch that a replica knows; one of before says nothing of it."""
+        said = answer.head.get("epoch")
+        self._heard = time.monotonic()
+        if said is None or said == self._said:
+            return
+        try:
+            self._memory.learn(Epoch.read(said))
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+        self._said = said
+
+    def confirm(self) -> None:
+        """Have each shard say which epoch it knows; called in a thread.
+
+        Raises
+        ------
+        StoreUnavailable
+            A shard does not, or this is called on an event loop.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise StoreUnavailable("its shards are asked whether it is the last primary")
+        try:
+            self.wait(self._ask_for_epochs(self._replicas.listed, self.seconds))
+        except ShardUnavailable as error:
+            missing = ", ".join(map(str, error.missing))
+            raise StoreUnavailable(
+                f"no replica of shard {missing} says that it is the last primary"
+            ) from None
+
+    def hear(self, silent_seconds: float) -> None:
+        """Ask replicas which epoch they know, unless one has answered just now."""
+        if time.monotonic() - self._heard > silent_seconds:
+            with suppress(ShardUnavailable):
+                self.wait(self._ask_for_epochs(self._those_that_answer, self.follow_seconds))
+
+    def _those_that_answer(self) -> list[list[ReplicaClient]]:
+        return [
+            [each for each in replicas if each.address not in self._failed]
+            for replicas in self._listed()
+        ]
+
+    async def _ask_for_epochs(
+        self, list_replicas: Callable[[], Sequence[Sequence[ReplicaClient]]], seconds: float
+    ) -> None:
+        await self._replicas.renew()
+        listed = list_replicas()
+        data = packed(Message({"method": "status", "epoch": self.epoch}))
+        end = time.monotonic() + seconds
+        asked = {
+            asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
+            for shard, replicas in enumerate(listed)
+            for replica in replicas
+        }
+        missing, waiting = {*range(len(listed))}, {*asked}
+        soon = time.monotonic() + self.follow_seconds  # for all, then for one of each shard
+        while waiting and (missing or time.monotonic() < soon):
+            until = end if missing else soon
+            done, waiting = await asyncio.wait(
+                waiting,
+                timeout=max(0.0, until - time.monotonic()),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            missing -= {asked[each] for each in done if each.exception() is None}
+            if not done:
+                break
+        for each in waiting:
+            each.cancel()
+        if missing:
+            raise ShardUnavailable(sorted(missing), len(listed))
 
     def _note(self, shard: int, replica: ReplicaClient, kind: str, said: str) -> None:
         """Log a failure, the first of several, and count it."""
@@ -444,8 +535,10 @@ class ShardSet(Collector):
             if replica.address not in self._failed
         ]
 
-    async def follow(self, number: int, key: int, concerned: Collection[int] | None = None) -> None:
-        """Return when every replica that is there has reached a key, or after a second.
+    async def follow(
+        self, number: int, moment: Moment, concerned: Collection[int] | None = None
+    ) -> None:
+        """Return when every replica that is there has reached a moment, or after a second.
 
         One that failed is not waited for until it has answered a query.
 
@@ -453,12 +546,12 @@ class ShardSet(Collector):
         ----------
         number : int
             Of the collection.
-        key : int
+        moment : Moment
         concerned : collection of int or None
-            Shards that are waited for, None for all; the others are told of the key.
+            Shards that are waited for, None for all; the others are told of the moment.
         """
         following = [
-            (shard, self._following_of(shard, replica, number).reach(key))
+            (shard, self._following_of(shard, replica, number).reach(moment))
             for shard, replica in self._followers(len(self))
         ]
         waiting = [each for shard, each in following if concerned is None or shard in concerned]
@@ -478,18 +571,20 @@ class ShardSet(Collector):
         return following
 
     def _asking_to_follow(self, shard: int, replica: ReplicaClient, number: int) -> _Ask:
-        async def ask(key: int, changes: Sequence[Message]) -> int:
+        async def ask(moment: Moment, changes: Sequence[Message]) -> Moment:
             head = {
                 "method": "follow",
                 "collection": number,
-                "key": key,
+                "key": moment.key,
+                "since": moment.epoch,
+                "epoch": self.epoch,
                 "seconds": self.follow_seconds,
                 "changes": [change.head for change in changes],
             }
             blobs = [blob for change in changes for blob in change.blobs]
             end = time.monotonic() + 2 * self.follow_seconds
             answer = await self._ask(shard, replica, packed(Message(head, blobs)), end)
-            return int(answer.head["key"])
+            return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
 
         return ask
 
@@ -519,8 +614,8 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
     return None
 
 
-_Ask: TypeAlias = Callable[[int, Sequence[Message]], Awaitable[int]]
-"""Asks a replica to reach a key, with changes on the way to it; returns the one that it has."""
+_Ask: TypeAlias = Callable[[Moment, Sequence[Message]], Awaitable[Moment]]
+"""Asks a replica to reach a moment, with changes on the way to it; returns the one that it has."""
 
 
 class _Following:
@@ -535,8 +630,8 @@ class _Following:
         self._ask = ask
         self._changes: list[Message] = []
         self._bytes = 0
-        self._reached = self._wanted = 0
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self._reached = self._wanted = Moment(0, 0)
+        self._waiting: list[tuple[Moment, asyncio.Future[None]]] = []
         self._task: asyncio.Task[None] | None = None
 
     def send(self, change: Message) -> None:
@@ -546,14 +641,14 @@ class _Following:
         if self._bytes > _MAX_CHANGE_BYTES:
             self._changes, self._bytes = [], 0
 
-    def reach(self, key: int) -> asyncio.Future[None]:
-        """Return what ends when the replica has reached a key, or is not waited for any more."""
+    def reach(self, moment: Moment) -> asyncio.Future[None]:
+        """Return what ends when the replica has reached a moment, or is not waited for any more."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if key <= self._reached:
+        if moment <= self._reached:
             future.set_result(None)
             return future
-        self._waiting.append((key, future))
-        self._wanted = max(self._wanted, key)
+        self._waiting.append((moment, future))
+        self._wanted = max(self._wanted, moment)
         if self._task is None or self._task.done():
             self._task = asyncio.ensure_future(self._run())
         return future
@@ -566,9 +661,9 @@ class _Following:
                 self._reached = await self._ask(wanted, changes)
                 reached = max(wanted, self._reached)
                 waiting, self._waiting = self._waiting, []
-                for key, future in waiting:
-                    if key > reached:
-                        self._waiting.append((key, future))
+                for moment, future in waiting:
+                    if moment > reached:
+                        self._waiting.append((moment, future))
                     elif not future.done():
                         future.set_result(None)
         except (*_FAULTS, Exception):  # it is not waited for: the next query sees what it has

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from dataclasses import asdict
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -25,7 +26,7 @@ from gcws_search.service.cluster.shard.searches import (
     filter_of,
     stored_vectors,
 )
-from gcws_search.service.http.errors import AnswerTooLarge
+from gcws_search.service.http.errors import AnswerTooLarge, StoreUnavailable
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.shard.host import ShardHost
@@ -39,6 +40,7 @@ EXPECTED: Final = (
     Behind,
     Malformed,
     CancelledError,
+    StoreUnavailable,
 )
 """What may be wrong with a message, and is nothing to be logged."""
 
@@ -72,7 +74,7 @@ def answer_to(host: ShardHost, asked: Message, stop: threading.Event | None = No
     except KeyError as error:
         raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
     at = int(head.get("at", 0))
-    collection = host.collection(number, at, seconds)
+    collection = host.collection(number, at, seconds, head.get("since"))
     try:
         return answer(collection, asked)
     except ix.BackendNotFound as error:
@@ -86,6 +88,8 @@ def answer_to(host: ShardHost, asked: Message, stop: threading.Event | None = No
 
 
 def _status(host: ShardHost) -> Message:
+    if host.disputed:
+        raise StoreUnavailable(host.disputed)
     place = host.place
     return Message(
         {
@@ -101,16 +105,17 @@ def _status(host: ShardHost) -> Message:
 def _followed(host: ShardHost, number: int, asked: Message, seconds: float) -> Message:
     """Wait for a key, whose changes may come with the message; return the one that was reached."""
     key = int(asked.head["key"])
-    if changes := unpacked_changes(asked.head.get("changes", ()), asked.blobs):
+    changes = unpacked_changes(asked.head.get("changes", ()), asked.blobs)
+    if changes and host.is_of_last_epoch(asked):
         known = host.follower(number, 0.0)
         if known is not None:
             known.take(changes)
-    try:
-        host.collection(number, key, seconds)
-    except Behind as error:
-        return Message({"key": error.reached})
+    with suppress(Behind):
+        host.collection(number, key, seconds, asked.head.get("since"))
     follower = host.follower(number, 0.0)
-    return Message({"key": key if follower is None else follower.reached})
+    if follower is None:
+        return Message({"key": -1})
+    return Message({"key": follower.reached, "since": follower.epoch})
 
 
 def _refreshed(host: ShardHost, number: int, seconds: float) -> Message:

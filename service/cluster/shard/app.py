@@ -171,6 +171,7 @@ class ShardService:
         start = time.perf_counter()
         try:
             asked = unpacked(bytes(body))
+            self.host.hear(asked)
         except Malformed as error:
             return _answer(packed_error(error))
         method = asked.head.get("method")

@@ -23,6 +23,7 @@ from gcws_search.service.cluster.contract import (
     START,
     ChangeSet,
     CollectionRow,
+    Moment,
     Position,
     Row,
     buckets_of,
@@ -115,6 +116,10 @@ class Follower:
         How often the database could not be followed.
     refusal : str
         Why nothing more can be stored; empty where it can.
+    disputed : str
+        Why nothing can be answered: the database of this epoch has forgotten what it had.
+    epoch : int
+        Number of the primary's that was read last.
     """
 
     def __init__(
@@ -157,7 +162,9 @@ class Follower:
         self._backends: BackendsFollower | None = None
         self.fills = 0
         self.failures = 0
-        self.refusal = ""
+        self.refusal = self.disputed = ""
+        self.epoch = 0
+        self._memory = database.connections.memory
 
     @property
     def collection(self) -> ix.StoredCollection | None:
@@ -197,14 +204,25 @@ class Follower:
             ):
                 self._queue = []
 
-    def wait(self, key: int, seconds: float) -> bool:
-        """Follow until a key has been reached; return whether it has."""
-        key = max(key, 0)
-        if self.reached < key:
-            self.wake(key)
+    def has(self, key: int, epoch: int | None = None) -> bool:
+        """Return whether a key has been reached, of an epoch; None: of the last that is known.
+
+        What a former primary had is not answered: it may not be what its successor has.
+        """
+        last = max(self._memory.number, epoch or 0)
+        wanted = Moment(last, max(0, key) if epoch in (None, last) else 0)
+        is_there = self.reached > _EMPTY and not self.disputed
+        return is_there and Moment(self.epoch, self.reached) >= wanted
+
+    def wait(self, key: int, seconds: float, epoch: int | None = None) -> bool:
+        """Follow until a key of an epoch has been reached; return whether it has."""
+        if not self.has(key, epoch):
+            self.wake(None if self.epoch < self._memory.number else max(key, 0))
             with self._changed:
-                self._changed.wait_for(lambda: self._is_stopping or self.reached >= key, seconds)
-        return self.reached >= key
+                self._changed.wait_for(
+                    lambda: self._is_stopping or self.has(key, epoch), max(0.0, seconds)
+                )
+        return self.has(key, epoch)
 
     def damaged(self) -> None:
         """Take note that the file is not what was written: it is filled again."""
@@ -236,7 +254,7 @@ class Follower:
             except Exception as error:
                 self._note(error)
             else:
-                self._last_error = self.refusal = ""
+                self._last_error = self.refusal = self.disputed = ""
                 self._full_since, self._tried_bytes = None, 0.0
 
     def _next(self) -> int | None:
@@ -317,6 +335,13 @@ class Follower:
                 return
             self._apply_changes(collection)
         except HistoryLost as error:
+            if not error.is_forgotten and 0 < self.epoch == self._memory.number:
+                self.disputed = (
+                    f"collection {self.number}: the database has forgotten a commit of"
+                    f" {self._memory.last}; it may be an older copy of itself, which"
+                    " 'gcws-search cluster adopt' has taken"
+                )
+                raise StoreUnavailable(self.disputed) from None
             self._fill(str(error))
         except ix.DamagedFile as error:
             if error.name != self.name:  # of the database, which is not ours to fill
@@ -374,7 +399,7 @@ class Follower:
 
     def _take(self, collection: ix.StoredCollection, known: Followed) -> None:
         self._is_discarded = False
-        self._position = known.position
+        self._position, self.epoch = known.position, known.epoch
         self._backends = BackendsFollower(collection)
         self._collection = collection
         self._reach(known.whole)
@@ -402,7 +427,8 @@ class Follower:
         if after != self._position:
             ordered, size = [*rows.values()], self._chunk_rows(collection)
             chunks = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-            self._apply(collection, Changes(after, [*deleted], lambda: iter(chunks)))
+            changes_ = Changes(after, [*deleted], lambda: iter(chunks), self.epoch)
+            self._apply(collection, changes_)
             self._reach(after.key)
 
     def _apply_changes(self, collection: ix.StoredCollection) -> None:
@@ -412,7 +438,8 @@ class Follower:
             self.number, buckets, known, self._chunk_rows(collection)
         ) as changes:
             self._apply(collection, changes)
-        if self.reached != changes.head.key:
+        if Moment(self.epoch, self.reached) != Moment(changes.epoch, changes.head.key):
+            self.epoch = changes.epoch
             self._reach(changes.head.key)
         if known == START or self.is_due(self.reached):
             self.follow_backends()
@@ -434,14 +461,14 @@ class Follower:
             self._require_wanted()
             following = next(chunks, None)
             if following is None:
-                self._put(collection, chunk, head, head.key)
+                self._put(collection, chunk, Followed(head, head.key, changes.epoch))
             else:
                 position = Position(chunk[-1].key, head.commit, head.stamp)
-                self._put(collection, chunk, position, self.reached)
+                self._put(collection, chunk, Followed(position, self.reached, changes.epoch))
             chunk = following
-        if self._position != head:
+        if self._position != head or self.epoch != changes.epoch:
             self._require_wanted()
-            known = record(self._place, Followed(head, head.key))
+            known = record(self._place, Followed(head, head.key, changes.epoch))
             if deleted:
                 collection.delete(deleted, known)
             else:
@@ -452,18 +479,16 @@ class Follower:
         if self._is_stopping:
             raise _Stopped
 
-    def _put(
-        self, collection: ix.StoredCollection, rows: Sequence[Row], position: Position, whole: int
-    ) -> None:
+    def _put(self, collection: ix.StoredCollection, rows: Sequence[Row], reached: Followed) -> None:
         """Put rows under their keys; the commit stores how far that is."""
         vectors = collection.space.from_blobs([row.vector for row in rows])
         items = ix.ItemBatch([row.id for row in rows], vectors, [row.payload for row in rows])
-        known = record(self._place, Followed(position, whole))
+        known = record(self._place, reached)
         write = collection.prepare(
             items, progress=lambda _: known, sequences=[row.key for row in rows]
         )
         collection.commit(write)
-        self._position = position
+        self._position = reached.position
 
     def follow_backends(self) -> list[str]:
         """Attach and drop what the database lists; return those that are ready already."""

@@ -15,6 +15,7 @@ from typing import Final
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Replica
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.epochs import Epoch
 from gcws_search.service.cluster.errors import Behind, ClusterMismatch, Malformed
 from gcws_search.service.cluster.messages import Message, packed, packed_error, unpacked
 from gcws_search.service.cluster.shard.answers import EXPECTED, answer_to
@@ -140,6 +141,8 @@ class ShardHost:
             folder, durability="normal", threads=threads, policies=policies
         )
         self.startup = Startup(self.catalog) if options.compiles else None
+        self._memory = database.connections.memory
+        self._memory.watch(self._enter_epoch)
         self._database = database
         self._options = options
         self._followers: dict[int, Follower] = {}
@@ -156,6 +159,7 @@ class ShardHost:
         self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
         self._last_error = ""
+        self._said: object = None
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
 
@@ -253,8 +257,10 @@ class ShardHost:
             raise ix.CollectionNotFound(self._database.label(number))
         return found
 
-    def collection(self, number: int, key: int, seconds: float) -> ix.StoredCollection:
-        """Return a collection that has reached a key.
+    def collection(
+        self, number: int, key: int, seconds: float, epoch: int | None = None
+    ) -> ix.StoredCollection:
+        """Return a collection that has reached a key of an epoch; see `Follower.has`.
 
         Raises
         ------
@@ -267,17 +273,51 @@ class ShardHost:
         follower = self.follower(number, seconds)
         if follower is None:
             raise Behind(key, -1)
-        follower.wait(key, end - time.monotonic())
+        has_reached = follower.wait(key, end - time.monotonic(), epoch)
         found = follower.collection
-        if found is None or follower.reached < key:
+        if found is None or not has_reached:
             raise Behind(key, follower.reached)
         return found
+
+    # Epochs
+
+    def hear(self, asked: Message) -> None:
+        """Take note of the last epoch that who asks knows.
+
+        Raises
+        ------
+        Malformed
+            It is of another cluster, or of another promotion.
+        """
+        said = asked.head.get("epoch")
+        if said is None or said == self._said:
+            return
+        try:
+            self._memory.learn(Epoch.read(said))
+        except ValueError as error:
+            raise Malformed(str(error)) from None
+        self._said = said
+
+    def is_of_last_epoch(self, asked: Message) -> bool:
+        """Return whether who asks knows the last epoch; one of before says nothing of it."""
+        said = asked.head.get("epoch")
+        return said is None or Epoch.read(said).number == self._memory.number
+
+    def _enter_epoch(self) -> None:
+        self._polling.set()
+        for follower in self.followers:
+            follower.wake()
+
+    @property
+    def disputed(self) -> str:
+        """Why nothing is answered of some collection; empty where all is."""
+        return next((each.disputed for each in self.followers if each.disputed), "")
 
     def has_reached(self, asked: Message) -> bool:
         """Return whether a message need not wait."""
         head = asked.head
         found = self._followers.get(head.get("collection", 0))
-        return found is not None and found.reached >= max(0, head.get("at", 0))
+        return found is not None and found.has(head.get("at", 0), head.get("since"))
 
     def wait_for(self, asked: Message) -> None:
         """Wait until a message need not wait, or has waited as long as it asks."""
@@ -287,14 +327,17 @@ class ShardHost:
                 int(head.get("collection", 0)),
                 int(head.get("at", 0)),
                 float(head.get("seconds", 0.0)),
+                head.get("since"),
             )
 
     def answer(self, request: bytes) -> bytes:
         """Return the answer to a message; any thread. Errors are in it."""
         try:
-            return self.answered(unpacked(request))
+            asked = unpacked(request)
+            self.hear(asked)
         except Malformed as error:
             return packed_error(error)
+        return self.answered(asked)
 
     def answered(self, asked: Message, stop: threading.Event | None = None) -> bytes:
         """Return the answer to a message that is read; any thread. Errors are in it.
@@ -306,14 +349,15 @@ class ShardHost:
             Once it is set, work of minutes ends soon, with whatever has been found.
         """
         try:
-            return packed(answer_to(self, asked, stop))
+            answer = answer_to(self, asked, stop)
+            return packed(answer._replace(head=answer.head | {"epoch": self._memory.said}))
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 _log.exception("a message could not be answered")
             known = self._followers.get(asked.head.get("collection", 0))
             if isinstance(error, ix.DamagedFile) and known is not None:
                 known.damaged()
-            return packed_error(error)
+            return packed_error(error, epoch=self._memory.said)
 
     # Polling
 
@@ -346,6 +390,7 @@ class ShardHost:
     def _poll(self) -> None:
         self._poll_number += 1
         number = self._poll_number
+        self._database.connections.look_for_successor()
         rows = {row.number: row for row in self._database.collections()}
         for dropped in {*self._followers} - {*rows}:
             self._forget(dropped)

@@ -38,17 +38,21 @@ class Followed(NamedTuple):
     position : Position
     whole : int
         The last key at which it had all that the database had; -1 before the first.
+    epoch : int
+        Number of the primary's that was read last.
     """
 
     position: Position
     whole: int
+    epoch: int = 0
 
 
 def record(place: Place, followed: Followed) -> ix.LoadRecord:
     """Return what a file keeps."""
     key, commit, stamp = followed.position
     said = {**place._asdict(), "key": key, "commit": commit, "stamp": stamp.hex()}
-    text = orjson.dumps(said | {"whole": followed.whole}).decode()
+    said |= {"whole": followed.whole, "epoch": followed.epoch}
+    text = orjson.dumps(said).decode()
     return ix.LoadRecord(_KEY, int(time.time()), text)
 
 
@@ -67,6 +71,6 @@ def followed(collection: ix.StoredCollection, place: Place) -> Followed | None:
         if Place(*(said[name] for name in Place._fields)) != place:
             return None
         position = Position(said["key"], said["commit"], bytes.fromhex(said["stamp"]))
-        return Followed(position, said["whole"])
+        return Followed(position, said["whole"], said.get("epoch", 0))
     except (KeyError, TypeError, ValueError):
         return None

@@ -10,6 +10,7 @@ from typing import Final
 import uvicorn
 
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.shard.app import ShardService, create_shard_app
 from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
@@ -63,7 +64,10 @@ class ShardServer:
         self._database: Database | None = None
         try:
             self.address = address_of(settings, self._listening)
-            self._database = Database.open(url, buckets=settings.buckets, application=name)
+            memory = EpochMemory(settings.data_dir / FILE)
+            self._database = Database.open(
+                url, buckets=settings.buckets, application=name, memory=memory, key=key
+            )
             self.host = ShardHost(
                 self._database,
                 settings.data_dir,

@@ -6,7 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from gcws_search.service.cli import cli
+from gcws_search.service.cluster.command import cli as command_line
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import ClusterMismatch
 from tests.support.service.ports import free_port
 
 KEY = {"GCWS_CLUSTER_KEY": "between us"}
@@ -38,6 +40,22 @@ def test_a_router_says_what_it_expected(
     line = start(tmp_path, {"GCWS_DATABASE_URL": database_url} | variables)
     for word in words:
         assert word in line
+
+
+def test_another_key_than_the_database_knows_is_refused_until_it_is_replaced(
+    tmp_path: Path, database_url: str
+) -> None:
+    Database.open(database_url, buckets=8, key="of before").close()
+    variables = KEY | {"GCWS_DATABASE_URL": database_url, "GCWS_BUCKETS": "8"}
+    line = start(tmp_path, variables)
+    assert "GCWS_CLUSTER_KEY: expected" in line
+    assert "rekey" in line
+    assert "between us" not in line
+    replaced = CliRunner(env=variables).invoke(command_line, ["cluster", "rekey"])
+    assert replaced.exit_code == 0, replaced.output
+    Database.open(database_url, buckets=8, key="between us").close()
+    with pytest.raises(ClusterMismatch):
+        Database.open(database_url, buckets=8, key="of before")
 
 
 @pytest.mark.parametrize("url", ["postgres//me:secret@host/name", "https://me:secret@host", "x"])

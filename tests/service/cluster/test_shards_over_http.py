@@ -3,12 +3,17 @@
 import asyncio
 import gc
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from gcws_search import index as ix
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import bucket_of
+from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database.writes import PreparedPut
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, assert_problem
@@ -238,14 +243,19 @@ def test_a_shard_that_is_silent_costs_its_time_and_no_more(client: Client, shard
 def test_strict_queries_find_what_another_router_acknowledged(
     database_url: str, tmp_path: Path
 ) -> None:
-    """The other router knows no key, so that no shard hears of its writes from it."""
+    """The other one writes to the database, and no shard hears of that from it."""
     with (
         http_shards(database_url, tmp_path / "shards", 2, 1, poll_seconds=600.0) as shards,
         router(database_url, tmp_path / "one", 2, 1) as client,
-        router(database_url, tmp_path / "two", 2, 1, cluster_key="another") as other,
+        closing(Database.open(database_url, buckets=BUCKETS)) as database,
     ):
         fill(client)
-        put(other, ["new", "newer"])
+        [row] = database.collections()
+        config = ix.CollectionConfig.from_dict(row.config)
+        space = ix.StoredCollection.in_memory(row.name, config, threads=1).space
+        vectors = space.to_blobs(space.from_items([[1.0, 2, 0, 0], [2.0, 1, 0, 0]]))
+        write = PreparedPut(ids=["new", "newer"], vectors=vectors, payloads=[None, None])
+        Committer(database, row.number, row.name).commit(write)
         assert found(client) == {*IDS}
         for body in ({}, {"id": "new"}):
             query = {**QUERY, **body, "consistency": "strict"}

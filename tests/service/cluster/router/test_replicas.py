@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, Position, ReplicaClient, Row
+from gcws_search.service.cluster.contract import ChangeSet, Moment, Position, ReplicaClient, Row
 from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.messages import (
     VERSION,
@@ -207,7 +207,7 @@ def test_writes_that_wait_together_ask_a_replica_once() -> None:
     shards = ShardSet(Listed([one], [gone]), SECONDS)
 
     async def writes() -> None:
-        await asyncio.gather(*(shards.follow(7, key) for key in range(1, 51)))
+        await asyncio.gather(*(shards.follow(7, Moment(0, key)) for key in range(1, 51)))
 
     run(writes())
     assert 1 <= len(one.asked) <= 3
@@ -227,10 +227,10 @@ def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
     shards = ShardSet(Listed([Slow("one", followed)]), SECONDS)
 
     async def writes() -> None:
-        await shards.follow(7, 1)
-        second = asyncio.ensure_future(shards.follow(7, 2))
+        await shards.follow(7, Moment(0, 1))
+        second = asyncio.ensure_future(shards.follow(7, Moment(0, 2)))
         await begun.wait()
-        await shards.follow(7, 1)
+        await shards.follow(7, Moment(0, 1))
         assert not second.done()
         released.set()
         await second
@@ -268,7 +268,7 @@ def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
 
     async def writes() -> int:
         for key in range(1, 6):
-            await shards.follow(7, key)
+            await shards.follow(7, Moment(0, key))
         return len(one.asked)
 
     assert run(writes()) == 1
@@ -301,10 +301,10 @@ def test_changes_go_with_the_next_question_in_their_order() -> None:
         for key in (1, 2, 3):
             shards.publish(7, a_change(key), 4)
         await asyncio.sleep(0)
-        await shards.follow(7, 3)
+        await shards.follow(7, Moment(0, 3))
         shards.publish(7, a_change(4), 4)
         await asyncio.sleep(0)
-        await shards.follow(7, 4)
+        await shards.follow(7, Moment(0, 4))
 
     run(writes())
     assert sent_keys(one) == [[1, 2, 3], [4]]
@@ -320,7 +320,7 @@ def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
         for key in (1, 2):
             shards.publish(7, a_change(key), 4)
             await asyncio.sleep(0)
-            await shards.follow(7, key)
+            await shards.follow(7, Moment(0, key))
             one.answer = followed
             await shards.ask(0, 1, packed(Message({"key": 0, "changes": []})))
 
@@ -338,7 +338,7 @@ def test_more_changes_than_may_wait_are_left_to_the_database() -> None:
         shards.publish(7, a_change(1, size=1 << 24), 4)
         shards.publish(7, a_change(2), 4)
         await asyncio.sleep(0)
-        await shards.follow(7, 2)
+        await shards.follow(7, Moment(0, 2))
 
     run(writes())
     assert sent_keys(one) == [[2]]

@@ -212,7 +212,7 @@ def test_a_file_of_another_cluster_is_filled_again(
 
 
 @pytest.mark.parametrize("writes_again", [False, True])
-def test_a_database_restored_to_an_earlier_moment_is_followed_again(
+def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted(
     tmp_path: Path, rng: np.random.Generator, *, writes_again: bool
 ) -> None:
     """A copy of the database is made, and put in its place after further writes."""
@@ -240,8 +240,19 @@ def test_a_database_restored_to_an_earlier_moment_is_followed_again(
             written.committer = Committer(database, written.number, "things")
             if writes_again:  # up to the same key
                 written.put(some_vectors(rng, ids(15)))
+            assert wait_until(lambda: bool(host.disputed))
+            with pytest.raises(Malformed, match="cluster adopt"):
+                ask(host, "status", 0)
+            with pytest.raises(Behind):
+                ask(host, "count", written.number, seconds=0.1)
+            assert [each.fills for each in host.followers] == [0]
+        Database.adopt(url)
+        with (
+            closing(Database.open(url, buckets=BUCKETS)) as database,
+            shards(database, tmp_path, 1) as [host],
+        ):
+            written.database = database
             assert wait_until(lambda: [each.fills for each in host.followers] == [1])
-            follow([host], written)
             assert wait_until(lambda: held(host, written) == written.rows())
         written.close()
 
