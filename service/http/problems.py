@@ -215,15 +215,16 @@ def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
             models = [one for one in models if part == one.__name__]
         else:
             fields = [one.model_fields[part] for one in models if part in one.model_fields]
-            models = [inner for field in fields for inner in _models_in(field.annotation)]
+            models = [inner for field in fields for inner in models_in(field.annotation)]
     return [name for one in models for name in one.model_fields]
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # of any form
+    """Yield the models that an annotation is made of."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
-        yield from _models_in(part)
+        yield from models_in(part)
 
 
 def _code_of(loc: ix.Loc) -> str:
@@ -404,7 +405,7 @@ async def _on_validation(request: Request, error: Exception) -> Response:
         raise error
     found = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "query"
     declared = request.scope["route"].dependant.query_params
-    models = (inner for one in declared for inner in _models_in(one.field_info.annotation))
+    models = (inner for one in declared for inner in models_in(one.field_info.annotation))
     entries, detail = _findings(found, next(models, None))
     return response(sv.InvalidRequest("invalid_parameter", entries[:MAX_ERRORS_SHOWN], detail))
 

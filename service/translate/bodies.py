@@ -1,7 +1,7 @@
 """Reading bodies: counted, of a known content type, and checked by a compiled validator."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Annotated, Any, Final, TypeVar
@@ -21,7 +21,7 @@ from gcws_search.service.http.errors import (
     RequestTimeout,
     UnsupportedMediaType,
 )
-from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.http.problems import invalid_request, models_in
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 from gcws_search.service.schemas.base import Body
 from gcws_search.service.translate import long_json
@@ -39,6 +39,9 @@ UNSAID = ("", BINARY, FORM)
 
 Model = TypeVar("Model", bound=Body)
 _LONG_BYTES: Final = 1 << 18
+_MOST_OPTIONS: Final = 1 << 16
+"""Values of a field that holds no vector, payload or filter."""
+_VECTORS: Final = ("vector", "a", "b")
 
 
 def media_type(request: Request) -> str:
@@ -227,7 +230,7 @@ def parse_in_pieces(
             value = b"[]"
         elif name in model.model_fields:
             _require_size(member.size, limits, name)
-            value = body[member.start : member.stop]
+            value = _known([model.model_fields[name].annotation], body[member.start : member.stop])
         others.append(b"%s:%s" % (to_json(name), value))
     found = _validate(model, b"{%s}" % b",".join(others))
     for name in lists:
@@ -242,6 +245,25 @@ def _validate(model: type[Model], document: bytes | list[None]) -> Model:
         return model.model_validate(document)
     except ValidationError as error:
         raise invalid_request(error, model) from None
+
+
+def _known(annotations: Sequence[Any], text: bytes) -> bytes:
+    """Return a value with null in the place of what is in no field of the models that it may be."""
+    models = [model for each in annotations for model in models_in(each)]
+    is_closed = all(model.model_config.get("extra") == "forbid" for model in models)
+    if len(text) < PIECE_BYTES or text[:1] != b"{" or not models or not is_closed:
+        return text
+    try:
+        members = long_json.members(text)
+    except ValueError:  # the parser says why
+        return text
+    parts = []
+    for member in members:
+        fields = [each for model in models if (each := model.model_fields.get(member.name))]
+        inner = text[member.start : member.stop] if fields else b"null"
+        known = _known([each.annotation for each in fields], inner)
+        parts.append(b"%s:%s" % (to_json(member.name), known))
+    return b"{%s}" % b",".join(parts)
 
 
 def _read_list(model: type[Body], body: bytes, member: Member, limits: Limits) -> Any:  # noqa: ANN401
@@ -270,7 +292,9 @@ def _require_size(size: Size, limits: Limits, name: str, *rest: int) -> None:
     InvalidParameter, InvalidFilter
     """
     kind = InvalidFilter if name == "filter" else InvalidParameter
-    most = limits.largest_filter if name == "filter" else limits.largest_value
+    most = limits.largest_filter if name == "filter" else _MOST_OPTIONS
+    if rest or name in _VECTORS or name == "payload":
+        most = limits.largest_value
     if size.values > most:
         raise kind(expected=f"at most {most} values", got=str(size.values), loc=(name, *rest))
     most = limits.max_payload_bytes // 2 + _LONG_BYTES

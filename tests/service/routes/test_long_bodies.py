@@ -47,11 +47,12 @@ def grown(document: Json, count: int) -> Iterator[Json]:
             yield from lists(inner, *place, key)
 
     for place in lists(document):
-        found = holder = {"": copy.deepcopy(document)}
+        holder: Any = {"": copy.deepcopy(document)}
+        found = holder
         *outer, last = ("", *place)
         for key in outer:
-            holder = holder[key]  # type: ignore[index]
-        entries = holder[last]  # type: ignore[index]
+            holder = holder[key]
+        entries = holder[last]
         entries *= -(-count // len(entries))
         yield found[""]
 

@@ -18,8 +18,11 @@ from gcws_search.service.schemas.requests import (
     BatchBody,
     CompareBody,
     CountBody,
+    CreateBody,
     DeleteItemsBody,
+    ExplainBody,
     NamesBody,
+    PatchBody,
     PutItemsBody,
     QueryBody,
     SimilarityBody,
@@ -185,6 +188,39 @@ def plain(value: Any) -> Any:  # noqa: ANN401
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.tolist()
     return [*map(plain, value)] if isinstance(value, list) else value
+
+
+BLANKS: Final = b" " * 150_000
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (QueryBody, b'{"vector":{"indices":[1],%s"values":[2]}}'),
+        (QueryBody, b'{"vector":{"names":["a"],%s"values":[2]},"filter":{"must":[%s]}}'),
+        (QueryBody, b'{"vector":{"indices":[1],"x":[%s{}]}}'),
+        (QueryBody, b'{"vector":{"indices":[1],"x":[%s{}}}'),
+        (QueryBody, b'{"vector":{"indices":{"x":[%s1]}}}'),
+        (ExplainBody, b'{"a":{"id":1%s},"b":{"vector":{"indices":[1%s]}}}'),
+        (ExplainBody, b'{"a":{"id":1%s},"b":{"vector":{"indices":[1%s],"x":1},"y":2}}'),
+        (CreateBody, b'{"dim":4,"backend":{"kind":"rff","params":{%s"features":64}}}'),
+        (CreateBody, b'{"dim":4,"backend":{"kind":"rff","params":{%s"bands":64}}}'),
+        (PatchBody, b'{"metadata":{%s"a":{"b":[1]},"view":{"title":"t"}}}'),
+        (SimilarityBody, b'{"a":[1],"b":[2],"params":{"x":%s{"y":[]}}}'),
+        (PutItemsBody, b'{"items":[{"id":1,"vector":[1],%s"payload":{"x":[{}]}}]}'),
+    ],
+    ids=lambda value: str(value)[-50:],
+)
+def test_a_value_with_blanks_in_it_is_what_it_is_without(model: type[Body], text: bytes) -> None:
+    def result(blanks: bytes) -> Json:
+        try:
+            return plain(bodies.parse(model, text.replace(b"%s", blanks), LIMITS))
+        except InvalidRequest as error:
+            return error.code, error.errors, error.detail
+        except MalformedBody:
+            return MalformedBody
+
+    assert result(BLANKS + BLANKS) == result(b"")
 
 
 @pytest.mark.parametrize(
