@@ -6,10 +6,11 @@ import ctypes
 import errno
 import os
 import sqlite3
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NoReturn
 
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -33,10 +34,7 @@ MEMORY: Final = Path(":memory:")
 
 
 class FileConnection(sqlite3.Connection):
-    """A connection that only the process that opened it uses and closes.
-
-    A forked process has a copy of it, but none of its locks. To close the copy may write into the
-    file, and remove the log of whoever has the file open by then.
+    """A connection that knows which process opened it.
 
     Parameters
     ----------
@@ -48,44 +46,42 @@ class FileConnection(sqlite3.Connection):
         self.process = os.getpid()
         self.folder = path.parent
         super().__init__(*given, **named)
+        _opened.add(self)
 
-    def execute(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
-        """Execute a statement.
 
-        Raises
-        ------
-        DirectoryLocked
-            This process is a fork of the one that opened the connection.
-        """
-        self._require_owner()
-        return super().execute(*given)
+class InheritedConnection(FileConnection):
+    """A connection in a fork of the process that opened it, which neither uses nor closes it.
 
-    def executemany(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
-        """Execute a statement for each of some rows; see `execute`."""
-        self._require_owner()
-        return super().executemany(*given)
+    The fork has none of its locks. To close it may write into the file, and remove the log of
+    whoever has the file open by then.
+    """
 
-    def executescript(self, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
-        """Execute statements; see `execute`."""
-        self._require_owner()
-        return super().executescript(*given)
+    def execute(self, *_: Any) -> NoReturn:  # noqa: ANN401
+        """Raise DirectoryLocked."""
+        raise DirectoryLocked.before_fork(self.folder, self.process)
 
-    def _require_owner(self) -> None:
-        if self.process != os.getpid():
-            raise DirectoryLocked.before_fork(self.folder, self.process)
+    def executemany(self, *_: Any) -> NoReturn:  # noqa: ANN401
+        """Raise DirectoryLocked."""
+        self.execute()
+
+    def executescript(self, *_: Any) -> NoReturn:  # noqa: ANN401
+        """Raise DirectoryLocked."""
+        self.execute()
 
     def close(self) -> None:
-        """Close the connection, in the process that opened it."""
-        if self.process == os.getpid():
-            super().close()
+        """Leave it open."""
 
-    # While the interpreter ends, names of this module may be gone; defaults are not.
-    def __del__(
-        self, getpid: Callable[[], int] = os.getpid, hold: Callable[[object], None] = _hold
-    ) -> None:
-        """Let no fork free the connection, for that would close it."""
-        if self.process != getpid():
-            hold(self)
+
+_opened: Final[weakref.WeakSet[FileConnection]] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for connection in [*_opened]:
+        _hold(connection)  # freed, it would be closed
+        connection.__class__ = InheritedConnection
+
+
+os.register_at_fork(after_in_child=_leave_all)
 
 
 def connect(

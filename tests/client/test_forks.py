@@ -18,6 +18,7 @@ import pytest
 
 import gcws_search
 from gcws_search import Collection
+from gcws_search.index import Catalog, CollectionConfig, ItemBatch
 from gcws_search.index.contracts.parameters import Storage
 from tests.support.forks import SECONDS, done_in_fork, fork
 from tests.support.paths import REPOSITORY
@@ -192,10 +193,31 @@ def test_a_fork_is_refused_an_awaited_collection_too(tmp_path: Path) -> None:
         assert [each.id for each in found] == ["a", "b"]
 
 
+def test_a_fork_changes_nothing_in_a_catalog(tmp_path: Path) -> None:
+    catalog = Catalog.open(tmp_path, durability="normal", threads=1)
+    try:
+        stored, _ = catalog.create("d", CollectionConfig(dim=2))
+        items = ItemBatch(["a"], stored.space.from_dense(np.array([[1, 2]], np.float32)), [None])
+        stored.put(items)
+        for work in (
+            lambda: stored.put(items),
+            lambda: stored.delete(["a"]),
+            lambda: catalog.create("other", CollectionConfig(dim=2)),
+            lambda: catalog.drop("d"),
+            lambda: catalog.snapshot("d"),
+        ):
+            assert done_in_fork(work).startswith("DirectoryLocked: ")
+        assert stored.put(items).updated == 1
+        assert catalog.snapshot("d").name
+    finally:
+        catalog.close()
+
+
 ENDS: Final = """
 import gc, os, sys
 from pathlib import Path
 from gcws_search import Collection
+from gcws_search.index import Catalog, CollectionConfig, ItemBatch
 from gcws_search.index.contracts.parameters import Storage
 from gcws_search.index import Catalog, CollectionConfig
 
@@ -261,6 +283,7 @@ def test_a_fork_opens_what_nobody_has_open(tmp_path: Path) -> None:
 OUTLIVES: Final = """
 import os, sys
 from gcws_search import Collection
+from gcws_search.index import Catalog, CollectionConfig, ItemBatch
 from gcws_search.index.contracts.parameters import Storage
 
 items = Collection.open(sys.argv[1], dim=2)
