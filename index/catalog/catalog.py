@@ -211,14 +211,18 @@ class Catalog:
                 self._collections[name] = error
         return stores
 
-    def _opened_store(self, name: str) -> Store:
-        directory = self._directory
-        return Store(directory.file(name), name, durability=self._durability, owned=directory.owned)
+    def _opened_store(self, name: str, path: Path | None = None) -> Store:
+        path = self._directory.file(name) if path is None else path
+        return Store(path, name, durability=self._durability, owned=self._directory.owned)
 
-    def _loaded(self, store: Store, report: Callable[[str, int], None]) -> _Loaded:
+    def _loaded(
+        self, store: Store, report: Callable[[str, int], None], *, begins: bool = True
+    ) -> _Loaded:
         try:
             collection = self._holding(store, config_of(store.identity, store.name))
-            collection.load(lambda count: report(store.name, count))
+            collection.read(lambda count: report(store.name, count))
+            if begins:
+                collection.begin()
         except BaseException as error:
             store.close()
             if isinstance(error, StoreError):
@@ -492,8 +496,8 @@ class Catalog:
     ) -> StoredCollection:
         """Make a collection of a snapshot, and return it when it is loaded.
 
-        Until then the one that it replaces is read and written. Writes to that one, and backends
-        that are being attached, then end with CollectionLoading.
+        Until then the one that it replaces is read and written. Writes to that one, backends that
+        are being attached and what reads its file then end with CollectionLoading; searches go on.
 
         Parameters
         ----------
@@ -524,34 +528,69 @@ class Catalog:
             if not self._started:
                 raise CollectionLoading(name)
             with self._creating(name, admit):
-                self._restore(name, snapshot, before)
-                try:
-                    return self._reloaded(name)
-                except _PASSING:
-                    if before is None:
-                        self._return_to(name, before)
-                    raise
+                return self._restore(name, snapshot, before)
 
-    def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> None:
-        """Put a snapshot's file in the place of a collection's."""
+    def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> StoredCollection:
+        """Put a snapshot's file in the place of a collection's, once it is checked and read."""
         unfinished = self._directory.unfinished(name)
         try:
             self.snapshots.copy(name, snapshot, unfinished)
             if findings := wrong_with(unfinished, name):
                 raise DamagedSnapshot(name, snapshot, findings)
             self._require_open(name)
-            self._collections[name] = None
+            restored = self._read_file(unfinished, name, snapshot)
             try:
-                if isinstance(before, StoredCollection):
-                    before.close(replaced=True)
-                    with suppress(DamagedFile):  # it is replaced as it is
-                        move_log(self._directory.file(name), name, self._policies.reclaim)
-                self._directory.publish(unfinished, name)
+                self._replace(name, before, restored, unfinished)
             except BaseException:
-                self._return_to(name, before)
+                restored.close(dropped=True)
                 raise
+            return restored
         finally:
             self._directory.discard(unfinished)
+
+    def _read_file(self, path: Path, name: str, snapshot: str) -> StoredCollection:
+        """Return the collection of a snapshot's copy, which has no name yet."""
+        store = self._opened_store(name, path)
+        try:
+            found = self._loaded(store, self._unless_closing, begins=False)
+        except _Closing:
+            raise CollectionNotFound(name) from None
+        if isinstance(found, DamagedFile | IncompatibleFile):
+            raise DamagedSnapshot(name, snapshot, str(found))
+        if isinstance(found, StoreError):
+            raise found
+        return found
+
+    def _replace(
+        self, name: str, before: _Loaded | None, restored: StoredCollection, unfinished: Path
+    ) -> None:
+        """Let a collection that is read take a name; until it has it, the one before is read."""
+        is_published = False
+
+        def publish() -> None:
+            nonlocal is_published
+            self._directory.publish(unfinished, name)
+            is_published = True
+
+        try:
+            if isinstance(before, StoredCollection):
+                before.close(replaced=True)
+                with suppress(DamagedFile):  # it is replaced as it is
+                    move_log(self._directory.file(name), name, self._policies.reclaim)
+            restored.store.move(self._directory.file(name), publish)
+        except BaseException:
+            if is_published and before is not None:
+                with suppress(StoreError, CollectionNotFound):  # `get` says so
+                    self._reloaded(name)
+            else:
+                self._return_to(name, before)
+            raise
+        self._adopt(name, restored)
+
+    def _adopt(self, name: str, restored: StoredCollection) -> None:
+        """Let a collection be found under a name that its file has."""
+        self._collections[name] = restored
+        restored.begin()
 
     def _return_to(self, name: str, before: _Loaded | None) -> None:
         """Let a name be what it was, after what was to become of it has failed."""

@@ -153,6 +153,16 @@ class StoredCollection:
         ------
         DamagedFile, DiskFull
         """
+        self.read(progress)
+        self.begin()
+
+    def read(self, progress: Callable[[int], None] | None = None) -> None:
+        """Read all rows of the file, and begin nothing: the first part of `load`.
+
+        Raises
+        ------
+        DamagedFile, DiskFull
+        """
         try:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
@@ -166,6 +176,9 @@ class StoredCollection:
         self.memory.next_id = max(self.memory.next_id, next_id)
         self.attached_backends.load(progress)
         self.auditor.load()
+
+    def begin(self) -> None:
+        """Begin what is due in the background: the second part of `load`."""
         self.checkpoints.loaded()
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log

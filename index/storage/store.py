@@ -134,36 +134,43 @@ class Store:
             note = None if path == MEMORY or despite_note else read_note(path)
         if note is not None:
             raise DamagedFile(name, note)
-        with sql_errors(name, path):
+        self._durability: Durability = durability
+        self._owned = owned
+        self._open(identity)
+        self._file_change: FileChange | None = None  # what has become of the files
+        self.background_connection: sqlite3.Connection | None = None
+        self._refusal: Callable[[], GcwsError] | None = None
+        self._in_doubt = False  # whether the log may hold more than was acknowledged
+        self._bytes = 0
+
+    def _open(self, identity: Identity | None = None) -> None:
+        """Open the file, or make one in memory."""
+        path = self.path
+        self._files: OpenedFiles | None = None
+        with sql_errors(self.name, path):
             self.connection = connect(path)
             try:
                 if identity is not None:
                     self.connection.execute("PRAGMA temp_store = MEMORY")
                     mark(self.connection)
                     create_tables(self.connection, identity)
-                self._prepare(durability)
+                self._prepare()
                 self._reader = self.connection if path == MEMORY else connect_with(path, *_READING)
             except BaseException:
                 self.connection.close()
                 raise
-        self._files: OpenedFiles | None = None
-        self._file_change: FileChange | None = None  # what has become of them
         try:
             if path != MEMORY:
-                with storage_errors(name):
-                    self._files = OpenedFiles(path, owned)
+                with storage_errors(self.name):
+                    self._files = OpenedFiles(path, self._owned)
         except BaseException:
             self._reader.close()
             self.connection.close()
             raise
-        self.background_connection: sqlite3.Connection | None = None
-        self._refusal: Callable[[], GcwsError] | None = None
-        self._in_doubt = False  # whether the log may hold more than was acknowledged
-        self._bytes = 0
 
-    def _prepare(self, durability: Durability) -> None:
+    def _prepare(self) -> None:
         check_mark(self.connection, self.name)
-        set_up(self.connection, durability)
+        set_up(self.connection, self._durability)
         self.identity = identity_of(self.connection, self.name)
         last = 0
         for sequence in self.connection.execute(sql.LAST_SEQUENCES).fetchone():
@@ -701,6 +708,29 @@ class Store:
                 self.connection.close()
         if files is not None:
             files.close()
+
+    def move(self, path: Path, move_file: Callable[[], None]) -> None:
+        """Give the file another name; nobody reads or writes it meanwhile.
+
+        Parameters
+        ----------
+        path : Path
+            What its name is then.
+        move_file : callable
+            Gives the closed file, which has no log, its name.
+
+        Raises
+        ------
+        DiskFull, OutOfDescriptors, StorageFailed
+            The store is closed.
+        """
+        self.close()
+        move_file()
+        with self._reading:
+            self.path = path
+            self.background_connection = None
+            self._open()
+            self._refusal = None
 
     def _read(self, statement: str, parameters: Sequence[Any]) -> list[Any]:
         with self._reading, sql_errors(self.name, self.path):

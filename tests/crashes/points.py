@@ -135,7 +135,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot copied back, not checked": after(Snapshots, "copy"),
     "a snapshot checked, not in its place": after(catalog, "wrong_with"),
     "a collection closed, not replaced": after(catalog, "move_log"),
-    "a file put back, not loaded": before(Catalog, "_reloaded"),
+    "a file put back, not loaded": before(Catalog, "_adopt"),
     "some pages given back": after(reclaim, "_release_some_pages"),
     "a backend stored, not answered": after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),

@@ -29,13 +29,23 @@ from gcws_search.index.contracts.parameters import (
     ExactParams,
     FourierParams,
     GcwsParams,
+    SearchParams,
 )
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.storage import snapshots as snapshots_module
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import Incoming, Snapshots, sha256_of
 from gcws_search.index.storage.store import Store
-from tests.support.index.items import DIM, held, holding, made, opened_catalog, put, reopened
+from tests.support.index.items import (
+    DIM,
+    held,
+    holding,
+    made,
+    opened_catalog,
+    put,
+    reopened,
+    vector,
+)
 from tests.support.pausing import Work, paused_at
 
 CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
@@ -173,7 +183,7 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
     assert reopened(catalog.get("things"), tmp_path) == snapshot
 
 
-def test_what_comes_while_a_collection_is_put_in_its_place_is_told_that_it_loads(
+def test_while_a_collection_is_put_in_its_place_the_one_before_is_searched_and_takes_no_writes(
     catalog: Catalog, snapshot: dict[str, Any]
 ) -> None:
     stored = made(catalog, count=5)
@@ -186,11 +196,13 @@ def test_what_comes_while_a_collection_is_put_in_its_place_is_told_that_it_loads
         for late in (
             lambda: put(stored, {"later": 9}),
             lambda: stored.attach(FourierParams(kind="nrff", features=8)),
-            lambda: catalog.get("things"),
-            lambda: catalog.create("things", CONFIG),
         ):
             with pytest.raises(CollectionLoading):
                 late()
+        assert catalog.get("things") is stored
+        assert len(held(stored)) == 5
+        query = stored.space.from_items([vector(3.0)])
+        assert len(stored.search(query, SearchParams(limit=10))[0].ids) == 5
     assert held(work.result) == snapshot
 
 
