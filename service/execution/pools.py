@@ -121,6 +121,7 @@ class Pool:
                     stop.set()
         finally:
             stop.set()  # also when the request is cancelled
+            running.add_done_callback(_take_error)
         if running.cancelled():  # the function said so
             raise Stopping
         return running.result()
@@ -293,6 +294,12 @@ class Pools:
             time.sleep(0.01)
         if busy:
             _log.warning("stopped beside work that goes on: %s", ", ".join(busy))
+
+
+def _take_error(ended: asyncio.Task[Any]) -> None:
+    """Take an error that perhaps nobody waits for any more."""
+    if not ended.cancelled():
+        ended.exception()
 
 
 def _timed(function: Callable[[], T]) -> tuple[T, float]:

@@ -4,7 +4,6 @@ Nothing of this is in the program: functions of it are wrapped, and `VARIABLE`, 
 which point, and at which time it is reached, the process ends.
 """
 
-import functools
 import os
 import signal
 import sqlite3
@@ -20,6 +19,7 @@ from gcws_search.index.lsh import tables
 from gcws_search.index.persistence import reclaim, recovery, writer
 from gcws_search.index.persistence.checkpoints import Checkpoints
 from gcws_search.index.storage import data_directory, snapshots
+from gcws_search.index.storage.connection import FileConnection
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshots
 from gcws_search.index.storage.store import Store
@@ -48,18 +48,18 @@ def _at_sql(begin: str, *, done: bool, inside: bool = False) -> Callable[[Reache
     """
 
     def install(reached: Reached) -> None:
-        class Watched(sqlite3.Connection):
-            def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
-                here = sql.lstrip().startswith(begin)
-                if here and not done:
-                    reached()
-                cursor = super().execute(sql, *parameters)
-                if here and done and (self.in_transaction or not inside):
-                    reached()
-                return cursor
+        original = FileConnection.execute
 
-        connect = functools.partial(sqlite3.connect, factory=Watched)
-        sqlite3.connect = connect  # type: ignore[assignment]
+        def execute(connection: FileConnection, *given: Any) -> sqlite3.Cursor:  # noqa: ANN401
+            here = given[0].lstrip().startswith(begin)
+            if here and not done:
+                reached()
+            cursor = original(connection, *given)
+            if here and done and (connection.in_transaction or not inside):
+                reached()
+            return cursor
+
+        FileConnection.execute = execute  # type: ignore[assignment, method-assign]
 
     return install
 

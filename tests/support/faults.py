@@ -13,6 +13,8 @@ from typing import IO, Any, Final
 
 import pytest
 
+from gcws_search.index.storage.connection import MEMORY, FileConnection
+
 ERRNOS: Final = ("ENOENT", "EACCES", "ENOSPC", "EMFILE", "ENFILE", "EIO", "EROFS")
 SQLITE_CODES: Final = (
     "SQLITE_IOERR_READ",
@@ -134,28 +136,25 @@ def install(faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for owner, name in _CALLS:
         monkeypatch.setattr(owner, name, wrapped(name, getattr(owner, name)))
 
-    class Connection(sqlite3.Connection):
-        def execute(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            if statement != "ROLLBACK":
-                faults.of_sqlite(statement)
-            return super().execute(statement, *parameters)
+    def watched(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(connection: FileConnection, *given: Any) -> Any:  # noqa: ANN401
+            if given[0] != "ROLLBACK":
+                faults.of_sqlite(given[0])
+            return original(connection, *given)
 
-        def executemany(self, statement: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            faults.of_sqlite(statement)
-            return super().executemany(statement, *parameters)
+        return call
 
-        def executescript(self, statements: str) -> sqlite3.Cursor:
-            faults.of_sqlite(statements)
-            return super().executescript(statements)
+    for name in ("execute", "executemany", "executescript"):
+        monkeypatch.setattr(FileConnection, name, watched(getattr(FileConnection, name)))
+    opened = FileConnection.__init__
 
-    connect = sqlite3.connect
+    def open_file(connection: FileConnection, path: Path, *given: Any, **named: Any) -> None:  # noqa: ANN401
+        opened(connection, path, *given, **named)
+        if path != MEMORY:
+            try:
+                faults.of_sqlite("connect")
+            except BaseException:
+                connection.close()
+                raise
 
-    def connected(*arguments: Any, **options: Any) -> sqlite3.Connection:  # noqa: ANN401
-        in_memory = arguments[:1] == (":memory:",)  # no storage
-        if not in_memory:
-            faults.of_sqlite("connect")
-            options = {"factory": Connection, **options}
-        opened: sqlite3.Connection = connect(*arguments, **options)
-        return opened
-
-    monkeypatch.setattr(sqlite3, "connect", connected)
+    monkeypatch.setattr(FileConnection, "__init__", open_file)
