@@ -63,7 +63,7 @@ def modules() -> Iterator[Path]:
 
 async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
     """Return what a service of its own answers to requests sent one after another."""
-    app = create_app(Settings.model_validate({"data_dir": data_dir}))
+    app = create_app(Settings.model_validate({"data_dir": data_dir, "audit_share": 0}))
     transport = httpx.ASGITransport(app)
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport) as client:
         while (await client.get(f"{BASE}/readyz")).status_code != 200:  # noqa: ASYNC110  # told by HTTP alone

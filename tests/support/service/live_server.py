@@ -24,13 +24,14 @@ def listening(
     data_dir: Path, *, seen: list[uvicorn.Server] | None = None, **more: Json
 ) -> Iterator[int]:
     """Serve over a port of loopback; yield the port once all is ready, put the server in `seen`."""
+    defaults: dict[str, Json] = {"audit_share": 0.0}  # as of `client.application`
     settings = Settings(
         data_dir=data_dir,
         threads=1,
         durability="normal",
         max_memory_share=1,
         max_disk_share=1,
-        **more,
+        **(defaults | more),
     )
     app = create_app(settings)
     config = uvicorn.Config(
