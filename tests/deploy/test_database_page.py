@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,6 @@ from typing import Final
 import psycopg
 import pytest
 
-from gcws_search.service.cluster.database.database import Database
 from tests.support.documents.markdown import blocks
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Json, fill
@@ -89,8 +89,11 @@ def test_a_backup_is_what_there_was_and_replicas_follow_it(
         after = everything(client)
         assert after != before
     run(server, tmp_path, where="pg_restore")
-    if (adopt := getattr(Database, "adopt", None)) is not None:
-        adopt(url_of(server, "restored"))
+    [words] = [text.split() for _, text in blocks(PAGE.read_text()) if "adopt" in text]
+    assert words[0] == "gcws-search"
+    settings = {"GCWS_DATABASE_URL": url_of(server, "restored"), "GCWS_CLUSTER_KEY": "between us"}
+    environment = {**os.environ, **settings}
+    subprocess.run([sys.executable, "-m", "gcws_search", *words[1:]], env=environment, check=True)
     with cluster(server, "restored", tmp_path / "files") as client:
         assert everything(client) == before
         assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
