@@ -16,7 +16,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import FOREIGN, HARD, Answers, Sample
+from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, Answers, Sample
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -24,7 +24,7 @@ from gcws_search.index.graph.recall_curve import (
     LimitCurves,
     RecallCurve,
 )
-from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE
+from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE, TIED_PLACE
 
 _TIE: Final = 1e-9
 """Scores so near to each other tie."""
@@ -148,11 +148,24 @@ class CalibrationPolicy:
 
 
 class _Contrasts(NamedTuple):
-    """Above which contrasts queries are hard, and foreign, and the least distance told apart."""
+    """Above which contrasts queries are hard, and foreign, and which distances tell them apart.
+
+    Attributes
+    ----------
+    hard, foreign : float
+    nearest : float
+        The least distance told apart.
+    spread : float
+        See `Calibration`.
+    tied : float
+        The first hits of a query tie if their distances differ by less.
+    """
 
     hard: float
     foreign: float
     nearest: float
+    spread: float
+    tied: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +235,7 @@ def calibrate(
     limits_of = [searched for searched, _, _ in measured]
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
-    contrasts = _contrasts(items, sample.nearest, policy)
+    contrasts = _contrasts(items, sample, policy)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]
@@ -239,7 +252,9 @@ def calibrate(
         measured_at.measure_settings(max_scored)
         measured_at.measure_extensions(max_scored)
         curves += [measured_at.curves(limit) for limit in limits]
-    return Calibration(sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2])
+    return Calibration(
+        sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2], contrasts.spread
+    )
 
 
 def _true_hits(
@@ -258,6 +273,14 @@ def _true_hits(
     return runs
 
 
+def _spreads(found: BatchHits) -> Float64s:
+    """Return (m,): by how much the tenth hit is farther than the second; -1 for fewer hits."""
+    if found.scores.shape[1] < CONTRAST_PLACE:
+        return np.full(len(found), -1.0)
+    between: Float64s = found.scores[:, TIED_PLACE - 1] - found.scores[:, CONTRAST_PLACE - 1]
+    return np.where(found.sizes >= CONTRAST_PLACE, between, -1.0)
+
+
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
     """Return (m,): how far the first hit is, in distances of the tenth; -1 for fewer hits.
 
@@ -272,26 +295,31 @@ def _contrast(found: BatchHits, nearest: float) -> Float64s:
 
 
 def _contrasts(
-    runs: list[tuple[int, BatchHits]], nearest: float, policy: CalibrationPolicy
+    runs: list[tuple[int, BatchHits]], sample: Sample, policy: CalibrationPolicy
 ) -> _Contrasts:
     """Return the factors above which a query is hard, and foreign; `inf` where none is known."""
+    nearest = sample.nearest
     factors = np.concatenate([_contrast(found, nearest) for _, found in runs])
     factors = factors[factors >= 0]
     if not len(factors):
-        return _Contrasts(inf, inf, nearest)
+        return _Contrasts(inf, inf, nearest, 0.0, 0.0)
+    spreads = np.concatenate([_spreads(found) for _, found in runs])
+    spread = _quantile(spreads[spreads >= 0], 0.5)
     hard, foreign = (
         min(ceiling, _quantile(factors, 1.0 - share))
         for share, ceiling in zip(policy.contrast_shares, policy.contrasts, strict=True)
     )
-    return _Contrasts(hard, foreign, nearest)
+    return _Contrasts(hard, foreign, nearest, spread, sample.tied * spread)
 
 
 def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
-    """Return the tier of each query by its hits: `HARD`, `FOREIGN` or 0 for typical."""
+    """Return the tier of each query by its hits: `HARD`, `FOREIGN`, `TIED` or 0 for typical."""
     last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
     for score, factor in zip(scores[:2], contrasts[:2], strict=True):
         tiers += (last < score) | (contrast > factor)
+    spreads = _spreads(found)
+    tiers[(spreads > 0) & (spreads < contrasts.tied) & (last >= scores[0])] = TIED
     return tiers
 
 
@@ -433,8 +461,11 @@ class _Measurements:
         """Return the places of queries by which extensions are measured: all if they are few."""
         chosen = np.zeros(len(self._queries), np.bool_)
         for truth in self._truth.values():
-            chosen |= truth.tiers > 0
-        fewest = min(np.count_nonzero(truth.tiers > 0) for truth in self._truth.values())
+            chosen |= np.isin(truth.tiers, (HARD, FOREIGN))
+        fewest = min(
+            np.count_nonzero(np.isin(truth.tiers, (HARD, FOREIGN)))
+            for truth in self._truth.values()
+        )
         return np.flatnonzero(chosen if fewest >= self._policy.min_tier else np.ones_like(chosen))
 
     def _judged_extension(
@@ -464,7 +495,7 @@ class _Measurements:
         seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
         inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
         if np.count_nonzero(inside) < minimum:
-            inside = tiers > 0
+            inside = np.isin(tiers, (HARD, FOREIGN))
         return inside if np.count_nonzero(inside) >= minimum else np.ones_like(inside)
 
     def curves(self, limit: int) -> LimitCurves:

@@ -25,8 +25,8 @@ from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import end_if
 
-HARD, FOREIGN = 1, 2
-"""Tiers of queries whose searches are extended."""
+HARD, FOREIGN, TIED = 1, 2, 3
+"""Tiers of queries whose searches are extended; no curve counts the last, which finds all."""
 _NEGATIVE = np.uint32(1)
 _QUERIES_A_PART: Final = 2
 """Queries of a thread at least: few are searched for, and some take a hundred times as long."""
@@ -89,6 +89,8 @@ class Sample(Protocol):
         How many rows are searched.
     nearest : float
         The least distance that searches tell from others.
+    tied : float
+        See `SearchPolicy`.
     """
 
     @property
@@ -102,6 +104,9 @@ class Sample(Protocol):
 
     @property
     def nearest(self) -> float: ...  # noqa: D102
+
+    @property
+    def tied(self) -> float: ...  # noqa: D102
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
@@ -217,6 +222,11 @@ class HeldOut:
     def nearest(self) -> float:
         """The least distance that searches tell from others."""
         return self.graph.nearest
+
+    @property
+    def tied(self) -> float:
+        """The share of the usual spread within which distances tie."""
+        return self.graph.policy.tied
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""

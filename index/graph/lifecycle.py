@@ -51,7 +51,7 @@ from gcws_search.index.threads import StoppedError, Workers
 from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.quantization import Quantizer, choose_quantizer, dimension
 
-_NOTES_VERSION: Final = 9
+_NOTES_VERSION: Final = 10
 """Of what is saved: a graph with notes of another version is rebuilt."""
 _MAX_BUILT: Final = 1 << 40
 """No graph has more rows."""

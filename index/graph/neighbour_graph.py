@@ -114,6 +114,8 @@ _NO_DRIFT: Final = DriftMonitor()
 _ROWS_A_STEP: Final = 1 << 16
 _LOOKED_AT: Final = 4
 """Neighbours of a new row that are looked at first: most name it."""
+_STEPS_BEHIND: Final = 3
+"""Links between a row's neighbours and the row behind them that may name it, at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -563,6 +565,9 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
 def _name(row: int, array: Int32s) -> None:
     """Let a neighbour of a row link to it, where one has room, or a link that others have too.
 
+    Else a row behind them does. Of a tight group all rows may have chosen the same one, in the
+    middle, which has no room for them all: they hang below the others that it links to.
+
     Parameters
     ----------
     row : int
@@ -582,4 +587,13 @@ def _name(row: int, array: Int32s) -> None:
         named = ((array[around] == line[:, None, None]).any(axis=2) & others).any(axis=1)
         if named.any():
             line[np.flatnonzero(named)[-1]] = row
+            return
+    behind = own
+    for _ in range(_STEPS_BEHIND):
+        behind = np.unique(array[behind])
+        behind = behind[(behind != NONE) & (behind != row)]
+        with_room = behind[array[behind, -1] == NONE]
+        if len(with_room):
+            line = array[with_room[row % len(with_room)]]
+            line[np.argmax(line == NONE)] = row
             return

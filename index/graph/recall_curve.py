@@ -159,6 +159,8 @@ class SearchSetting:
         Score of the hit judged below which nothing is known of the recall; 0 for none.
     judged : int
         The limit at whose place the scores hold: the limit itself, or the greatest one measured.
+    spread : float
+        See `Calibration`.
     """
 
     first: BeamSetting
@@ -166,6 +168,7 @@ class SearchSetting:
     foreign: Extension = NO_EXTENSION
     out_of_range: float = 0.0
     judged: int = 1
+    spread: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -354,12 +357,15 @@ class Calibration:
         What scanning one row takes for the queries measured, on average.
     contrasts : (float, float)
         A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
+    spread : float
+        By how much the tenth hit of an item is farther away than the second: the median.
     """
 
     rows: int
     curves: tuple[LimitCurves, ...]
     scan_nanoseconds: float
     contrasts: tuple[float, float] = (inf, inf)
+    spread: float = 0.0
     _cache: _SettingCache = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def setting(
@@ -445,7 +451,8 @@ class Calibration:
                 near.scores[:2], self.contrasts, numbers[1:], strict=True
             )
         )
-        return SearchSetting(first, hard, foreign, near.scores[2], min(limit, near.limit))
+        judged = min(limit, near.limit)
+        return SearchSetting(first, hard, foreign, near.scores[2], judged, self.spread)
 
     def _by_a_greater(self, near: LimitCurves, limit: int, aim: _Aim) -> SearchSetting | None:
         """Return the setting of a greater limit, whose beam holds more rows; None for none."""
@@ -469,6 +476,7 @@ class Calibration:
             "rows": self.rows,
             "scan_nanoseconds": self.scan_nanoseconds,
             "contrasts": [None if each == inf else each for each in self.contrasts],
+            "spread": self.spread,
             "curves": [asdict(each, dict_factory=_json_fields) for each in self.curves],
         }
 
@@ -496,6 +504,7 @@ class Calibration:
             curves,
             number_of(fields["scan_nanoseconds"], 0, _MAX_NUMBER),
             (hard, foreign),
+            number_of(fields["spread"], 0, 1 + _ROUNDING),
         )
 
 

@@ -271,7 +271,7 @@ class GraphSearch:
             self.nearest,
             min(setting.judged, limit),
             0 if hard is NO_EXTENSION else policy.crowded(limit, share),
-            0.0 if hard is NO_EXTENSION or is_quantized else policy.alike,
+            0.0 if hard is NO_EXTENSION else policy.tied * setting.spread,
             min(beam.beam, max(beam.places, limit)),
             first,
             last,
@@ -280,6 +280,7 @@ class GraphSearch:
             float(quantizer.step) if is_quantized else 0.0,
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
             policy.max_missed,
+            min(policy.max_missed, policy.hidden * (1.0 - beam.recall)),
             policy.nearly_all,
             self._sizes(tables, view, setting, max(beams), max_under_filter).room,
         )
@@ -354,6 +355,7 @@ class GraphSearch:
             deeper.foreign.maximum(plain.foreign),
             deeper.out_of_range,
             max(1, int(deeper.judged * share)),
+            plain.spread,
         )
 
     def nanoseconds(self, view: RowView, setting: BeamSetting) -> float:

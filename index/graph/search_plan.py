@@ -84,10 +84,11 @@ class SearchPolicy:
         found with 90, 0.89 with 10.
     max_missed : float
         Hits that quantization may hide are accepted up to this number for each wanted.
-    alike : float
-        Rows are about as far from a query as its first hit if their distances differ by no more
-        than this share: beside a thousand such rows .80 of the first hits were found where .95 was
-        asked.
+    tied : float
+        The first hits of a query tie if their distances differ by less than this share of what is
+        usual.
+    hidden : float
+        Where they tie, quantization may hide this share of the miss expected.
     min_crowded, crowding : int, float
         Under a filter a query is hard if more rows are nearer than its last hit than the first of
         these, and the second times what a filter leaves out that is not correlated with the query.
@@ -139,7 +140,8 @@ class SearchPolicy:
     spare_quantized: int = 10
     spare_extended: int = 90
     max_missed: float = 0.25
-    alike: float = 0.01
+    tied: float = 0.25
+    hidden: float = 0.5
     min_crowded: int = 32
     crowding: float = 4.0
     max_filtered: int = 20

@@ -139,6 +139,29 @@ def jittered_copies(queries: int, stored: int = STORED) -> Scene:
     return _with_copies("jittered copies", queries, stored, rows=10, jitter=1e-4)
 
 
+def in_a_tight_group(queries: int, stored: int = STORED) -> Scene:
+    """Return clustered rows, one of them in many variants; the queries are beside these, or these.
+
+    All variants are about as far from each other, so that no link leads nearer to a query.
+    """
+    rng, times = np.random.default_rng(19), stored // 20
+    vectors = made(rows=stored, dim=256, seed=8)
+    variants = vectors[:1] * (1 + 0.01 * rng.standard_normal((times, vectors.shape[1])))
+    kept = np.concatenate([vectors, variants.astype(np.float32)])
+    order = rng.permutation(len(kept))
+    beside = vectors[:1] * (1 + 0.02 * rng.standard_normal((queries, vectors.shape[1])))
+    asked = np.where(
+        np.arange(queries)[:, None] % 2 == 0, beside, variants[rng.integers(times, size=queries)]
+    )
+    return Scene(
+        "one row in many variants",
+        kept[order],
+        (order >= len(vectors)).astype(np.int64),
+        asked.astype(np.float32),
+        np.ones(queries, np.int64),
+    )
+
+
 def _with_copies(name: str, queries: int, stored: int, *, rows: int, jitter: float) -> Scene:
     """Return rows, some of them copied: at most a twelfth is of one row, and a third of ten."""
     times = min(COPIES, stored // (12 if rows == 1 else 30))
@@ -163,4 +186,5 @@ MADE: Final = {
     "one row 1,000 times": one_row_many_times,
     "ten rows 1,000 times": ten_rows_many_times,
     "jittered copies": jittered_copies,
+    "one row in many variants": in_a_tight_group,
 }

@@ -23,6 +23,7 @@ from tests.promise.scenes import (
     by_cluster,
     by_position,
     in_a_cube,
+    in_a_tight_group,
     jittered_copies,
     one_row_many_times,
 )
@@ -46,6 +47,10 @@ CASES: list[tuple[Make, str, int, float]] = [
     (one_row_many_times, "all rows", 1, 0.99),
     (jittered_copies, "all rows", 1, 0.9),
     (jittered_copies, "all rows", 10, 0.9),
+    (in_a_tight_group, "all rows", 1, 0.8),
+    (in_a_tight_group, "all rows", 10, 0.9),
+    (in_a_tight_group, "all rows", 10, 0.99),
+    (in_a_tight_group, "all rows", 100, 0.9),
     (in_a_cube, "rows times 1.95", 10, 0.95),
     (in_a_cube, "rows times 1.95", 100, 0.95),
 ]

@@ -33,11 +33,12 @@ from gcws_search.index.kernels.graph.entry_points import (
     ROWS_A_SIDE,
     EntryTables,
     enter,
+    enter_buckets,
     find_entry_points,
 )
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
-from gcws_search.index.kernels.graph.tiers import are_alike, has_low_contrast, score_at
+from gcws_search.index.kernels.graph.tiers import are_tied, has_low_contrast, score_at
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer, uncounted
 from gcws_search.index.kernels.ordering.rank import rank, rank_nearly_sorted
@@ -131,10 +132,9 @@ class Plan(NamedTuple):
     crowded : int
         A query is hard, too, if this many rows that no filter permits are nearer than the hit
         judged.
-    alike : float
-        A query is hard, too, if `CROWD` times the hits wanted are farther than the first by no
-        more than this share of their distance, but not as far; see `tiers`. 0 where rows are
-        quantized: their re-rank tells.
+    tied : float
+        A query is hard, too, if its first hits differ by less in distance; see `tiers.are_tied`.
+        Its extended search enters through its whole buckets.
     wanted : int
         Hits by which a search ends, at least the limit.
     reranked_first, reranked_last : int
@@ -151,6 +151,8 @@ class Plan(NamedTuple):
         The outcome is `OUT_OF_RANGE` if the hit judged scores less.
     max_missed : float
         Missed hits that are accepted, for each that is wanted.
+    max_hidden : float
+        The same where the first hits tie.
     nearly_all : float
         From this share of permitted rows on, the second pool holds the others, not the hits.
     room_under_filter : int
@@ -164,7 +166,7 @@ class Plan(NamedTuple):
     nearest: Any
     judged: Any
     crowded: Any
-    alike: Any
+    tied: Any
     wanted: Any
     reranked_first: Any
     reranked_last: Any
@@ -173,6 +175,7 @@ class Plan(NamedTuple):
     step: Any
     out_of_range: Any
     max_missed: Any
+    max_hidden: Any
     nearly_all: Any
     room_under_filter: Any
 
@@ -276,7 +279,7 @@ def _step(
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> Any:
+def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any, is_tied: Any) -> Any:
     """Return the stage of a query whose search has come to its end.
 
     Parameters
@@ -289,6 +292,8 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
         `_SEARCH`, `_HARD` or `_FOREIGN`.
     plan : Plan
     scratch : BeamScratch
+    is_tied : bool
+        Whether the first hits were seen to be tied just now.
 
     Returns
     -------
@@ -301,8 +306,8 @@ def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any) -> An
     crowded = size > 0 and stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
     if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
         return _HARD
-    if stage == _SEARCH and are_alike(entries, size, own, plan):
-        return _HARD
+    if is_tied:
+        return max(stage, _HARD)
     for after in range(stage + 1, _ENDED):
         lowest, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
         if score < lowest or has_low_contrast(
@@ -353,8 +358,9 @@ def _rerank(
         Number of the query.
     best : (address of uint64, int, int)
         The best rows, how many there are, and the limit.
-    depths : (Plan, bool)
-        With the numbers of rows scored, and whether the search was extended.
+    depths : (Plan, bool, float)
+        With the numbers of rows scored, whether the search was extended, and how many hits may be
+        missed in the end, for each that is wanted.
     buffers : _Reranked
         Written in place.
 
@@ -366,7 +372,7 @@ def _rerank(
         Hits to be expected among the rows left out; see `rerank_depth`.
     """
     entries, size, limit = best
-    plan, is_extended = depths
+    plan, is_extended, max_missed = depths
     chosen, exact, ranked = buffers.rows, buffers.scores, buffers.ranked
     skipped, min_score = queries.skip[m], queries.min_score
     scored = found = 0
@@ -394,7 +400,7 @@ def _rerank(
         if (plan.step > 0 or is_extended) and scored > 0:
             missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
         if depth >= enough:
-            tolerated = plan.max_missed
+            tolerated = max_missed
         if scored < depth or depth >= plan.reranked_max or missed <= tolerated * limit:
             return scored, found, missed
         depth = min(max(2 * depth, plan.reranked_last), plan.reranked_max)
@@ -402,7 +408,7 @@ def _rerank(
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _outcome(
-    best: Any, own: Any, visible: Any, missed: Any, queries: Any, m: Any, plan: Any
+    best: Any, own: Any, visible: Any, missed: Any, queries: Any, m: Any, plan: Any, most: Any
 ) -> Any:
     """Return what became of a query; see `Outcome`.
 
@@ -417,6 +423,8 @@ def _outcome(
         Hits to be expected among the rows left out.
     queries, m : Queries, int
     plan : Plan
+    most : float
+        Missed hits that are accepted, for each that is wanted.
     """
     entries, size, limit = best
     if size < min(limit + own, visible.permitted_count):
@@ -427,7 +435,7 @@ def _outcome(
         norm = np.float64(queries.norms[m])
         if abs(np.float64(queries.copy_norms[m]) * plan.step - norm) > _MAX_LOST * norm:
             return Outcome.QUANTIZED_AWAY
-    if missed > plan.max_missed * limit:
+    if missed > most * limit:
         return Outcome.HITS_HIDDEN
     return Outcome.ANSWERED
 
@@ -494,6 +502,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     exact = np.empty(plan.reranked_max, np.float64)
     ranked = np.empty(plan.reranked_max, np.float64)
     is_extended = np.zeros(slots, np.bool_)
+    are_in_groups = np.zeros(slots, np.bool_)
+    tied = np.float32(plan.tied)
     pools = np.full(slots, first_pools, np.int64)
     buffers = uncounted(_Reranked(chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
@@ -515,6 +525,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 m = upcoming
                 upcoming += 1
                 numbers[s], stages[s], is_extended[s], pools[s] = m, _SEARCH, False, first_pools
+                are_in_groups[s] = False
                 begin(own_scratch)
                 hold(held.quantized, m, own_scratch.table)
                 places = scratch_at(scratch[m % slots]).places
@@ -535,11 +546,20 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     pools[s] = HIT_POOL
                     begin_again(own_scratch)
                     continue
-                after = _stage_after(
-                    best_rows(own_scratch, permitted), own, stage, plan, own_scratch
-                )
+                best, size = best_rows(own_scratch, permitted)
+                is_tied = not are_in_groups[s] and are_tied(best, size, own, tied, vectors)
+                after = _stage_after((best, size), own, stage, plan, own_scratch, is_tied)
                 if at(own_scratch.state, UNFINISHED) != 0:
                     after = _ENDED
+                if is_tied and after != _ENDED:
+                    are_in_groups[s] = True
+                    begin_again(own_scratch)
+                    query_keys = offset(pointer(keys), m * tables)
+                    if not enter_buckets(
+                        rows, own_scratch, entries, query_keys, visible.count, hidden
+                    ):
+                        put(own_scratch.state, UNFINISHED, 1)
+                        after = _ENDED
                 a_side = np.int64(ROWS_A_SIDE if after == _ENDED else beams[after - _SEARCH, 3])
                 needed = at(own_scratch.state, MARKED) + 2 * a_side * keys_a_query
                 # Where more entry points have no room, the query is left to the tables.
@@ -548,7 +568,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     after = _ENDED
                 stages[s] = after
                 if after != _ENDED:
-                    if plan.reranked_extended > plan.reranked_last and not is_extended[s]:
+                    looks_again = plan.reranked_extended > plan.reranked_last
+                    if looks_again and not is_extended[s] and not is_tied:
                         # The beam had no room for as many.
                         if permitted.pools != ONE_POOL or beam.slack != np.inf:
                             begin_again(own_scratch)
@@ -565,7 +586,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     continue
             best, size = best_rows(own_scratch, permitted)
             hits = best, size, limit
-            depths = plan, is_extended[s]
+            max_missed = plan.max_hidden if are_in_groups[s] else plan.max_missed
+            depths = plan, is_extended[s], max_missed
             scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, depths, buffers)
             ended = is_extended[s] or at(own_scratch.state, UNFINISHED) != 0
             if not ended and missed > plan.max_missed * limit and plan.borders[0, 0] > 0:
@@ -584,7 +606,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             work[m, CANDIDATES] = at(own_scratch.state, MARKED)
             work[m, SCORED_EXACTLY] = scored
             work[m, BEAM] = size
-            outcomes[m] = _outcome(hits, own, visible, missed, queries, m, plan)
+            outcomes[m] = _outcome(hits, own, visible, missed, queries, m, plan, max_missed)
             if at(own_scratch.state, UNFINISHED) != 0:
                 outcomes[m] = Outcome.UNFINISHED
             stages[s] = _FREE

@@ -5,14 +5,14 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from gcws_search.index.kernels.graph.beam_search import MIN_DISTANCE
-from gcws_search.index.kernels.graph.candidate_pool import score_of
+from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
 CONTRAST_PLACE: Final = 10
 """The first hit's distance is compared with that of the hit at this place; a beam holds more."""
-CROWD: Final = 2
-"""A query is hard if this many times the hits wanted are about as far as the first."""
+TIED_PLACE: Final = 2
+"""Whether hits tie is told by the distances of this one and the one at `CONTRAST_PLACE`: one may be
+the row of which others are variants."""
 
 
 @njit(cache=True, nogil=True)
@@ -36,15 +36,29 @@ def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) 
 
 
 @njit(cache=True, nogil=True)
-def are_alike(best: Any, size: Any, own: Any, plan: Any) -> Any:
-    """Return whether more rows than a search looks for are about as far as the first hit.
+def are_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
+    """Return whether the first hits are all about as far away, as those of a tight group are.
 
-    Beside a cluster of rows that hardly differ, the nearest are found by seeing the whole cluster.
-    Copies of one row are no such cluster: any of them will do.
+    In such a group a row leads to a few others, which are no nearer to the query than most: the
+    nearest are found by seeing all of the group. Copies of one row are none, for any of them will
+    do.
+
+    Parameters
+    ----------
+    best : address of uint64
+    size, own : int
+    tied : float
+        Distances tie that differ by less; 0 for none.
+    vectors : (n, dim) float32
+        Dense rows, not quantized: quantized rows may be copies where these are none.
     """
-    place = own + CROWD * plan.wanted
-    if plan.alike == 0.0 or size < place:
+    if tied == 0.0 or size < own + CONTRAST_PLACE:
         return False
-    first = np.float32(1.0) - score_of(at(best, own))
-    last = np.float32(1.0) - score_of(at(best, place - 1))
-    return 0.0 < last - first <= plan.alike * max(last, MIN_DISTANCE)
+    first, last = at(best, own + TIED_PLACE - 1), at(best, own + CONTRAST_PLACE - 1)
+    between = score_of(first) - score_of(last)
+    if between > 0.0:
+        return between < tied
+    row, other, differing = row_of(first), row_of(last), 0
+    for i in range(vectors.shape[1]):
+        differing += np.int64(vectors[row, i] != vectors[other, i])
+    return differing > 0

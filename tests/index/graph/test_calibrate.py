@@ -48,6 +48,7 @@ class Fake:
     extended: Extended
     scan: Callable[[Int64s, int], BatchHits]
     nearest: float = 1e-5
+    tied: float = 0.0
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         return self.scan(chosen, limit)

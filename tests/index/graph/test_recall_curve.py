@@ -318,6 +318,7 @@ FALSE: dict[str, dict[str, Any]] = {
     "a limit twice": _replaced("curves", lambda values: [values[0], values[0]]),
     "no limit": _replaced("limit", lambda _: 0),
     "a limit beyond all": _replaced("limit", lambda _: 1 << 40),
+    "a spread beyond 1": _replaced("spread", lambda _: 1.5),
     "one contrast": _replaced("contrasts", lambda _: [0.9]),
     "three contrasts": _replaced("contrasts", lambda _: [0.9, 0.9, 0.9]),
     "a contrast beyond 1": _replaced("contrasts", lambda _: [0.9, 1.5]),

@@ -28,7 +28,7 @@ from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import pointer
 from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
-from tests.support.index.graphs import PLAIN, ROWS, TABLES, UNITS, Graph
+from tests.support.index.graphs import ROWS, TABLES, UNITS, Graph
 from tests.support.index.small_index import SmallIndex
 from tests.support.reference import mathematics
 
@@ -62,7 +62,7 @@ SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (1
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
-REJECTED_POOL_POLICY = replace(PLAIN, nearly_all=0.75)
+REJECTED_POOL_POLICY = SearchPolicy(nearly_all=0.75)
 """The second pool holds the rows that are not permitted, up to a quarter of all."""
 
 
@@ -85,7 +85,7 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
     limit = min(10, setting.beam - 2)
-    for policy in (PLAIN, REJECTED_POOL_POLICY):
+    for policy in (SearchPolicy(), REJECTED_POOL_POLICY):
         found = graph.search(setting, limit, permitted=permitted, policy=policy)
         for query in range(len(graph.queries)):
             assert found[query] == graph.expected(query, setting, limit, permitted)
@@ -112,7 +112,7 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
         assert all(own >= other for own, other in zip(*scores, strict=True))
 
 
-@pytest.mark.parametrize("policy", [PLAIN, REJECTED_POOL_POLICY])
+@pytest.mark.parametrize("policy", [SearchPolicy(), REJECTED_POOL_POLICY])
 def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
     policy: SearchPolicy, rng: np.random.Generator
 ) -> None:
@@ -235,27 +235,25 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
     assert found != once
 
 
-@pytest.mark.parametrize(("setting", "limit"), FIRST[2:])
-def test_a_search_goes_on_where_twice_the_hits_wanted_are_about_as_far_as_the_first(
+@pytest.mark.parametrize(("setting", "limit"), [FIRST[0], FIRST[2]])
+def test_a_search_whose_first_hits_tie_goes_on_through_its_whole_buckets(
     setting: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.05, quantizer=Quantizer(FLOATS, 1.0, 0))
-    slack = 1.1013
-    once = [graph.walked(query, setting, limit).beam for query in range(len(graph.queries))]
-    onward = graph.search(setting, limit, hard=Extension(1.0, inf, slack))  # all are
-    lasts = np.array([
-        [graph.score(query, rows[place]) for place in (0, 2 * limit - 1)]
-        for query, rows in enumerate(once)
+    never, policy = Extension(0.0, inf, 1.0001), SearchPolicy()
+    first = [graph.walked(query, setting, limit) for query in range(len(graph.queries))]
+    between = np.array([
+        graph.score(query, walked.beam[1]) - graph.score(query, walked.beam[9])
+        for query, walked in enumerate(first)
     ])  # fmt: skip
-    shares = (lasts[:, 0] - lasts[:, 1]) / (1 - lasts[:, 1])
-    policy = SearchPolicy(alike=float(np.median(shares)))  # between two of them
-    found = graph.search(setting, limit, hard=Extension(0.0, inf, slack), policy=policy)
-    plain = graph.search(setting, limit)
-    assert found == [
-        onward[query] if share <= policy.alike else plain[query]
-        for query, share in enumerate(shares)
-    ]
-    assert plain != found != onward
+    tied = float(np.median(between))
+    found = graph.search(setting, limit, hard=never, spread=tied / policy.tied)
+    for query, walked in enumerate(first):
+        onward = walked
+        if between[query] < tied:
+            onward = graph.walked_on(query, walked, setting, never, limit, buckets=True)
+        assert found[query] == graph.best(query, onward, limit)
+    assert found != graph.search(setting, limit, hard=never)
 
 
 @pytest.mark.parametrize("crowded", [True, False])

@@ -34,10 +34,6 @@ UNLIMITED = 1 << 31
 _NOTHING_HIDDEN = np.empty(0, np.uint8)
 
 
-PLAIN = SearchPolicy(alike=0.0)
-"""By which rows that are about as far as the first hit extend no search."""
-
-
 class Graph:
     """Rows of whole numbers, which bytes hold exactly, linked to random rows."""
 
@@ -81,18 +77,19 @@ class Graph:
         hidden: UInt8s = _NOTHING_HIDDEN,
         hard: Extension = NO_EXTENSION,
         foreign: Extension = NO_EXTENSION,
+        spread: float = 0.0,
         policy: SearchPolicy | None = None,
         most: float = inf,
         max_under_filter: float = inf,
     ) -> GraphHits:
         """Return what the kernel finds."""
-        search, tables = self.searched(policy or PLAIN), self.index.state.tables
+        search, tables = self.searched(policy or SearchPolicy()), self.index.state.tables
         mask = np.ones(ROWS, np.uint8)
         if permitted is not None:
             mask[[row for row in range(ROWS) if row not in permitted]] = 0
         batch = self.index.prepare(self.queries[queries])
         view = RowView(self.rows, mask, int(mask.sum()))
-        whole = SearchSetting(setting, hard, foreign, judged=limit)
+        whole = SearchSetting(setting, hard, foreign, judged=limit, spread=spread)
         plan = search.plan_for(
             tables,
             view,
@@ -144,6 +141,24 @@ class Graph:
             found.update([*before[::-1][:beside].tolist(), *after[:beside].tolist()])
         return found
 
+    def bucket_rows(self, query: int, most: int) -> set[int]:
+        """Return the rows that share three quarters of the longest prefix that any row shares."""
+        keys = self.index.backend.encode(self.index.prepare(self.queries[query : query + 1]))[0]
+        (segment,) = self.index.state.tables.segments
+        found: set[int] = set()
+        for table in range(min(most, TABLES)):
+            own = f"{int(keys[table]):016x}"  # a digit is a sample
+            others = [f"{int(key):016x}" for key in segment.keys[table]]
+            lengths = range(len(own) + 1)
+            longest = max(
+                length for length in lengths if any(key.startswith(own[:length]) for key in others)
+            )
+            prefix = own[: -(-3 * longest // 4)]
+            if prefix:
+                rows = zip(segment.rows[table], others, strict=True)
+                found.update(int(row) for row, key in rows if key.startswith(prefix))
+        return found
+
     def walked(
         self, query: int, setting: BeamSetting, limit: int, permitted: set[int] | None = None
     ) -> mathematics.Walked:
@@ -169,15 +184,19 @@ class Graph:
         beside: int = ROWS_A_SIDE,
         permitted: set[int] | None = None,
         again: bool = True,
+        buckets: bool = False,
     ) -> mathematics.Walked:
         """Return the walk that goes on where the first one ended, with more rows beside its keys.
 
         ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
-        looked at again, as those are whose bytes say too little.
+        looked at again, as those are whose bytes say too little. With ``buckets`` it enters through
+        its buckets; see `bucket_rows`.
         """
         scores = [self.score(query, row) for row in range(ROWS)]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
+        if buckets:
+            entries |= self.bucket_rows(query, tables)
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
             beam=max(setting.beam + 1, SearchPolicy().extended_beam(limit, extension)),
