@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import START, Position, Replica, Row
+from gcws_search.service.cluster.contract import DEAD_SECONDS, START, Position, Replica, Row
 from gcws_search.service.cluster.database.connections import Connection
 from gcws_search.service.cluster.database.names import NameTables
 from gcws_search.service.cluster.database.rows import SNAPSHOT, chunk, ordered
-from gcws_search.service.cluster.errors import HistoryLost
+from gcws_search.service.cluster.errors import ClusterMismatch, HistoryLost
 
 _HEAD: Final = """
 SELECT head, trimmed, coalesce(c.key, 0), coalesce(c.stamp, ''), k.stamp,
@@ -143,6 +143,18 @@ class ReplicaTables(NameTables):
         with self.connections.use(is_confirmed=False) as connection:
             found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
         return int(found[0]) if found else None
+
+    def require_shards(self, cell: str, shards: int) -> None:
+        """Raise ClusterMismatch where all replicas of a cell are of another number of shards.
+
+        Where that is said for the cell, routers follow it, and replicas of another number come.
+        """
+        found = {
+            each.shards for each in self.replicas(cell) if each.address and each.seen < DEAD_SECONDS
+        }
+        if found and shards not in found and self.shards(cell) is None:
+            known = " or ".join(map(str, sorted(found)))
+            raise ClusterMismatch(f"GCWS_SHARDS of cell {cell!r}", known, str(shards))
 
     def set_shards(self, cell: str, shards: int | None) -> None:
         """Say of how many shards the replicas of a cell are asked; None: as each router is set."""

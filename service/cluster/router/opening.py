@@ -85,4 +85,10 @@ def _database(settings: Settings) -> Database:
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
         raise ClusterMismatch("shards", expected, str(settings.shards))
-    return Database.open(url, buckets=settings.buckets, key=cluster_key(settings))
+    database = Database.open(url, buckets=settings.buckets, key=cluster_key(settings))
+    try:
+        database.require_shards(settings.cell, settings.shards)
+    except BaseException:
+        database.close()
+        raise
+    return database

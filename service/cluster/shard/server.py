@@ -68,6 +68,8 @@ class ShardServer:
             self._database = Database.open(
                 url, buckets=settings.buckets, application=name, memory=memory, key=key
             )
+            if not shares_memory:  # those that Ray places may be the first of another number
+                self._database.require_shards(settings.cell, settings.shards)
             self.host = ShardHost(
                 self._database,
                 settings.data_dir,

@@ -1,5 +1,6 @@
 """What ends the start of a router: it is said in a line, and nothing is served."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ from typer.testing import CliRunner
 
 from gcws_search.service.cli import cli
 from gcws_search.service.cluster.command import cli as command_line
+from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from tests.support.service.ports import free_port
@@ -56,6 +58,20 @@ def test_another_key_than_the_database_knows_is_refused_until_it_is_replaced(
     Database.open(database_url, buckets=8, key="between us").close()
     with pytest.raises(ClusterMismatch):
         Database.open(database_url, buckets=8, key="of before")
+
+
+def test_another_number_of_shards_than_that_of_all_replicas_is_refused(
+    tmp_path: Path, database_url: str
+) -> None:
+    with closing(Database.open(database_url, buckets=8)) as database:
+        database.announce(Replica("main", 0, 0, "host:1", {}, 0, 0.0, 0.0, 3))
+        variables = {"GCWS_DATABASE_URL": database_url, "GCWS_BUCKETS": "8"}
+        line = start(tmp_path, KEY | variables | {"GCWS_SHARDS": "2"})
+        assert "GCWS_SHARDS of cell 'main': expected 3, got 2" in line
+        database.require_shards("main", 3)
+        database.require_shards("other", 2)
+        database.set_shards("main", 3)
+        database.require_shards("main", 2)
 
 
 @pytest.mark.parametrize("url", ["postgres//me:secret@host/name", "https://me:secret@host", "x"])
