@@ -292,8 +292,9 @@ class Store:
             with suppress(StoreError):  # before the next commit at the latest
                 self._overwrite_doubtful()
             raise
-        with suppress(DiskFull, OutOfDescriptors, StorageFailed):  # the next write looks again
-            self.require_same_files()
+        if self._files is not None and not self._files.are_named:
+            with suppress(DiskFull, OutOfDescriptors, StorageFailed):  # the next write looks again
+                self.require_same_files()
 
     def require_same_files(self) -> None:
         """Raise unless what is committed goes to the files that the next start will open.
