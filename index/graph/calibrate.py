@@ -96,6 +96,8 @@ class CalibrationPolicy:
         Of extensions that may be measured, rising.
     min_tier : int
         A tier is judged by at least this many queries, or by all.
+    short : float
+        Where items whose hits tie are found by this setting as well as others, ties tell nothing.
     max_short : float
         A setting is of no use by which more queries than this share find too few rows.
     beyond, small_sample_beyond, small_sample : float, float, int
@@ -141,6 +143,7 @@ class CalibrationPolicy:
     typical_sums: float = 0.5
     slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
     min_tier: int = 12
+    short: float = 0.3
     max_short: float = 0.1
     beyond: float = 0.2
     small_sample_beyond: float = 0.4
@@ -236,6 +239,8 @@ def calibrate(
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample, policy)
+    if contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied, policy):
+        contrasts = contrasts._replace(spread=0.0, tied=0.0)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]
@@ -279,6 +284,24 @@ def _spreads(found: BatchHits) -> Float64s:
         return np.full(len(found), -1.0)
     between: Float64s = found.scores[:, TIED_PLACE - 1] - found.scores[:, CONTRAST_PLACE - 1]
     return np.where(found.sizes >= CONTRAST_PLACE, between, -1.0)
+
+
+def _finds_ties(
+    sample: Sample, runs: list[tuple[int, BatchHits]], tied: float, policy: CalibrationPolicy
+) -> bool:
+    """Return whether items whose hits tie are found about as well as others by a short search."""
+    spreads = np.concatenate([_spreads(found) for _, found in runs])
+    lasts = np.concatenate([_last_scores(found, CONTRAST_PLACE) for _, found in runs])
+    are_tied = (spreads > 0) & (spreads < tied)
+    if min(np.count_nonzero(are_tied), np.count_nonzero(~are_tied)) < policy.min_tier:
+        return False
+    setting = BeamSetting.of(policy.short, CONTRAST_PLACE)
+    found = sample.search(np.arange(len(spreads)), CONTRAST_PLACE, setting)
+    inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
+    good = ((found.scores >= lasts[:, None] - _TIE) & inside).mean(axis=1)
+    others = good[~are_tied]
+    error = float(others.std()) / np.count_nonzero(are_tied) ** 0.5
+    return float(good[are_tied].mean()) >= float(others.mean()) - 2 * error
 
 
 def _contrast(found: BatchHits, nearest: float) -> Float64s:
