@@ -300,7 +300,7 @@ def _finds_ties(
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
     good = ((found.scores >= lasts[:, None] - _TIE) & inside).mean(axis=1)
     others = good[~are_tied]
-    error = float(others.std()) / np.count_nonzero(are_tied) ** 0.5
+    error = float(others.std() / np.count_nonzero(are_tied) ** 0.5)
     return float(good[are_tied].mean()) >= float(others.mean()) - 2 * error
 
 
