@@ -35,9 +35,9 @@ _log = logging.getLogger(__name__)
 
 
 class HttpServer(uvicorn.Server):
-    """A server whose process ends within its time once it is told to stop.
+    """A server whose process ends in time after SIGTERM or SIGINT.
 
-    Whatever a thread computes then, nothing is lost with it: what was acknowledged is on the disk.
+    A thread that still computes is cut off. Nothing is lost: acknowledged writes are on the disk.
     """
 
     _is_told = False

@@ -172,7 +172,7 @@ def load(
         typer.Option("--key", help="Name of this load, by which standard input is resumed."),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Load files anew that were loaded before.")
+        bool, typer.Option("--again", help="Load files again that were loaded before.")
     ] = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be loaded, and load nothing.")
@@ -543,7 +543,7 @@ def _with_name(words: str, source: Source) -> str:
 def _tell(done: _Done, into: str, as_json: bool) -> None:
     for each in done.files:
         if before := each.get("loaded_before"):
-            typer.echo(_told_before(each["file"], before), err=True)
+            typer.echo(_load_words(each["file"], before), err=True)
     given = [each["ids"] for each in done.files if "ids" in each]
     ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
     if as_json:
@@ -565,12 +565,12 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
     typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{numbers}")
 
 
-def _told_before(name: str, before: Mapping[str, Any]) -> str:
+def _load_words(name: str, before: Mapping[str, Any]) -> str:
     """Return what had been loaded of a file before."""
     stored = before["inserted"] + before["updated"]
     if before["complete"]:
         return (
             f"{name}: 0 stored: this file was loaded before ({stored} items, {before['started']}); "
-            "--again loads it anew"
+            "--again loads it again"
         )
     return f"{name}: {stored} items of it were stored before, {before['started']}"

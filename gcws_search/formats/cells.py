@@ -22,9 +22,9 @@ _IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(MISSING[1:]))
 _IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*TRUE, *FALSE)))
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 _ENOUGH: Final = 3
-"""Cells of which one may be no number."""
+"""A column of numbers with fewer cells has no cell that is no number."""
 _SHARE: Final = 10
-"""One cell in so many may be no number."""
+"""One cell in ten may be no number."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,7 +115,7 @@ class Table:
                     convert_options=convert,
                 )
         except pa.ArrowException as error:
-            raise _told_of(self.file, error, self.names, self.first_line) from None
+            raise _rejected_of(self.file, error, self.names, self.first_line) from None
         except (EOFError, OSError) as error:
             raise cut_short(self.file.name, error) from None
 
@@ -149,7 +149,7 @@ def open_table(file: InputFile, choices: Choices) -> Table:
     try:
         names = sample().schema.names
     except pa.ArrowException as error:
-        raise _told_of(file, error, None, first_line) from None
+        raise _rejected_of(file, error, None, first_line) from None
     except UnicodeDecodeError as error:
         raise BadFile(
             f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
@@ -183,7 +183,7 @@ def schema_of(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
     return pa.schema(fields)
 
 
-def _told_of(
+def _rejected_of(
     file: InputFile, error: Exception, names: Sequence[str] | None, first_line: int
 ) -> BadFile:
     text = str(error)
@@ -286,7 +286,7 @@ def csv_items(file: InputFile, choices: Choices) -> tuple[Described, Callable[[]
 
 
 Wrong = Callable[[int, str, str], None]
-"""Is told the row of a batch, its column, and what is wrong there."""
+"""Called with the row of a batch, its column, and what is wrong there."""
 
 
 class CellRows:

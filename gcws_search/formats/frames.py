@@ -112,7 +112,7 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
     if id_ == INDEX and INDEX not in table.schema.names:
-        id_, ids = _asked_index(table)
+        id_, ids = _index_of(table)
     elif ids is None:
         ids = _named_range(table)
     layout = guess(table.schema, id_=id_, payload=columns)
@@ -199,7 +199,7 @@ def _is_count(schema: Any, name: str) -> bool:
     return name.startswith(_LEVEL) and _is_numbers(schema.field(name).type)
 
 
-def _asked_index(table: Any) -> tuple[str | None, Any]:
+def _index_of(table: Any) -> tuple[str | None, Any]:
     """Return the column that is the index of a frame of pandas, and ids where it is none.
 
     Raises

@@ -104,8 +104,8 @@ def table_rows(
                 where = "" if row is None else f"{described.place(numbers[row])}: "
                 raise BadFile(f"{described.file.name}: {where}{detail}") from None
             described.unreadable.append(Unreadable(numbers[row], detail, _values(batch, row)))
-            kept = [other for other in range(len(numbers)) if other != row]
-            batch = batch.take(pa.array(kept, pa.int64()))
+            rest = [other for other in range(len(numbers)) if other != row]
+            batch = batch.take(pa.array(rest, pa.int64()))
             del numbers[row]
     return replace(items, origin=Origin(numbers, batch))
 
@@ -178,11 +178,11 @@ def complete(batches: Batches, layout: Layout, choices: Choices, described: Desc
 def take(items: Items, rows: Sequence[int]) -> Items:
     """Return the items of some rows, with where they come from."""
     origin = _origin(items)
-    kept = origin.rows.take(pa.array(rows, pa.int64()))
+    chosen = origin.rows.take(pa.array(rows, pa.int64()))
     ids = None if items.ids is None else [str(items.ids[row]) for row in rows]
     payloads = None if items.payloads is None else [items.payloads[row] for row in rows]
     numbers = [origin.numbers[row] for row in rows]
-    return Items(ids, items.rows.take(rows), payloads, Origin(numbers, kept))
+    return Items(ids, items.rows.take(rows), payloads, Origin(numbers, chosen))
 
 
 def _origin(items: Items) -> Origin:
@@ -239,7 +239,7 @@ def _gaps(items: Items, rest: Iterator[Items], described: Described) -> BadFile:
     row = int(holes.any(axis=1).argmax())
     name, place = columns[int(holes[row].argmax())], described.place(origin.numbers[row])
     counts, rows = holes.sum(axis=0), origin.numbers[-1] + 1
-    for other in _as_far_as_readable(rest):
+    for other in _readable_items(rest):
         counts += np.isnan(_matrix(other)).sum(axis=0)
         rows = _origin(other).numbers[-1] + 1
     told = [
@@ -254,7 +254,7 @@ def _gaps(items: Items, rest: Iterator[Items], described: Described) -> BadFile:
     )
 
 
-def _as_far_as_readable(rest: Iterator[Items]) -> Iterator[Items]:
+def _readable_items(rest: Iterator[Items]) -> Iterator[Items]:
     """Yield the other batches, as far as they can be read."""
     try:
         yield from (batch for batch in rest if len(batch))

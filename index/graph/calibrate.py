@@ -279,7 +279,7 @@ def _true_hits(
 
 
 def _spreads(found: BatchHits) -> Float64s:
-    """Return (m,): by how much the tenth hit is farther than the second; -1 for fewer hits."""
+    """Return (m,): how much farther the tenth hit is than the second; -1 for fewer hits."""
     if found.scores.shape[1] < CONTRAST_PLACE:
         return np.full(len(found), -1.0)
     between: Float64s = found.scores[:, TIED_PLACE - 1] - found.scores[:, CONTRAST_PLACE - 1]

@@ -358,7 +358,7 @@ class Calibration:
     contrasts : (float, float)
         A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
     spread : float
-        By how much the tenth hit of an item is farther away than the second: the median.
+        How much farther the tenth hit of an item is than the second: the median.
     """
 
     rows: int

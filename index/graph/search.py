@@ -492,7 +492,7 @@ class GraphSearch:
         )
 
     def _scanned_from(self, view: RowView, limit: int) -> float | None:
-        """Return the least recall, in steps of .01 from .5 on, of which queries are scanned."""
+        """Return the least recall, in steps of .01 from .5 on, that a scan answers sooner."""
         scanning = self.scan_nanoseconds(view, 1)
 
         def is_scanned(percent: int) -> bool:

@@ -52,8 +52,8 @@ class FileConnection(sqlite3.Connection):
 class InheritedConnection(FileConnection):
     """A connection in a fork of the process that opened it, which neither uses nor closes it.
 
-    The fork has none of its locks. To close it may write into the file, and remove the log of
-    whoever has the file open by then.
+    The fork has none of its locks. To close it may write into the file, and remove the log that
+    another process uses by then.
     """
 
     def execute(self, *_: Any) -> NoReturn:  # noqa: ANN401

@@ -186,7 +186,7 @@ class OpenedFiles:
             return False
 
     def mend_index(self) -> None:
-        """Give an index that was cut its length again: SQLite then makes it anew, from the log.
+        """Give an index that was cut its length again: SQLite then builds it from the log.
 
         Raises
         ------
@@ -248,13 +248,13 @@ class OpenedFiles:
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
         """Return whether another than SQLite has written to the file, which is in its place."""
         last, self_moved = self._last, state is None or state.is_moving
-        is_settled = not self_moved and last is not None and _moves(state) == _moves(last)
+        is_unmoved = not self_moved and last is not None and _moves(state) == _moves(last)
         floor = 0 if state is None else state.file_bytes
-        if is_settled:
+        if is_unmoved:
             floor = max(floor, self._size)
         if now.st_size < floor:
             return FileChange(self._name, "cut", is_sound=False)
-        if is_settled and now.st_mtime_ns != self._written:
+        if is_unmoved and now.st_mtime_ns != self._written:
             return FileChange(self._name, _OVERWRITTEN, is_sound=False)
         self._last, self._size, self._written = state, now.st_size, now.st_mtime_ns
         return None
@@ -293,8 +293,10 @@ class OpenedFiles:
             if data[: _HEADER.size] == data[_HEADER.size : _BACKFILLED_AT]:
                 break
         _, _, _, _, _, size, frames, pages, _, salts, _ = _HEADER.unpack_from(data)
-        done, begun = _BACKFILLED.unpack_from(data, _BACKFILLED_AT)
-        return _LogState(1 << 16 if size == 1 else size, frames, pages, salts, done, begun != done)
+        done, started = _BACKFILLED.unpack_from(data, _BACKFILLED_AT)
+        return _LogState(
+            1 << 16 if size == 1 else size, frames, pages, salts, done, started != done
+        )
 
 
 def _moves(state: _LogState | None) -> tuple[bytes, int] | None:

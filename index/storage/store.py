@@ -300,7 +300,7 @@ class Store:
         """Raise unless what is committed goes to the files that the next start will open.
 
         What was acknowledged is then moved into the collection's file, wherever its name is now. If
-        that cannot be, or another file has its name, the next start is told.
+        that cannot be, or another file has its name, a note tells the next start.
 
         Raises
         ------

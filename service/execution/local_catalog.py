@@ -213,9 +213,9 @@ class LocalCollection:
         found, costs = search_batch(self.stored, queries)
         seconds = (time.perf_counter() - start) / max(1, len(found))
         each = queries if len(queries) == len(found) else [queries[0]] * len(found)
-        most = self._context.max_answer_bytes
+        limit = self._context.max_answer_bytes
         ranked = [
-            self._ranked(asked, result, seconds, size or AnswerBytes(most))
+            self._ranked(asked, result, seconds, size or AnswerBytes(limit))
             for asked, result in zip(each, found, strict=True)
         ]
         self._context.metrics.searched(costs)

@@ -115,7 +115,7 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
     attach_channel(app, folder / CHANNEL)
     for name in (CHANNEL, HTTP):  # of an owner that was killed
         (folder / name).unlink(missing_ok=True)
-    # It is told to stop when no front is left: nobody waits for its answers.
+    # It gets SIGTERM when no front is left: nobody waits for its answers.
     options = server_options(quiet) | {"timeout_graceful_shutdown": _OWNER_SECONDS}
     config = uvicorn.Config(app, uds=str(folder / HTTP), **options)
     try:

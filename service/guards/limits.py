@@ -18,7 +18,7 @@ _NUMBER_BYTES = 12
 """About what a number of a vector takes as JSON."""
 _HIT_BYTES = 38
 """What a hit takes besides its id and payload; the score has 17 digits."""
-_LEAST_HIT_BYTES = 23
+_MIN_HIT_BYTES = 23
 """An id of one character, and the score 0.0."""
 _WORDS = 100
 """More than a condition has commas and brackets, values apart."""
@@ -58,8 +58,8 @@ class Limits:
     def of_lists(self, model: type[Body]) -> dict[str, int]:
         """Return how many entries the lists of a body may have, where that is limited."""
         return {
-            name: most if isinstance(most, int) else getattr(self, most)
-            for name, most in model.limited.items()
+            name: limit if isinstance(limit, int) else getattr(self, limit)
+            for name, limit in model.limited.items()
         }
 
     @property
@@ -69,7 +69,7 @@ class Limits:
 
     @property
     def largest_value(self) -> int:
-        """How many any other value of a body: a sparse vector, and a payload or a filter."""
+        """How many values any other field may have: a sparse vector, a payload or a filter."""
         return 2 * self.max_nonzeros + self.max_payload_bytes + self.largest_filter
 
 
@@ -142,13 +142,13 @@ class AnswerBytes:
         self._add(numbers.size * (len(str(numbers.max(initial=0))) + 1))
 
     def require(self, hits: int) -> None:
-        """Refuse what cannot be shorter than permitted with so many more hits.
+        """Refuse an answer that must get too long with this many more hits.
 
         Raises
         ------
         AnswerTooLarge
         """
-        if self._bytes + _LEAST_HIT_BYTES * hits > self._limit_bytes:
+        if self._bytes + _MIN_HIT_BYTES * hits > self._limit_bytes:
             raise AnswerTooLarge(self._limit_bytes)
 
     def _add(self, size: int) -> None:

@@ -39,7 +39,7 @@ UNSAID = ("", BINARY, FORM)
 
 Model = TypeVar("Model", bound=Body)
 _LONG_BYTES: Final = 1 << 18
-_MOST_OPTIONS: Final = 1 << 16
+_MAX_OPTION_VALUES: Final = 1 << 16
 """Values of a field that holds no vector, payload or filter."""
 _VECTORS: Final = ("vector", "a", "b")
 
@@ -217,9 +217,9 @@ def parse_in_pieces(
         }
     except ValueError as error:
         raise MalformedBody(f"Invalid JSON: {error}") from None
-    most = limits.of_lists(model)
-    for name in most.keys() & members.keys():
-        require_entries(members[name].count(body), most[name], name)
+    limited = limits.of_lists(model)
+    for name in limited.keys() & members.keys():
+        require_entries(members[name].count(body), limited[name], name)
     lists = [
         name for name, member in members.items() if member.is_list and _takes_lists(model, name)
     ]
@@ -292,14 +292,14 @@ def _require_size(size: Size, limits: Limits, name: str, *rest: int) -> None:
     InvalidParameter, InvalidFilter
     """
     kind = InvalidFilter if name == "filter" else InvalidParameter
-    most = limits.largest_filter if name == "filter" else _MOST_OPTIONS
+    limit = limits.largest_filter if name == "filter" else _MAX_OPTION_VALUES
     if rest or name in _VECTORS or name == "payload":
-        most = limits.largest_value
-    if size.values > most:
-        raise kind(expected=f"at most {most} values", got=str(size.values), loc=(name, *rest))
-    most = limits.max_payload_bytes // 2 + _LONG_BYTES
-    if size.containers > most:
-        expected, got = f"at most {most} lists and objects", str(size.containers)
+        limit = limits.largest_value
+    if size.values > limit:
+        raise kind(expected=f"at most {limit} values", got=str(size.values), loc=(name, *rest))
+    limit = limits.max_payload_bytes // 2 + _LONG_BYTES
+    if size.containers > limit:
+        expected, got = f"at most {limit} lists and objects", str(size.containers)
         raise kind(expected=expected, got=got, loc=(name, *rest))
 
 

@@ -78,7 +78,7 @@ async def search_batch(
     asked: Sequence[QueryRequest],
     show: Callable[[Sequence[RankedHits]], T],
 ) -> T:
-    """Search for many queries, some of which may ask for a page of their ranking.
+    """Search for many queries; each may ask for a page of its ranking.
 
     Parameters, results and errors are those of `CollectionProtocol.search_batch`.
     """

@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 _Put = Callable[[Items], Added]
 
 _BATCH_BYTES: Final = 32 << 20
-_CODES: Final = {"ItemExists": "item_exists", "InvalidId": "invalid_id"}
 
 
 class _Closed:

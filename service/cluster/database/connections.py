@@ -133,7 +133,7 @@ class Connections:
     """Connections that threads take for some statements, and give back.
 
     All are with one server: the last primary among those of the URL, as far as this process and the
-    servers themselves know. It is chosen anew where it cannot be reached, was started again, or is
+    servers themselves know. It is chosen again where it cannot be reached, was started again, or is
     not the last any more.
 
     Parameters
@@ -406,7 +406,7 @@ class Connections:
                             self.memory.learn(epoch)
 
     def forget(self) -> None:
-        """Look for the last primary anew, before the next statement."""
+        """Look for the last primary again, before the next statement."""
         with self._choosing:
             self._chosen, self._choice = None, self._choice + 1
 

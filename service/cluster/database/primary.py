@@ -154,7 +154,7 @@ def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
         return None
     last = standing.last
     if last is None or standing.begins:
-        last = _begun(connection, standing)
+        last = _last_row(connection, standing)
     return Epoch(standing.cluster, last.number, last.timeline, last.stamp, standing.lsn)
 
 
@@ -162,7 +162,7 @@ def _has_epochs(connection: Connection) -> bool:
     return bool(connection.column("SELECT to_regclass('epochs') IS NOT NULL")[0])
 
 
-def _begun(connection: Connection, standing: Standing) -> BegunEpoch:
+def _last_row(connection: Connection, standing: Standing) -> BegunEpoch:
     connection.run("BEGIN")
     try:
         # Its standby may not be there yet. Who waits for it later, waits for this too.

@@ -25,7 +25,7 @@ _FIRST_LIMIT: Final = 64
 """Partners of an item that are asked for at first; more where all of them come."""
 _GROWTH: Final = 8
 _MESSAGE_HITS: Final = 1 << 18
-"""At most so many hits are asked for in one message, unless one item alone has more."""
+"""Hits that one message asks for, unless one item alone has more."""
 _SPARE_SHARE: Final = 8
 """A heap of n pairs is cut to them when it has n / 8 more."""
 _MIN_SPARE: Final = 1024
@@ -94,13 +94,13 @@ class _BestPairs:
         ------
         InvalidParameter
         """
-        most = self._max_pairs
+        limit = self._max_pairs
         if self._is_bounded:
-            most = self.wanted + max(_MIN_SPARE, self.wanted // _SPARE_SHARE)
+            limit = self.wanted + max(_MIN_SPARE, self.wanted // _SPARE_SHARE)
         for pair in found:
             if pair[2] >= self.threshold:
                 self._pairs.append(pair)
-                if len(self._pairs) > most:
+                if len(self._pairs) > limit:
                     self._cut()
         if self._is_bounded and len(self._pairs) > self.wanted:
             self._cut()

@@ -427,9 +427,9 @@ class ShardSet(Collector):
         """Ask replicas which epoch they know, unless one has answered just now."""
         if time.monotonic() - self._heard > silent_seconds:
             with suppress(ShardUnavailable):
-                self.wait(self._ask_for_epochs(self._those_that_answer, self.follow_seconds))
+                self.wait(self._ask_for_epochs(self._live_replicas, self.follow_seconds))
 
-    def _those_that_answer(self) -> list[list[ReplicaClient]]:
+    def _live_replicas(self) -> list[list[ReplicaClient]]:
         return [
             [each for each in replicas if each.address not in self._failed]
             for replicas in self._listed()

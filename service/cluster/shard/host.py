@@ -61,7 +61,7 @@ class Announced:
     cell: str = "main"
     shares_memory: bool = False
 
-    def is_beside(self, other: Replica) -> bool:
+    def shares_node(self, other: Replica) -> bool:
         """Return whether another replica that lives is on the same host."""
         is_other = other.address not in {"", self.address} and other.seen < DEAD_SECONDS
         return is_other and _host_of(other.address) == _host_of(self.address)
@@ -477,7 +477,7 @@ class ShardHost:
                 self._others_share = sum(
                     each.share
                     for each in self._database.replicas(announced.cell)
-                    if announced.is_beside(each)
+                    if announced.shares_node(each)
                 )
         else:
             return
