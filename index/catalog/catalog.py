@@ -196,7 +196,7 @@ class Catalog:
         found = self._collections.copy()
         for name in sorted((name for name in found if found[name] is None), reverse=True):
             try:
-                store = self._opened_store(name)
+                store = self._open_store(name)
             except StoreError as error:
                 self._collections[name] = error
                 continue
@@ -211,7 +211,7 @@ class Catalog:
                 self._collections[name] = error
         return stores
 
-    def _opened_store(self, name: str, path: Path | None = None) -> Store:
+    def _open_store(self, name: str, path: Path | None = None) -> Store:
         path = self._directory.file(name) if path is None else path
         return Store(path, name, durability=self._durability, owned=self._directory.owned)
 
@@ -355,7 +355,7 @@ class Catalog:
                 Store.create(unfinished, name, identity)
                 is_written = True
                 self._directory.publish(unfinished, name)
-                store = self._opened_store(name)
+                store = self._open_store(name)
             try:
                 return self._holding(store, config)
             except BaseException:
@@ -550,7 +550,7 @@ class Catalog:
 
     def _read_file(self, path: Path, name: str, snapshot: str) -> StoredCollection:
         """Return the collection of a snapshot's copy, which has no name yet."""
-        store = self._opened_store(name, path)
+        store = self._open_store(name, path)
         try:
             found = self._loaded(store, self._unless_closing, begins=False)
         except _Closing:
@@ -616,7 +616,7 @@ class Catalog:
     def _reloaded(self, name: str) -> StoredCollection:
         """Load a file that has just been put in its place."""
         try:
-            store = self._opened_store(name)
+            store = self._open_store(name)
             self._collections[name] = self._loaded(store, self._unless_closing)
         except StoreError as error:
             self._collections[name] = error

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.errors import ClusterMismatch, Malformed
 
 FILE: Final = "epoch.json"
 """Of a shard's folder."""
@@ -130,6 +130,21 @@ class EpochMemory:
                 text = f"epoch {epoch.number} of two primaries"
                 raise ClusterMismatch(text, last.stamp, epoch.stamp)
             self._take(epoch)
+
+    def hear(self, said: object) -> None:
+        """Learn the last epoch that a message says its sender knows; None of an older program.
+
+        Raises
+        ------
+        Malformed
+            It is no epoch, of another cluster, or of another promotion.
+        """
+        if said is None or said == self.said:
+            return
+        try:
+            self.learn(Epoch.read(said))
+        except ValueError as error:
+            raise Malformed(str(error)) from None
 
     def enter(self, epoch: Epoch) -> None:
         """Take note of the database that was opened, which may be another cluster's than before."""

@@ -72,7 +72,7 @@ class LoadState:
         """Return what `read` reads."""
         fields = {**asdict(self), "mark": [*self.mark]}
         if self.ids is None:
-            del fields["ids"]  # a program of before these can read it
+            del fields["ids"]  # older programs can read it without them
         return orjson.dumps(fields).decode()
 
     @classmethod

@@ -117,7 +117,7 @@ CREATE TABLE keys (
 );
 """,
 }
-"""What came later, by name; programs of before do not know it, and go on."""
+"""What came later, by name; older programs do not know it, and go on."""
 _RECORD: Final = """
 CREATE TABLE IF NOT EXISTS migrations (
     name text PRIMARY KEY,

@@ -16,7 +16,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient
-from gcws_search.service.cluster.epochs import Epoch, EpochMemory
+from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.messages import (
     Message,
@@ -90,7 +90,6 @@ class ShardSet(Collector):
     ) -> None:
         self.seconds = seconds
         self._memory = memory or EpochMemory()
-        self._said: object = None
         self._heard = 0.0
         self.follow_seconds = _FOLLOW_SECONDS
         self.rest_seconds = _REST_SECONDS
@@ -390,16 +389,9 @@ class ShardSet(Collector):
         return self._memory.said
 
     def _hear(self, answer: Message) -> None:
-        """Take note of the last epoch that a replica knows; one of before says nothing of it."""
-        said = answer.head.get("epoch")
+        """Take note of the last epoch that a replica knows."""
         self._heard = time.monotonic()
-        if said is None or said == self._said:
-            return
-        try:
-            self._memory.learn(Epoch.read(said))
-        except ValueError as error:
-            raise Malformed(str(error)) from None
-        self._said = said
+        self._memory.hear(answer.head.get("epoch"))
 
     def confirm(self) -> None:
         """Have each shard say which epoch it knows; called in a thread.

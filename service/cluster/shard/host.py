@@ -159,7 +159,6 @@ class ShardHost:
         self._withdrawn = threading.Event()
         self._trimmed = time.monotonic()
         self._last_error = ""
-        self._said: object = None
         self._threads = ThreadPoolExecutor(_FOLLOWERS, thread_name_prefix="shard-follower")
         self._thread = threading.Thread(target=self._run, name="shard-host", daemon=True)
 
@@ -282,24 +281,17 @@ class ShardHost:
     # Epochs
 
     def hear(self, asked: Message) -> None:
-        """Take note of the last epoch that who asks knows.
+        """Take note of the last epoch that the sender knows.
 
         Raises
         ------
         Malformed
             It is of another cluster, or of another promotion.
         """
-        said = asked.head.get("epoch")
-        if said is None or said == self._said:
-            return
-        try:
-            self._memory.learn(Epoch.read(said))
-        except ValueError as error:
-            raise Malformed(str(error)) from None
-        self._said = said
+        self._memory.hear(asked.head.get("epoch"))
 
     def is_of_last_epoch(self, asked: Message) -> bool:
-        """Return whether who asks knows the last epoch; one of before says nothing of it."""
+        """Return whether the sender knows the last epoch; an older program does not say."""
         said = asked.head.get("epoch")
         return said is None or Epoch.read(said).number == self._memory.number
 
