@@ -106,7 +106,7 @@ class _Commands(TyperGroup):
 
 
 def _show_no_types_of_flags(command: Any, ctx: Any) -> None:
-    """Let the help of a command, and of those below it, show that flags take no value."""
+    """Show no value for flags in the help of a command and its subcommands."""
     _show_no_type([*command.params, command.get_help_option(ctx)])
     for each in getattr(command, "commands", {}).values():
         _show_no_types_of_flags(each, ctx)

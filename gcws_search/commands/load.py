@@ -508,7 +508,7 @@ def _skipping(
 
 
 def _joined(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return what had been loaded of a file before, by what had been of its parts."""
+    """Return what was loaded of a file before: the sum over its parts."""
     found = [each for each in before if each is not None]
     if not found:
         return None
@@ -566,7 +566,7 @@ def _tell(done: _Done, into: str, as_json: bool) -> None:
 
 
 def _load_words(name: str, before: Mapping[str, Any]) -> str:
-    """Return what had been loaded of a file before."""
+    """Return the words for what was loaded of a file before."""
     stored = before["inserted"] + before["updated"]
     if before["complete"]:
         return (

@@ -130,7 +130,7 @@ def type_of(kind: Kind) -> Any:
 
 
 def null_values() -> Sequence[str]:
-    """Return what Arrow is to take for a missing number, with a blank on either side or none."""
+    """Return the texts that Arrow reads as a missing number, with and without a blank around."""
     return [
         *MISSING,
         " ",

@@ -42,9 +42,9 @@ _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
 _LINES: Final = 5
 """Lines that tell how columns are divided."""
 _CELL_LINES: Final = 1000
-"""Lines that one cell may have at the end of the beginning that is looked at."""
+"""Lines of a cell that the end of the sample may cut."""
 _EVEN: Final = 0.1
-"""Steps between numbers in the first line that differ by less are those of names: 0, 1, 2."""
+"""Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"

@@ -163,7 +163,7 @@ def _table(path: Path, folder: Folder, choices: Choices) -> Table:
 def _from_the_start(
     items: Callable[[], Iterator[Items]], described: Described
 ) -> Callable[[], Iterator[Items]]:
-    """Return what yields the items, and knows nothing of an earlier time."""
+    """Return what yields the items from the first one on at each call."""
 
     def again() -> Iterator[Items]:
         described.starts.clear()

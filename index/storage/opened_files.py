@@ -153,7 +153,7 @@ class OpenedFiles:
             raise
 
     def close(self) -> None:
-        """Look at nothing any more."""
+        """Stop watching the files."""
         with self._looking:
             for each in (self._log, self._index):
                 if each >= 0:
@@ -246,7 +246,7 @@ class OpenedFiles:
         return found
 
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
-        """Return whether another than SQLite has written to the file, which is in its place."""
+        """Return a change where a program other than SQLite wrote to the file."""
         last, self_moved = self._last, state is None or state.is_moving
         is_unmoved = not self_moved and last is not None and _moves(state) == _moves(last)
         floor = 0 if state is None else state.file_bytes
@@ -260,7 +260,7 @@ class OpenedFiles:
         return None
 
     def _change_of_log(self, state: _LogState) -> FileChange | None:
-        """Return whether the log is another one, or holds too little."""
+        """Return a change where the log was replaced or cut."""
         try:
             named = os.stat(self._log_name)
             moved = None if FileId.of(named) == self._log_file else "replaced"
@@ -275,7 +275,7 @@ class OpenedFiles:
         return None if moved is None else FileChange(self._log_name, moved)
 
     def _change_of_index(self) -> FileChange | None:
-        """Return whether the index is another one, or was cut."""
+        """Return a change where the index was replaced or cut."""
         size = os.fstat(self._index).st_size
         if size < self._index_bytes:
             return FileChange(self._index_name, "cut")

@@ -83,7 +83,7 @@ def down(**given: Any) -> None:  # noqa: ANN401
 
 
 def adopt(**given: Any) -> None:  # noqa: ANN401
-    """Have a database that was restored from a backup taken for the truth.
+    """Adopt a database that was restored from a backup.
 
     It gets another identity. Start routers and shards again after that: they refuse the former
     database from then on, and shards are filled from this one.

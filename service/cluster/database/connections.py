@@ -49,7 +49,7 @@ _FURTHER_SECONDS: Final = 2
 _LOOK_SECONDS: Final = 10.0
 """How often other servers of the URL are looked at."""
 _TRIES: Final = 3
-"""How often a primary is looked for that shards have not heard of a successor of."""
+"""Attempts to find a primary that, as far as shards know, has no successor."""
 
 _log = logging.getLogger(__name__)
 

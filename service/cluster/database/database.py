@@ -78,13 +78,13 @@ class Database(ReplicaTables):
             raise
 
     def rekey(self, key: str) -> None:
-        """Have another key be the one that routers and shards must have when they start."""
+        """Replace the key that routers and shards need to start."""
         with self.connections.transaction() as connection:
             schema.set_key(connection, key)
 
     @staticmethod
     def adopt(url: str, *, seconds: float = 10.0) -> str:
-        """Have a database that was restored taken for the truth; return its new identity.
+        """Adopt a database that was restored from a backup; return its new identity.
 
         Routers and shards refuse it until they are started again, and the former one from then on.
 
