@@ -171,11 +171,14 @@ def open_table(file: InputFile, choices: Choices) -> Table:
 def schema_of(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
     """Return what columns of text are, as a schema; columns chosen for the vector are numbers.
 
-    A column that may have the ids is text.
+    A column that may have the ids is text; one without a name that has numbers counts rows.
     """
     fields = []
     for name, each in tallies.items():
-        kind = "text" if name == UNNAMED or name.lower() == "id" else each.kind
+        is_count = name == UNNAMED != choices.id and each.kind == "number"
+        kind = each.kind
+        if name.lower() == "id" or (name == UNNAMED and not is_count):
+            kind = "text"
         is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
         if is_chosen and kind == "text":
             kind = "number"

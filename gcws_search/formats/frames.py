@@ -135,8 +135,9 @@ def guess(
 ) -> Layout:
     """Return what the columns of a table mean.
 
-    A column called ``id`` has the ids, or else one without a name, or the index of a frame of
-    pandas where that has a name or holds text; one that only counts rows is left out. Vectors are
+    A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
+    a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
+    name nor text. Vectors are
     a column of lists of numbers, ``indices`` or ``names`` with ``values``, or else all columns of
     numbers. Every other column is a field of the payload.
 
@@ -196,7 +197,8 @@ def _index_columns(schema: Any) -> list[str]:
 
 def _is_count(schema: Any, name: str) -> bool:
     """Return whether an index says no more than which row of some frame a row was."""
-    return name.startswith(_LEVEL) and _is_numbers(schema.field(name).type)
+    is_unnamed = name == UNNAMED or name.startswith(_LEVEL)
+    return is_unnamed and _is_numbers(schema.field(name).type)
 
 
 def _index_of(table: Any) -> tuple[str | None, Any]:

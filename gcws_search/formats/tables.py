@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from gcws_search.formats.cells import CellCounts
 from gcws_search.formats.files import BadFile
-from gcws_search.formats.frames import Layout, items_of_batch
+from gcws_search.formats.frames import UNNAMED, Layout, items_of_batch
 from gcws_search.formats.items import Items, Origin, number_words, numbers_of
 from gcws_search.formats.sources import Choices, Described, Unreadable
 from gcws_search.formats.vectors import DenseRows
@@ -42,6 +42,8 @@ def words_of(
         ("payload", payload or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"),
     ]
     known = tallies or {}
+    if UNNAMED in known and UNNAMED not in (layout.id, *layout.vector, *layout.payload):
+        words.append(("left out", "the column without a name counts rows; --id '' takes it"))
     gaps = [(name, known[name].missing) for name in layout.vector if name in known]
     if gaps := [(name, number) for name, number in gaps if number]:
         shown = ", ".join(f"{number} in {name!r}" for name, number in gaps[:_SHOWN])

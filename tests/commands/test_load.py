@@ -561,6 +561,7 @@ def test_a_key_is_of_one_file(server: gcws_search.Server, call: Call, tmp_path: 
 
 WITHOUT_IDS: dict[str, Callable[[Path], object]] = {
     "csv": lambda path: path.write_bytes(text("x,y,word", "1,2,a", "3,4,b")),
+    "index.csv": lambda path: path.write_bytes(text(",x,y", "0,1,2", "1,3,4")),
     "flat.ndjson": lambda path: path.write_bytes(text('{"x": 1, "y": 2}', '{"x": 3, "y": 4}')),
     "ndjson": lambda path: path.write_bytes(text('{"vector": [1, 2]}', '{"vector": [3, 4]}')),
     "npy": lambda path: np.save(path, [[1, 2], [3, 4]]),
@@ -591,6 +592,16 @@ def test_files_without_ids_are_appended(
     assert plants.get("5").vector in ([3, 4], {"indices": [0, 1], "values": [3, 4]})
     done = call("load", first, *options, "--id-start", "1")
     assert done.stdout == "plants: 0 inserted, 2 updated\n"
+
+
+def test_numbers_without_a_name_have_the_ids_where_that_is_said(
+    server: gcws_search.Server, call: Call, tmp_path: Path
+) -> None:
+    path = tmp_path / "frame.csv"
+    path.write_bytes(text(",x,y", "7,1,2", "12,3,4"))
+    done = call("load", str(path), "--into", "plants", "--id", "")
+    assert done.exit_code == 0, done.output
+    assert [each.id for each in server.collection("plants")] == ["7", "12"]
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])

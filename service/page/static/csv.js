@@ -90,9 +90,12 @@ export async function parsed(file) {
 
 export function columnsOf({ names, kinds }) {
   const called = names.filter((name) => name.toLowerCase() === "id");
-  const id = [...called, ...names.filter((name) => name === "")][0];
+  // A column of numbers without a name only counts rows, as pandas and R write them.
+  const isCount = (name, place) => name === "" && kinds[place].startsWith("number");
+  const id = [...called, ...names.filter((name, place) => name === "" && !isCount(name, place))][0];
   const isFree = (name) => name !== "" && !called.includes(name);
-  return Object.fromEntries(names.map((name, place) => [name, name === id ? "id" : isFree(name) && kinds[place] !== "text" ? "vector" : "payload"]));
+  const roleOf = (name, place) => (isFree(name) && kinds[place] !== "text" ? "vector" : "payload");
+  return Object.fromEntries(names.map((name, place) => [name, name === id ? "id" : isCount(name, place) ? "leave out" : roleOf(name, place)]));
 }
 
 function coordinate(text, kind, point) {
