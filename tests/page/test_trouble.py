@@ -222,7 +222,7 @@ def test_the_page_says_that_the_server_is_gone_and_goes_on_when_it_is_back(
 ) -> None:
     with served(tmp_path) as url:
         here = tab(url)
-        here.expected += ["ERR_CONNECTION", "ERR_EMPTY_RESPONSE", "ERR_SOCKET"]
+        here.expected += ["ERR_CONNECTION", "ERR_EMPTY_RESPONSE", "ERR_SOCKET", "status of 503"]
         page = here.open("#/three/query?id=1")
         expect(page.locator(".found strong")).to_have_text("2 of 2")
     expect(page.locator(".away")).to_have_text(re.compile(r"not answered since \d+:\d+:\d+\b.*\."))

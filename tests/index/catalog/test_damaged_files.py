@@ -3,7 +3,6 @@
 import os
 import shutil
 import sqlite3
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.persistence.changes import codes_to_blobs
+from gcws_search.index.storage.connection import FileConnection
 from gcws_search.index.storage.records import codes_checksum
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS
 from gcws_search.index.storage.store import Store
@@ -149,15 +149,15 @@ def test_what_goes_wrong_with_one_collection_keeps_no_other_away(
     for name in ("a", "b", "c"):
         fill(catalog.create(name, EXACT)[0], 5)
     catalog.close()
-    load = StoredCollection.load
+    read = StoredCollection.read
 
     def fail(stored: StoredCollection, progress: Any) -> None:  # noqa: ANN401
         if stored.name == "b":
             raise MemoryError
-        load(stored, progress)
+        read(stored, progress)
 
     with monkeypatch.context() as patched:
-        patched.setattr(StoredCollection, "load", fail)
+        patched.setattr(StoredCollection, "read", fail)
         again = opened_catalog(tmp_path)
     assert [line.name for line in again.list()] == ["a", "c"]
     with pytest.raises(DamagedFile, match="MemoryError"):
@@ -327,14 +327,15 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
 def test_a_migration_broken_off_is_made_at_the_next_start(
     tmp_path: Path, format_1: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(sqlite3.Connection):
-        def execute(self, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
-            if sql.lstrip().startswith("INSERT") and "_sqlite_migrations" in sql:
-                raise KeyboardInterrupt
-            return super().execute(sql, *parameters)
+    execute = FileConnection.execute
+
+    def killed(connection: FileConnection, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
+        if sql.lstrip().startswith("INSERT") and "_sqlite_migrations" in sql:
+            raise KeyboardInterrupt
+        return execute(connection, sql, *parameters)
 
     with monkeypatch.context() as patched:
-        patched.setattr(sqlite3, "connect", partial(sqlite3.connect, factory=Killed))
+        patched.setattr(FileConnection, "execute", killed)
         with pytest.raises(KeyboardInterrupt):
             Store(format_1, "things")
     catalog = opened_catalog(tmp_path)
