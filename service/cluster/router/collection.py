@@ -368,7 +368,8 @@ class ClusterCollection:
         """Return when all replicas that are there have what was put, or after a second."""
         shards, last = self.context.shards, self.committer.last
         shards.wait(shards.follow(self.number, last))
-        self._require_last_primary(last)
+        if last.epoch:  # something was stored
+            self._require_last_primary(last)
 
     def _require_last_primary(self, stored: Moment) -> None:
         """Raise StoreUnavailable where a shard knows of a later primary than the one that stored.

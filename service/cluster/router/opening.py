@@ -46,10 +46,11 @@ def open_router(
         The file of the key, or of the URL, cannot be read.
     """
     with ExitStack() as closing:
+        key = _key(settings) if replicas is None else ""
         database = _database(settings)
         closing.callback(database.close)
         if replicas is None:
-            replicas = HttpReplicas(database, settings.cell, settings.shards, _key(settings))
+            replicas = HttpReplicas(database, settings.cell, settings.shards, key)
         shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
         metrics.register(shards)
         context = RouterContext(
