@@ -342,7 +342,7 @@ def test_lists_are_written_while_many_threads_write(
     with opened(tmp_path) as again:
         assert held(again) == items
         found = lists_of(again)
-        # Rows that come while a compaction runs are linked again in memory: the file has more links.
+        # Rows that come while a compaction runs are linked again in memory: the file has more.
         lost = [name for name in lists if name != "i0" and not {*lists[name]} <= {*found[name]}]
         # A row lost its list if all it named were put anew or deleted: the first of a batch of 20
         # at most, and the first after each run of 60.
