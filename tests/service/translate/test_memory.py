@@ -8,7 +8,7 @@ import pytest
 
 BODY_BYTES = 1_000_000
 TIMES = 8
-PIECE_BYTES = 40 << 20
+PIECE_BYTES = 48 << 20
 """What one piece of a body, and the longest value that is permitted, may take besides."""
 
 
