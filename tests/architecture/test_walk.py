@@ -1,0 +1,160 @@
+"""How far a request walks through the product: modules entered, calls, moves between modules."""
+
+import inspect
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from gcws_search.index.contracts.arrays import Float32s
+from tests.support.paths import REPOSITORY
+from tests.support.service.client import Client, Json, started
+
+ROWS, DIM = 20_000, 16
+"""A collection whose queries search the graph."""
+TURNS = 8
+"""The least of these counts: what another thread does after an answer may be seen, or not."""
+PRODUCT = tuple(f"{REPOSITORY / folder}/" for folder in ("index", "service", "gcws_search"))
+
+
+class Walk(NamedTuple):
+    """What a request enters: files of the product, its Python calls, calls from file to file."""
+
+    modules: int
+    calls: int
+    moves: int
+
+
+BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
+"""Threads that work for no request."""
+CEILINGS = {"put": Walk(49, 248, 139), "query": Walk(48, 197, 118)}
+"""They only go down."""
+
+
+class Recorder:
+    """Counts the calls of the product's functions in all threads, while it records."""
+
+    def __init__(self) -> None:
+        self.is_recording = False
+        self.calls: list[tuple[str, str]] = []
+        """From which file, to which file."""
+        self.functions: list[str] = []
+        self._resumable: set[FrameType] = set()
+
+    def __call__(self, frame: FrameType, event: str, _: object) -> None:
+        if event != "call" or not self.is_recording:
+            return
+        if threading.current_thread().name in BACKGROUND:
+            return
+        code = frame.f_code
+        if not code.co_filename.startswith(PRODUCT) or frame in self._resumable:
+            return
+        if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
+            self._resumable.add(frame)
+        caller = frame.f_back
+        while caller is not None and not caller.f_code.co_filename.startswith(PRODUCT):
+            caller = caller.f_back
+        source = code.co_filename if caller is None else caller.f_code.co_filename
+        self.calls.append((source, code.co_filename))
+        self.functions.append(f"{code.co_filename}:{code.co_qualname}")
+
+    @contextmanager
+    def recording(self) -> Iterator[None]:
+        """Count calls until it is left."""
+        self.calls.clear()
+        self.functions.clear()
+        self._resumable.clear()
+        self.is_recording = True
+        try:
+            yield
+        finally:
+            self.is_recording = False
+
+    def walk(self) -> Walk:
+        """Return what was recorded last."""
+        modules = {target for _, target in self.calls}
+        return Walk(len(modules), len(self.calls), sum(a != b for a, b in self.calls))
+
+    def table(self) -> str:
+        """Return the calls of the last walk by module, and its functions in order."""
+        counts = Counter(str(Path(target).relative_to(REPOSITORY)) for _, target in self.calls)
+        lines = [f"{count:4} {module}" for module, count in counts.most_common()]
+        functions = (name.removeprefix(f"{REPOSITORY}/") for name in self.functions)
+        return "\n".join([*lines, "", *functions])
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Iterator[Recorder]:
+    """Return a recorder that all threads begun from now on tell of their calls."""
+    found = Recorder()
+    before = sys.getprofile()
+    threading.setprofile(found)
+    sys.setprofile(found)
+    yield found
+    sys.setprofile(before)
+    threading.setprofile(None)
+
+
+@pytest.fixture(scope="module")
+def client(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    """Return a client of a collection that has its graph."""
+    rng = np.random.default_rng(7)
+    found = started(tmp_path_factory.mktemp("walk"))
+    found.wait_until_ready()
+    found.put("/v1/collections/walk", json={"dim": DIM})
+    rows = (rng.normal(size=(ROWS, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32)
+    for first in range(0, ROWS, 1000):
+        put(
+            found,
+            [str(number) for number in range(first, first + 1000)],
+            rows[first : first + 1000],
+        )
+    found.finish_background_work("walk")
+    yield found
+    found.stop()
+
+
+def put(client: Client, ids: list[str], rows: Float32s) -> None:
+    """Put items of these ids."""
+    items = [{"id": name, "vector": row.tolist()} for name, row in zip(ids, rows, strict=True)]
+    answer = client.put("/v1/collections/walk/items", json={"items": items})
+    assert answer.status_code == 200, answer.text
+
+
+def query(client: Client, row: Float32s, **more: Json) -> Json:
+    """Search for a row, and return the answer."""
+    answer = client.post("/v1/collections/walk/query", json={"vector": row.tolist(), **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_requests_walk_no_further_than_their_ceilings(
+    recorder: Recorder, client: Client, rng: np.random.Generator
+) -> None:
+    """A request that goes straight is cheap, and can be followed by a reader."""
+    rows = rng.normal(size=(4 * TURNS, DIM)).astype(np.float32)
+    explained = query(client, rows[0], explain=True)["explain"]
+    assert explained["method"] == "graph", explained
+    walks: dict[str, list[Walk]] = {"put": [], "query": []}
+    tables = {}
+    for turn in range(TURNS):
+        row, more = rows[turn], rows[TURNS + 3 * turn :][:3]
+        query(client, row)  # takes the items that were put last into the delta
+        with recorder.recording():
+            query(client, row)
+        walks["query"].append(recorder.walk())
+        tables["query"] = recorder.table()
+        with recorder.recording():
+            put(client, [f"{turn}-{number}" for number in range(3)], more)
+        walks["put"].append(recorder.walk())
+        tables["put"] = recorder.table()
+    for name, ceiling in CEILINGS.items():
+        least = Walk(*np.min(walks[name], axis=0).tolist())
+        assert np.all(np.array(least) <= np.array(ceiling)), f"{name}: {least}\n{tables[name]}"
