@@ -32,7 +32,7 @@ CHUNK_ROWS: Final = 8
 
 _ARMED: Final = "armed"
 _FOLLOWER: Final = "gcws_search.service.cluster.shard.follower"
-_TRANSACTIONS: Final = "gcws_search.service.cluster.database.transactions"
+_COMMITTER: Final = "gcws_search.service.cluster.database.committer"
 _REPLICAS: Final = "gcws_search.service.cluster.router.replicas"
 
 Part: TypeAlias = Literal["replica", "router"]
@@ -96,7 +96,7 @@ def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # no
 POINTS: Final[dict[str, Point]] = {
     "changes read, none applied": Point("replica", (_FOLLOWER, "Follower._apply"), before),
     "rows stored, not committed": Point(
-        "router", (_TRANSACTIONS, "GroupTransactions._store_rows"), after, _is_copied
+        "router", (_COMMITTER, "Committer._store_rows"), after, _is_copied
     ),
     "deleted ids applied, rows not": Point(
         "replica",
@@ -104,13 +104,11 @@ POINTS: Final[dict[str, Point]] = {
         after,
         _is_without_position,
     ),
-    "committed, not known": Point(
-        "router", (_TRANSACTIONS, "GroupTransactions._store_and_commit"), after
-    ),
+    "committed, not known": Point("router", (_COMMITTER, "Committer._store_and_commit"), after),
     "rows sketched, not committed": Point(
         "replica", ("gcws_search.index.catalog.collection", "StoredCollection.commit"), before
     ),
-    "locked, nothing stored": Point("router", (_TRANSACTIONS, "GroupTransactions._planned"), after),
+    "locked, nothing stored": Point("router", (_COMMITTER, "Committer._plan"), after),
     "rows and position in the file, not in memory": Point(
         "replica", ("gcws_search.index.storage.store", "Store.write"), after
     ),
@@ -118,9 +116,7 @@ POINTS: Final[dict[str, Point]] = {
     "some of the changes applied": Point(
         "replica", (_FOLLOWER, "Follower._put"), after, _is_followed_by_more
     ),
-    "the commit about to be sent": Point(
-        "router", (_TRANSACTIONS, "GroupTransactions._store_others"), after
-    ),
+    "the commit about to be sent": Point("router", (_COMMITTER, "Committer._store_others"), after),
     "in the middle of a fill": Point(
         "replica", (_FOLLOWER, "Follower._put"), after, _is_filling, needs="fill"
     ),
@@ -134,7 +130,7 @@ POINTS: Final[dict[str, Point]] = {
     ),
     "in doubt, not asked": Point(
         "router",
-        (_TRANSACTIONS, "GroupTransactions._require_stored"),
+        (_COMMITTER, "Committer._require_stored"),
         before,
         needs="database",
         max_times=1,
@@ -245,7 +241,7 @@ def _make_chunks_small(module: Any) -> None:  # noqa: ANN401
     module.FOLLOW = module.FollowPolicy(chunk_rows=CHUNK_ROWS)
 
 
-_SMALL: Final = {_TRANSACTIONS: _make_writes_be_copied, _FOLLOWER: _make_chunks_small}
+_SMALL: Final = {_COMMITTER: _make_writes_be_copied, _FOLLOWER: _make_chunks_small}
 """What is made small, so that few items take several steps; done before others import it."""
 
 

@@ -1,24 +1,273 @@
-"""Group commit of one collection: writes become one transaction of the database."""
+"""Group commit of one collection: writes become one transaction of the database.
+
+Nobody else writes to the collection from its first statement on: the row of the head is its lock.
+Two round trips do for a small write: to lock and look up, to store and commit.
+"""
 
 from __future__ import annotations
 
+import os
+import struct
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias, overload
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, NamedTuple, TypeAlias, overload
+
+import psycopg
+from psycopg import errors
+from psycopg.pq import TransactionStatus
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, Moment
-from gcws_search.service.cluster.database.collections import CollectionTables
-from gcws_search.service.cluster.database.transactions import GroupTransactions
-from gcws_search.service.cluster.database.writes import (
-    PreparedDelete,
-    PreparedPut,
-    PreparedWrite,
+from gcws_search.service.cluster.contract import (
+    START,
+    ChangeSet,
+    Moment,
+    Position,
+    Row,
+    bucket_of,
 )
+from gcws_search.service.cluster.database.connections import Connection, first_line
+from gcws_search.service.cluster.database.database import (
+    Database,
+    raise_free,
+    store_names,
+    write_load,
+)
+from gcws_search.service.cluster.errors import FormerPrimary
+from gcws_search.service.http.errors import StoreUnavailable
 
+_Outcome: TypeAlias = ix.WriteResult | int | Exception
+_Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
+
+_COPY_ROWS: Final = 256
+"""From here on rows are copied. It takes two further round trips, and half the time of each row."""
+_COPY_BYTES: Final = 1 << 20
+_RETRY_SECONDS: Final = 0.005, 0.5
+"""Between two tries to ask whether a commit was stored; doubled from the first to the last."""
+
+_LOCK: Final = """
+SELECT h.head, c.stamp, h.free_id
+FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
+WHERE h.collection = %b FOR NO KEY UPDATE OF h
+"""
+"""The last key and the stamp of its commit; NULL where that one was made while this one waited."""
+_HEAD: Final = """
+UPDATE heads SET head = %b, items = items + %b, free_id = greatest(free_id, %b)
+WHERE collection = %b
+"""
+_HIGHEST: Final = """
+SELECT max(convert_from(id, 'UTF8')::bigint) FROM items_{number}
+WHERE length(id) <= 15 AND convert_from(id, 'UTF8') ~ '^[0-9]+$'
+"""
+"""Of the ids that are numbers."""
+_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
+_KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
+_END_SILENT: Final = """
+SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE relation = 'heads'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLock')
+    AND wait_event = 'ClientRead' AND state_change < now() - make_interval(secs => %b)
+"""
+"""A router that is frozen, or whose link is cut, may have the lock of a collection."""
+_DELETED: Final = """
+INSERT INTO gone (collection, key, bucket, id)
+SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
+"""
+_ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
+_COLUMNS: Final = "(bucket, key, id, vector, payload, checksum)"
+_INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
+_COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
+_COPY_HEAD: Final = struct.Struct(">hihiqi")
+"""Number of columns, the length of each followed by it: bucket, key, and the length of the id."""
+_COPY_LENGTH: Final = struct.Struct(">i")
+_COPY_CHECKSUM: Final = struct.Struct(">iq")
+_COPY_END: Final = struct.pack(">h", -1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedPut:
+    """Items to be put, as bytes.
+
+    Attributes
+    ----------
+    ids
+        None until the transaction gives the item a number.
+    vectors
+        Of `VectorSpace.to_blobs`.
+    payloads
+        JSON text.
+    mode : {"upsert", "insert"}
+        An id that comes twice is refused by inserts; of others the last counts.
+    places
+        Number of each item in its request.
+    keeps_payloads
+        Whether an item without a payload keeps its present one.
+    progress
+        Called with the result just before the commit; returns how far the load has come.
+    coordinates
+        In an open slot space: above all coordinates that the items use.
+    names
+        Coordinates with reserved names that the items use.
+    numbers
+        What items without ids were given.
+    """
+
+    ids: Sequence[str | None]
+    vectors: Sequence[bytes]
+    payloads: Sequence[bytes | None]
+    mode: ix.Mode = "upsert"
+    places: Sequence[int] = ()
+    keeps_payloads: bool = False
+    progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
+    coordinates: int = 0
+    names: Sequence[int] = ()
+    numbers: range = range(0)
+
+    def place(self, row: int) -> int:
+        """Return the number of an item in its request."""
+        return self.places[row] if self.places else row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedDelete:
+    """Items to be deleted, by ids or by what chooses them.
+
+    Attributes
+    ----------
+    choose
+        Called with the key of the last change while no other is made; returns further ids.
+    """
+
+    ids: Sequence[str] = ()
+    choose: Callable[[int], Sequence[str]] | None = None
+
+
+PreparedWrite: TypeAlias = PreparedPut | PreparedDelete
 _Result: TypeAlias = ix.WriteResult | int
 _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
+
+
+@dataclass(slots=True)
+class GroupPlan:
+    """What writes come to, one after the other.
+
+    Attributes
+    ----------
+    key
+        The last that was given.
+    free_id
+        The number for the next item without an id.
+    existing
+        Items that there are in the database before, with their payloads where they were read.
+    rows
+        Items to be stored.
+    deleted
+        Ids and keys of items that are in the database before and not after.
+    """
+
+    key: int
+    existing: dict[str, bytes | None]
+    free_id: int = 0
+    rows: dict[str, Row] = field(default_factory=dict)
+    deleted: dict[str, int] = field(default_factory=dict)
+    loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
+    coordinates: int = 0
+    names: set[int] = field(default_factory=set)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to store."""
+        return not (self.rows or self.deleted or self.loads)
+
+    @property
+    def replaced(self) -> list[str]:
+        """Ids of the items in the database that go."""
+        return [
+            item_id for item_id in self.existing if item_id in self.rows or item_id in self.deleted
+        ]
+
+    @property
+    def growth(self) -> int:
+        """How many items more there are after it."""
+        return len(self.rows) - len(self.replaced)
+
+    def add(self, write: PreparedWrite) -> ix.WriteResult | int:
+        """Take a write, and return what it does; on an error nothing of it was taken.
+
+        Raises
+        ------
+        ItemExists
+        """
+        return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
+
+    def _put(self, put: PreparedPut) -> ix.WriteResult:
+        last = {each: row for row, each in enumerate(put.ids) if each is not None}
+        if put.mode == "insert":
+            self._refuse_existing(put)
+        updated = sum(map(self._has, last))
+        given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
+        result = ix.WriteResult(len(last) - updated, updated, given)
+        load = None if put.progress is None else put.progress(result)
+        if load is not None:
+            self.loads[load.key] = load
+        for item_id, row in last.items():
+            payload = put.payloads[row]
+            if payload is None and put.keeps_payloads:
+                payload = self._payload(item_id)
+            self.key += 1
+            self.deleted.pop(item_id, None)
+            self.rows[item_id] = Row(self.key, item_id, put.vectors[row], payload)
+        self.coordinates = max(self.coordinates, put.coordinates)
+        self.names.update(put.names)
+        return result
+
+    def _refuse_existing(self, put: PreparedPut) -> None:
+        seen: set[str] = set()
+        for row, item_id in enumerate(put.ids):
+            if item_id is None:
+                continue
+            if item_id in seen or self._has(item_id):
+                raise ix.ItemExists(item_id, put.place(row))
+            seen.add(item_id)
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        deleted = [item_id for item_id in dict.fromkeys(ids) if self._has(item_id)]
+        for item_id in deleted:
+            self.rows.pop(item_id, None)
+            self.key += 1
+            if item_id in self.existing:
+                self.deleted[item_id] = self.key
+        return len(deleted)
+
+    def _has(self, item_id: str) -> bool:
+        return item_id in self.rows or (item_id in self.existing and item_id not in self.deleted)
+
+    def _payload(self, item_id: str) -> bytes | None:
+        if item_id in self.rows:
+            return self.rows[item_id].payload
+        return None if item_id in self.deleted else self.existing.get(item_id)
+
+
+class _Committed(NamedTuple):
+    """What became of the writes of a transaction.
+
+    Attributes
+    ----------
+    outcomes
+        Of each write.
+    key
+        Of the last change of the collection.
+    epoch
+        Number of the primary's.
+    change
+        None where nothing was stored, or where it is not known what was before.
+    """
+
+    outcomes: list[_Outcome]
+    key: int
+    epoch: int
+    change: ChangeSet | None = None
 
 
 def _keep(_: ChangeSet) -> None:
@@ -30,27 +279,24 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
     Parameters
     ----------
-    database : CollectionTables
-    number : int
-    name : str
+    name
         Of the collection, for errors.
-    publish : callable
+    publish
         Called with each change that is stored, in the order of commits, before its writes end.
 
     Attributes
     ----------
-    last : Moment
+    last
         Of the last change that was acknowledged.
-    commits : int
-    commit_seconds : float
+    commit_seconds
         How long these have taken.
-    commit_counts : list of int
+    commit_counts
         How many took up to each of `COMMIT_BOUNDS`, and longer than all.
     """
 
     def __init__(
         self,
-        database: CollectionTables,
+        database: Database,
         number: int,
         name: str,
         publish: Callable[[ChangeSet], None] = _keep,
@@ -59,7 +305,8 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         super().__init__(self._policy.max_groups)
         self.name = name
         self._publish = publish
-        self._transactions = GroupTransactions(database, number, name)
+        self._database = database
+        self._number = number
         self.last = Moment(0, 0)
         self.commits = 0
         self.commit_seconds = 0.0
@@ -100,12 +347,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
         Parameters
         ----------
-        read : callable
+        read
             Returns the items; called by the leader of the group, before the collection is locked.
-        ended : callable
+        ended
             Called with the result, what ``read`` or `commit` raise, or CancelledError once ``run``
             has no more threads.
-        run : callable
+        run
             Lends a thread to lead by.
         """
         self.queue_read(read, ended, run)
@@ -140,7 +387,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             return
         start = time.perf_counter()
         try:
-            committed = self._transactions.commit(writes)
+            committed = self._transact(writes)
         except ix.DiskFull:
             if len(group) == 1:
                 raise
@@ -156,6 +403,249 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             self._publish(committed.change)
         for waiting, outcome in zip(group, committed.outcomes, strict=True):
             waiting.end(outcome)
+
+    # A transaction
+
+    def _transact(self, writes: Sequence[PreparedWrite]) -> _Committed:
+        """Make writes, one after the other; those that cannot be made are left out."""
+        stamp = os.urandom(16)
+        doubt: Exception | None = None
+        plan = None
+        try:
+            with self._database.connections.use(self.name) as connection:
+                epoch = connection.epoch_number
+                try:
+                    before, planned, outcomes = self._plan(connection, writes)
+                    if not planned.is_empty:
+                        self._store_rows(connection, planned)
+                except BaseException as error:
+                    connection.roll_back()
+                    if isinstance(error, errors.LockNotAvailable):
+                        self._end_silent(connection)
+                    raise
+                if planned.is_empty:
+                    connection.roll_back()
+                    return _Committed(outcomes, planned.key, epoch)
+                plan = planned
+                doubt = self._store_and_commit(connection, plan, stamp)
+        except FormerPrimary as error:  # a later epoch has begun meanwhile
+            if plan is None:
+                raise
+            doubt = error
+        if doubt is not None:
+            epoch = self._require_stored(plan.key, stamp, doubt)
+        change = None
+        if before is not None:
+            after = Position(plan.key, plan.key, stamp)
+            change = ChangeSet(before, after, [*plan.deleted], sorted(plan.rows.values()))
+        return _Committed(outcomes, plan.key, epoch, change)
+
+    # Locking and planning
+
+    def _plan(
+        self, connection: Connection, writes: Sequence[PreparedWrite]
+    ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
+        """Return where the collection is, if it is known, what the writes come to, and the rest."""
+        if any(map(_needs_lock, writes)):
+            connection.run("BEGIN")
+            head, before, free_id = self._head(connection.run(_LOCK, self._number))
+            writes = [_with_chosen_ids(each, head) for each in writes]
+            writes, free_id = self._number_items(connection, writes, free_id)
+            found = self._look_up(connection, writes)
+        else:
+            with connection.pipeline():
+                connection.run("BEGIN")
+                lock = connection.run(_LOCK, self._number)
+                found = self._look_up(connection, writes)
+            head, before, free_id = self._head(lock)
+        existing = {item_id.decode(): payload for item_id, payload in found.fetchall()}
+        given = (item_id for write in writes for item_id in write.ids)
+        plan = GroupPlan(head, existing, max(free_id, ix.number_beyond(given)))
+        outcomes: list[_Outcome] = []
+        for write in writes:
+            try:
+                outcomes.append(plan.add(write))
+            except Exception as error:
+                outcomes.append(error)
+        return before, plan, outcomes
+
+    def _end_silent(self, connection: Connection) -> None:
+        """End transactions that have a lock, and whose router has been silent for too long.
+
+        No timeout of the database does that between the statements of one round trip.
+        """
+        with suppress(psycopg.Error):  # they are of another user
+            connection.run(_END_SILENT, float(connection.seconds))
+
+    def _number_items(
+        self, connection: Connection, writes: Sequence[PreparedWrite], free_id: int
+    ) -> tuple[list[PreparedWrite], int]:
+        """Give items without ids the next numbers; return the one that follows, too."""
+        given = (item_id for write in writes for item_id in write.ids)
+        free_id = max(free_id, ix.number_beyond(given))
+
+        def taken(ids: Sequence[str]) -> list[str]:
+            asked = self._look_up(connection, [PreparedDelete(ids=ids)]).fetchall()
+            if not asked:
+                return []
+            # Written by a program that did not count: go beyond all there are.
+            [highest] = connection.column(_HIGHEST.format(number=self._number))
+            return [item_id.decode() for item_id, _ in asked] + [str(highest or 0)]
+
+        found: list[PreparedWrite] = []
+        for write in writes:
+            if isinstance(write, PreparedPut) and None in write.ids:
+                ids, numbers = ix.number_items(write.ids, free_id, taken)
+                write = replace(write, ids=ids, numbers=numbers)  # noqa: PLW2901
+                free_id = numbers.stop
+            found.append(write)
+        return found, free_id
+
+    def _head(self, lock: _Cursor) -> tuple[int, Position | None, int]:
+        row = lock.fetchone()
+        if row is None:
+            raise ix.CollectionNotFound(self.name)
+        head, stamp, free_id = row
+        if stamp is not None:
+            return head, Position(head, head, stamp), free_id
+        return head, None if head else START, free_id
+
+    def _look_up(self, connection: Connection, writes: Sequence[PreparedWrite]) -> _Cursor:
+        """Find the writes' ids that are in the database, with payloads where they are needed."""
+        named = (each for write in writes for each in write.ids if each is not None)
+        ids = list(dict.fromkeys(named))
+        keeps = any(isinstance(write, PreparedPut) and write.keeps_payloads for write in writes)
+        payload = "payload" if keeps else "NULL::bytea"
+        table = f"items_{self._number}"
+        if len(ids) == 1:
+            [bucket], [name] = self._buckets_and_names(ids)
+            statement = f"SELECT id, {payload} FROM {table} WHERE bucket = %b AND id = %b"
+            return connection.run(statement, bucket, name)
+        statement = f"SELECT id, {payload} FROM {_ASKED} JOIN {table} USING (bucket, id)"
+        return connection.run(statement, *self._buckets_and_names(ids))
+
+    def _buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
+        buckets = self._database.buckets
+        return [bucket_of(each, buckets) for each in ids], [each.encode() for each in ids]
+
+    # Storing
+
+    def _store_rows(self, connection: Connection, plan: GroupPlan) -> None:
+        """Store what is too much for the round trip of the commit."""
+        if len(plan.rows) >= _COPY_ROWS:
+            self._delete_replaced(connection, plan)
+            copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
+            with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
+                for data in self._copy_format(plan.rows.values()):
+                    writer.write(data)
+
+    def _store_and_commit(
+        self, connection: Connection, plan: GroupPlan, stamp: bytes
+    ) -> psycopg.Error | None:
+        """Store what is left, and commit; return what makes it doubtful whether it is stored."""
+        connection.warnings.clear()
+        try:
+            with connection.pipeline():
+                if len(plan.rows) < _COPY_ROWS:
+                    self._delete_replaced(connection, plan)
+                    self._insert(connection, [*plan.rows.values()])
+                self._store_others(connection, plan, stamp)
+                connection.execute("COMMIT", prepare=False)
+        except psycopg.Error as error:
+            if connection.info.transaction_status not in _INSIDE:
+                connection.close()
+                return error
+            connection.roll_back()
+            raise
+        if connection.warnings:
+            return psycopg.OperationalError(connection.warnings[0])
+        return None
+
+    def _store_others(self, connection: Connection, plan: GroupPlan, stamp: bytes) -> None:
+        number = self._number
+        if plan.deleted:
+            buckets, names = self._buckets_and_names([*plan.deleted])
+            connection.run(_DELETED, number, [*plan.deleted.values()], buckets, names)
+        # In this order all take the rows of a collection: its head, itself, its names.
+        if plan.coordinates:
+            raise_free(connection, number, plan.coordinates)
+        if plan.names:
+            store_names(connection, number, [*plan.names])
+        for load in plan.loads.values():
+            write_load(connection, number, load)
+        connection.run(_HEAD, plan.key, plan.growth, plan.free_id, number)
+        connection.run(_COMMIT, number, plan.key, stamp)
+
+    def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:
+        replaced = plan.replaced
+        if replaced:
+            connection.run(
+                f"DELETE FROM items_{self._number} AS i USING {_ASKED}"
+                " WHERE i.bucket = asked.bucket AND i.id = asked.id",
+                *self._buckets_and_names(replaced),
+            )
+
+    def _insert(self, connection: Connection, rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        columns = zip(*map(self._columns, rows), strict=True)
+        connection.run(
+            f"INSERT INTO items_{self._number} {_COLUMNS} SELECT * FROM unnest(%b::smallint[],"
+            " %b::bigint[], %b::bytea[], %b::bytea[], %b::bytea[], %b::bigint[])",
+            *map(list, columns),
+        )
+
+    def _columns(self, row: Row) -> tuple[int, int, bytes, bytes, bytes | None, int]:
+        name = row.id.encode()
+        checksum = ix.content_checksum(name, row.vector, row.payload)
+        bucket = bucket_of(row.id, self._database.buckets)
+        return bucket, row.key, name, row.vector, row.payload, checksum
+
+    def _copy_format(self, rows: Iterable[Row]) -> Iterator[bytes]:
+        """Yield rows in the format of a binary COPY."""
+        data = bytearray(_COPY_HEADER)
+        for row in rows:
+            bucket, key, name, vector, payload, checksum = self._columns(row)
+            data += _COPY_HEAD.pack(6, 2, bucket, 8, key, len(name))
+            data += name
+            data += _COPY_LENGTH.pack(len(vector))
+            data += vector
+            data += _COPY_LENGTH.pack(-1 if payload is None else len(payload))
+            data += payload or b""
+            data += _COPY_CHECKSUM.pack(8, checksum)
+            if len(data) >= _COPY_BYTES:
+                yield bytes(data)
+                data.clear()
+        yield bytes(data + _COPY_END)
+
+    # In doubt
+
+    def _require_stored(self, key: int, stamp: bytes, doubt: Exception) -> int:
+        """Return once it is certain that a commit is stored: the number of the epoch.
+
+        The question is a transaction that takes the lock of the collection: the commit has ended by
+        then, and is on the standby once this one is.
+        """
+        end = time.monotonic() + self._database.connections.seconds
+        pause, max_pause = _RETRY_SECONDS
+        while True:
+            try:
+                with self._database.connections.transaction() as connection:
+                    epoch = connection.epoch_number
+                    connection.run(_LOCK, self._number)
+                    is_stored = bool(connection.column(_KNOWN, self._number, key, stamp))
+            except StoreUnavailable:
+                if time.monotonic() > end:
+                    raise StoreUnavailable(
+                        f"{first_line(doubt)}; the write may be stored"
+                    ) from doubt
+                time.sleep(pause)
+                pause = min(2 * pause, max_pause)
+            else:
+                break
+        if not is_stored:
+            raise StoreUnavailable(first_line(doubt)) from doubt
+        return epoch
 
 
 def _read(waiting: _Queued) -> None:
@@ -175,3 +665,15 @@ def _rows(waiting: _Queued) -> int:
 def _chooses(waiting: _Queued) -> bool:
     """Return whether a write needs all earlier ones to be committed."""
     return isinstance(waiting.write, PreparedDelete) and waiting.write.choose is not None
+
+
+def _needs_lock(write: PreparedWrite) -> bool:
+    """Return whether what a write changes is known under the lock alone."""
+    return None in write.ids if isinstance(write, PreparedPut) else write.choose is not None
+
+
+def _with_chosen_ids(write: PreparedWrite, head: int) -> PreparedWrite:
+    """Return a delete with the ids that it chooses."""
+    if isinstance(write, PreparedDelete) and write.choose is not None:
+        return PreparedDelete(ids=[*write.ids, *write.choose(head)])
+    return write

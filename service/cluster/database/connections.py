@@ -1,15 +1,16 @@
-"""Connections with the database: a bounded number, and its errors as ours."""
+"""A bounded number of connections with the last primary, and its errors as ours."""
 
 from __future__ import annotations
 
 import logging
 import re
+import secrets
 import select
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
 from psycopg import conninfo, errors
@@ -18,13 +19,6 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.database.primary import (
-    Standing,
-    begin_epoch,
-    check_standing,
-    latest,
-    standing_of,
-)
 from gcws_search.service.cluster.epochs import Epoch, EpochMemory
 from gcws_search.service.cluster.errors import ClusterMismatch, FormerPrimary
 from gcws_search.service.http.errors import StoreUnavailable
@@ -51,6 +45,21 @@ _LOOK_SECONDS: Final = 10.0
 _TRIES: Final = 3
 """Attempts to find a primary that, as far as shards know, has no successor."""
 
+LOCK: Final = 0x67637773
+"""Advisory: tables are made, and epochs begin, one after the other."""
+
+_SERVER: Final = """
+SELECT system_identifier, ('x' || left(pg_walfile_name(lsn), 8))::bit(32)::bigint,
+    (lsn - '0/0')::bigint, pg_postmaster_start_time()::text,
+    to_regclass('cluster') IS NOT NULL, to_regclass('epochs') IS NOT NULL
+FROM pg_control_system(), pg_current_wal_flush_lsn() AS lsn
+"""
+"""The name of a file of the log has the timeline of now; the control file has an older one."""
+_IDENTITY: Final = "SELECT identity FROM cluster"
+_LAST: Final = "SELECT number, stamp, system, timeline FROM epochs ORDER BY number DESC LIMIT 1"
+_STAMP: Final = "SELECT stamp FROM epochs WHERE number = %b"
+_BEGIN: Final = "INSERT INTO epochs (number, stamp, system, timeline) VALUES (%b, %b, %b, %b)"
+
 _log = logging.getLogger(__name__)
 
 
@@ -59,13 +68,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
     Attributes
     ----------
-    seconds : float
+    seconds
         How long the database may take to answer.
-    warnings : list of str
+    warnings
         What it warned of since they were cleared.
-    epoch : Epoch or None
+    epoch
         Of the server; None before its tables are made.
-    choice : int
+    choice
         Which choice of a server it is of.
     """
 
@@ -138,27 +147,27 @@ class Connections:
 
     Parameters
     ----------
-    url : str
+    url
         Of libpq; of several hosts the last primary is taken.
-    schema : str
+    schema
         Of the tables.
-    limit : int
+    limit
         At most as many at once.
-    application : str
+    application
         What the database lists them as.
-    seconds : float
+    seconds
         How long the database may take to answer.
-    memory : EpochMemory
+    memory
         The last epoch that is known here.
 
     Attributes
     ----------
-    cluster : str or None
+    cluster
         Identity of the cluster, once it is joined.
-    confirm : callable or None
+    confirm
         Called with a server that was chosen before it is read or written; raises StoreUnavailable
         where it cannot be known whether it is the last. None: nobody is asked.
-    look_seconds : float
+    look_seconds
         How often `look_for_successor` looks.
     """
 
@@ -194,9 +203,9 @@ class Connections:
 
         Parameters
         ----------
-        name : str or None
+        name
             Of the collection, for errors.
-        is_confirmed : bool
+        is_confirmed
             Whether it has to be known that the server is the last primary.
 
         Raises
@@ -211,7 +220,7 @@ class Connections:
             raise StoreUnavailable("all connections are in use")
         try:
             with database_errors(name):
-                connection = self._taken()
+                connection = self._take()
                 try:
                     if is_confirmed and not self._is_confirmed(connection.choice):
                         raise StoreUnavailable("it has just come back")
@@ -241,13 +250,7 @@ class Connections:
         return self.confirm is None or self._confirmed == choice > 0
 
     def _confirm(self) -> None:
-        """Return once it is known that the server is the last primary.
-
-        Raises
-        ------
-        StoreUnavailable
-            It cannot be known.
-        """
+        """Return once it is known that the server is the last primary."""
         for _ in range(_TRIES):
             with self.use(is_confirmed=False) as connection:
                 choice, epoch = connection.choice, connection.epoch_number
@@ -274,7 +277,7 @@ class Connections:
             connection.run("COMMIT")
             connection.refuse_warnings()
 
-    def _taken(self) -> Connection:
+    def _take(self) -> Connection:
         while self._idle:
             with suppress(IndexError):
                 connection = self._idle.pop()
@@ -305,17 +308,11 @@ class Connections:
         )
 
     def _choose(self, before: int) -> Connection:
-        """Return a connection with the last primary, unless another thread has chosen meanwhile.
-
-        Raises
-        ------
-        FormerPrimary
-        psycopg.Error
-        """
+        """Return a connection with the last primary, unless another thread has chosen meanwhile."""
         with self._choosing:
             if self._choice == before or self._chosen is None:
                 return self._choose_server()
-        return self._taken()
+        return self._take()
 
     def _choose_server(self) -> Connection:
         found: list[tuple[Standing, tuple[dict[str, Any], Connection]]] = []
@@ -373,7 +370,7 @@ class Connections:
             try:
                 for parameters in self._servers:
                     try:
-                        found.append(self._opened(parameters))
+                        found.append(self._open(parameters))
                     except psycopg.Error as error:
                         errors_.append(error)
                 if not found:
@@ -411,14 +408,8 @@ class Connections:
             self._chosen, self._choice = None, self._choice + 1
 
     def _connect(self, parameters: dict[str, Any]) -> tuple[Connection, Standing]:
-        """Return a connection with a server, and what it says of itself.
-
-        Raises
-        ------
-        FormerPrimary
-        psycopg.Error
-        """
-        connection = self._opened(parameters)
+        """Return a connection with a server, and what it says of itself."""
+        connection = self._open(parameters)
         try:
             standing = standing_of(connection, self.memory)
             check_standing(standing, self.memory, self.cluster)
@@ -436,7 +427,7 @@ class Connections:
             self._refusals.add(told)
             _log.warning("%s", told)
 
-    def _opened(self, parameters: dict[str, Any]) -> Connection:
+    def _open(self, parameters: dict[str, Any]) -> Connection:
         connection = Connection.connect(autocommit=True, **parameters)
         connection.seconds = self.seconds
         connection.warnings = []
@@ -523,10 +514,168 @@ def database_errors(name: str | None = None) -> Iterator[None]:
     except errors.DiskFull:
         raise ix.DiskFull(name) from None
     except (psycopg.OperationalError, psycopg.InterfaceError, psycopg.InternalError) as error:
-        raise StoreUnavailable(said(error)) from error
+        raise StoreUnavailable(first_line(error)) from error
 
 
-def said(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
     """Return the first line of an error, without the address that clients need not know."""
     lines = str(error).splitlines() or [type(error).__name__]
     return _ADDRESS.sub("", lines[0])
+
+
+# Servers that take writes: which is the last primary, and when its epoch began
+
+
+class BegunEpoch(NamedTuple):
+    """A row of the database: an epoch that it went through."""
+
+    number: int
+    stamp: str
+    system: int
+    timeline: int
+
+
+class Standing(NamedTuple):
+    """What a server says of itself.
+
+    Attributes
+    ----------
+    system, timeline, lsn
+        Of PostgreSQL.
+    started
+        When: two names of one server have the same.
+    cluster
+        Identity; None before its tables are made.
+    last
+        The last that its database went through.
+    known
+        Stamp of its epoch of the number that this process remembers.
+    """
+
+    address: str
+    system: int
+    timeline: int
+    lsn: int
+    started: str
+    cluster: str | None
+    last: BegunEpoch | None
+    known: str | None
+
+    @property
+    def begins(self) -> bool:
+        """Whether it was promoted since its last epoch began."""
+        return self.last is None or self.timeline > self.last.timeline
+
+    @property
+    def number(self) -> int:
+        """Of its epoch, which may have to begin."""
+        return (0 if self.last is None else self.last.number) + self.begins
+
+
+def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
+    """Ask a server what it is."""
+    [row] = connection.run(_SERVER).fetchall()
+    system, timeline, lsn, started, has_tables, has_epochs = row
+    cluster, last, known = None, None, None
+    if has_tables:
+        [cluster] = connection.column(_IDENTITY) or [None]
+    if has_epochs:
+        last = next((BegunEpoch(*row) for row in connection.run(_LAST).fetchall()), None)
+        if memory.last is not None:
+            known = next(iter(connection.column(_STAMP, memory.last.number)), None)
+    address = f"{connection.info.host}:{connection.info.port}"
+    return Standing(address, system, timeline, lsn, started, cluster, last, known)
+
+
+def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
+    """Raise FormerPrimary where a server does not come from what this process remembers.
+
+    Parameters
+    ----------
+    cluster
+        That this process has joined; None before.
+    """
+    last, known = standing.last, memory.last
+    if standing.cluster in memory.former or cluster not in (None, standing.cluster):
+        expected = cluster or (known and known.cluster)
+        raise _refusal(standing, "is of another cluster", expected, standing.cluster)
+    if known is not None and known.cluster == standing.cluster:
+        if standing.known != known.stamp:
+            number = 0 if last is None else last.number
+            got = f"epoch {number} (timeline {standing.timeline})"
+            if number >= known.number:
+                got += f" of another promotion than the epoch {known.number} that is known"
+            raise _refusal(standing, "is a former primary", f"{known} or later", got)
+        if standing.number == known.number and standing.lsn < known.lsn:
+            expected = f"a log up to {_place(known.lsn)}, on timeline {known.timeline}"
+            raise _refusal(standing, "is an older copy", expected, _place(standing.lsn))
+    if last is not None and (standing.system != last.system or standing.timeline < last.timeline):
+        raise _refusal(
+            standing,
+            "was restored from a backup ('gcws-search cluster adopt' has it taken)",
+            f"system {last.system} on timeline {last.timeline} or later",
+            f"system {standing.system} on timeline {standing.timeline}",
+        )
+
+
+def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
+    """Return the last primary of servers that all take writes.
+
+    Raises
+    ------
+    FormerPrimary
+        None is known to be the last.
+    """
+    best = max(found, key=lambda each: each[0].number)
+    rivals = {
+        (one.cluster, one.started): one.address
+        for one, _ in found
+        if one.cluster != best[0].cluster or one.number == best[0].number
+    }
+    if len(rivals) > 1:
+        raise FormerPrimary(
+            f"{len(rivals)} servers take writes, and none is known to be the last primary;"
+            " end those that are not, or take them out of GCWS_DATABASE_URL",
+            " and ".join(rivals.values()),
+        )
+    return best
+
+
+def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
+    """Return the epoch of a server, which begins with the first who looks; None without tables."""
+    if standing.cluster is None or (standing.last is None and not _has_epochs(connection)):
+        return None
+    last = standing.last
+    if last is None or standing.begins:
+        last = _last_row(connection, standing)
+    return Epoch(standing.cluster, last.number, last.timeline, last.stamp, standing.lsn)
+
+
+def _has_epochs(connection: Connection) -> bool:
+    return bool(connection.column("SELECT to_regclass('epochs') IS NOT NULL")[0])
+
+
+def _last_row(connection: Connection, standing: Standing) -> BegunEpoch:
+    connection.run("BEGIN")
+    try:
+        # Its standby may not be there yet. Who waits for it later, waits for this too.
+        connection.run("SET LOCAL synchronous_commit = local")
+        connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
+        found = next((BegunEpoch(*row) for row in connection.run(_LAST).fetchall()), None)
+        if found is None or standing.timeline > found.timeline:
+            number = 1 if found is None else found.number + 1
+            found = BegunEpoch(number, secrets.token_hex(8), standing.system, standing.timeline)
+            connection.run(_BEGIN, *found)
+    except BaseException:
+        connection.roll_back()
+        raise
+    connection.run("COMMIT")
+    return found
+
+
+def _refusal(standing: Standing, what: str, expected: object, got: object) -> FormerPrimary:
+    return FormerPrimary(f"it {what}: expected {expected}, got {got}", standing.address)
+
+
+def _place(lsn: int) -> str:
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

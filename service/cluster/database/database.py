@@ -1,23 +1,140 @@
-"""The database of a cluster as routers and shards call it."""
+"""The database of a cluster as routers and shards call it: every statement but those of writes."""
 
 from __future__ import annotations
 
-from typing import Final
+import os
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
 
+import orjson
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import (
+    DEAD_SECONDS,
+    START,
+    BackendRow,
+    CollectionRow,
+    Moment,
+    Position,
+    Replica,
+    Row,
+    bucket_of,
+)
 from gcws_search.service.cluster.database import schema
-from gcws_search.service.cluster.database.connections import Connections
-from gcws_search.service.cluster.database.replicas import ReplicaTables
+from gcws_search.service.cluster.database.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.epochs import EpochMemory
+from gcws_search.service.cluster.errors import ClusterMismatch, HistoryLost
+from gcws_search.service.http.errors import StoreUnavailable
 
 SCHEMA: Final = "gcws"
 """Of the tables."""
+_SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
+
+_READ: Final = """
+SELECT number, name, config, algorithm_version, head
+FROM collections JOIN heads ON collection = number
+"""
+_WRITE_LOAD: Final = """
+INSERT INTO loads (collection, key, changed, progress, checksum) VALUES (%b, %b, %b, %b, %b)
+ON CONFLICT (collection, key) DO UPDATE
+SET changed = excluded.changed, progress = excluded.progress, checksum = excluded.checksum
+"""
+
+_TABLES: Final = "commits", "gone", "names", "loads", "backends"
+"""What else is of one collection."""
+_COLUMNS: Final = "key, id, vector, payload, checksum"
+_ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
+_BEYOND_TEXT: Final = b"\xff"
+"""No UTF-8 text is beyond it."""
+_NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
+_STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
+_ADD_NAMES: Final = """
+INSERT INTO names (collection, coordinate, name, checksum, stored)
+SELECT %b, * , %b FROM unnest(%b::bigint[], %b::bytea[], %b::bigint[])
+"""
+_HEAD: Final = """
+SELECT head, trimmed, coalesce(c.key, 0), coalesce(c.stamp, ''), k.stamp,
+    ARRAY(
+        SELECT id FROM gone AS g
+        WHERE g.collection = h.collection AND g.key > %b AND bucket = ANY(%b) ORDER BY g.key
+    )
+FROM heads AS h LEFT JOIN commits AS c ON c.collection = h.collection AND c.key = h.head
+    LEFT JOIN commits AS k ON k.collection = h.collection AND k.key = %b
+WHERE h.collection = %b
+"""
+"""The last commit, the stamp of an earlier one, and the ids deleted after a key."""
+_BEYOND_KEYS: Final = 2**62
+"""No change has this key: who has nothing need not be told what was deleted."""
+_OLD: Final = """
+SELECT h.collection, trimmed, max(key)
+FROM heads AS h JOIN commits AS c ON c.collection = h.collection
+WHERE time <= now() - make_interval(secs => %b) GROUP BY h.collection
+"""
+"""Collections with the last key of commits that are old enough to be forgotten."""
+_ANNOUNCE: Final = """
+WITH listed AS (
+    SELECT address FROM replicas WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b
+)
+INSERT INTO replicas
+    (cell, shards, shard, replica, address, positions, nbytes, share, refusal)
+VALUES (%b, %b, %b, %b, %b, %b, %b, %b, %b)
+ON CONFLICT (cell, shards, shard, replica) DO UPDATE SET address = excluded.address,
+    positions = excluded.positions, nbytes = excluded.nbytes, share = excluded.share,
+    refusal = excluded.refusal, seen = now()
+RETURNING (SELECT address FROM listed)
+"""
+_WITHDRAW: Final = """
+UPDATE replicas SET address = '', seen = to_timestamp(0)
+WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b AND address = %b
+"""
+"""A row that says so: the table is empty after a crash of the database, which says nothing."""
+_SET_SHARDS: Final = """
+INSERT INTO cells (cell, shards) VALUES (%b, %b)
+ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
+"""
 
 
-class Database(ReplicaTables):
+class Changes(NamedTuple):
+    """What has changed in some buckets since a position, as of one moment.
+
+    Attributes
+    ----------
+    head
+        Of that moment.
+    deleted
+        Ids that were deleted since; some may have been put again after that.
+    rows
+        Yields the items put since by key, in chunks.
+    epoch
+        Of the primary that was read.
+    """
+
+    head: Position
+    deleted: list[str]
+    rows: Callable[[], Iterator[list[Row]]]
+    epoch: int
+
+
+class Database:
     """An open database; any thread, any number of processes.
 
-    Each method raises StoreUnavailable where the database does not answer.
+    Each method raises StoreUnavailable where the database does not answer. Rows that are not what
+    was written raise DamagedFile.
+
+    Parameters
+    ----------
+    identity
+        Of the cluster.
+    buckets
+        Parts of each collection's items.
     """
+
+    def __init__(self, connections: Connections, identity: str, buckets: int) -> None:
+        self.connections = connections
+        self.identity = identity
+        self.buckets = buckets
+        self._names: dict[int, str] = {}
 
     @classmethod
     def open(  # noqa: PLR0913
@@ -36,20 +153,19 @@ class Database(ReplicaTables):
 
         Parameters
         ----------
-        url : str
+        url
             Of libpq: ``postgresql://user@host:5432/name``.
-        buckets : int
+        buckets
             Parts of each collection's items, the same for the life of a cluster.
-        max_connections : int
-        application : str
+        application
             What the database lists the connections as.
-        seconds : float
+        seconds
             How long the database may take to answer.
-        schema_name : str
+        schema_name
             Of the tables.
-        memory : EpochMemory or None
+        memory
             Of the last epoch that is known here; None: nothing is.
-        key : str or None
+        key
             Of the cluster, which the database knows by a salted hash; None: it is not compared.
 
         Raises
@@ -109,3 +225,611 @@ class Database(ReplicaTables):
     def close(self) -> None:
         """Close all connections."""
         self.connections.close()
+
+    # Collections
+
+    def label(self, number: int) -> str:
+        """Return the name of a collection for errors, or its number where no name was read."""
+        return self._names.get(number, str(number))
+
+    def collections(self) -> list[CollectionRow]:
+        """Return all collections, by name."""
+        with self.connections.use() as connection:
+            rows = connection.run(_READ + "ORDER BY name").fetchall()
+        found = [_collection(row) for row in rows]
+        self._names |= {row.number: row.name for row in found}
+        return found
+
+    def find(self, name: str) -> CollectionRow | None:
+        """Return the collection of a name."""
+        with self.connections.use() as connection:
+            found = _find(connection, name)
+        if found is not None:
+            self._names[found.number] = name
+        return found
+
+    def create(
+        self,
+        name: str,
+        config: dict[str, Any],
+        algorithm_version: int,
+        admit: Callable[[int], None] | None = None,
+    ) -> tuple[CollectionRow, bool]:
+        """Create a collection, unless there is one of that name.
+
+        Parameters
+        ----------
+        config
+            JSON-able.
+        admit
+            Called with the number of collections there are; raises where one more is too many.
+        """
+        with self.connections.transaction() as connection:
+            connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
+            found = _find(connection, name)
+            if found is not None:
+                return found, False
+            if admit is not None:
+                admit(connection.column("SELECT count(*) FROM collections")[0])
+            values = name, orjson.dumps(config).decode(), algorithm_version
+            [number] = connection.column(
+                "INSERT INTO collections (name, config, algorithm_version) VALUES (%b, %b, %b)"
+                " RETURNING number",
+                *values,
+            )
+            connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
+            schema.create_items(connection, number, self.buckets)
+        return CollectionRow(number, name, config, algorithm_version, 0), True
+
+    def drop(self, number: int) -> bool:
+        """Drop a collection; return whether there was one.
+
+        Its rows are removed by the next call that finds nobody reading them.
+        """
+        with self.connections.transaction() as connection:
+            found = _drop(connection, number)
+        self.remove_dropped()
+        return found
+
+    def rename(self, number: int, name: str, before: int | None) -> None:
+        """Give a collection the name of another, which is dropped, or one that is free.
+
+        Parameters
+        ----------
+        before
+            The collection that has the name; None where none may have it.
+
+        Raises
+        ------
+        CollectionExists
+            Another has it.
+        """
+        with self.connections.transaction() as connection:
+            connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
+            if before is not None:
+                _drop(connection, before)
+            if _find(connection, name) is not None:
+                raise ix.CollectionExists(name, "already, and is not to be replaced")
+            connection.run("UPDATE collections SET name = %b WHERE number = %b", name, number)
+        self.remove_dropped()
+
+    def remove_dropped(self) -> None:
+        """Remove the rows of collections that were dropped, where nobody reads them."""
+        with self.connections.use() as connection:
+            numbers = connection.column("SELECT number FROM dropped")
+        for number in numbers:
+            with suppress(StoreUnavailable), self.connections.transaction() as connection:
+                connection.run("SET LOCAL lock_timeout = 100")
+                connection.run("DELETE FROM dropped WHERE number = %b", number)
+                connection.run(f"DROP TABLE IF EXISTS items_{number}")
+                for table in _TABLES:
+                    connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
+
+    def head(self, number: int) -> int:
+        """Return the key of the last change.
+
+        Raises
+        ------
+        CollectionNotFound
+        """
+        return int(self._value(number, "SELECT head FROM heads WHERE collection = %b"))
+
+    def last_moment(self, number: int) -> Moment:
+        """Return the moment of the last change."""
+        with self.connections.use() as connection:
+            keys = connection.column("SELECT head FROM heads WHERE collection = %b", number)
+            epoch = connection.epoch_number
+        if not keys:
+            raise ix.CollectionNotFound(self.label(number))
+        return Moment(epoch, keys[0])
+
+    def count(self, number: int) -> int:
+        """Return the number of items."""
+        return int(self._value(number, "SELECT items FROM heads WHERE collection = %b"))
+
+    def metadata(self, number: int) -> bytes | None:
+        """Return what callers keep with a collection."""
+        found = self._value(number, "SELECT metadata FROM collections WHERE number = %b")
+        return None if found is None else bytes(found)
+
+    def replace_metadata(self, number: int, value: bytes | None) -> None:
+        """Keep other metadata with a collection, or none."""
+        statement = "UPDATE collections SET metadata = %b WHERE number = %b RETURNING true"
+        with self.connections.transaction() as connection:
+            found = connection.column(statement, value, number)
+        if not found:
+            raise ix.CollectionNotFound(self.label(number))
+
+    def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
+        """Return the loads under keys that have changed since, the last first.
+
+        Parameters
+        ----------
+        since
+            Seconds since 1970.
+        key
+            Of the one load that is wanted; None for all.
+        """
+        with self.connections.use() as connection:
+            rows = connection.run(
+                "SELECT key, changed, progress, checksum FROM loads"
+                " WHERE collection = %b AND changed >= %b AND coalesce(key = %b, true)"
+                " ORDER BY changed DESC, key",
+                *(number, since, key),
+            ).fetchall()
+        records = []
+        for *columns, checksum in rows:
+            record = ix.LoadRecord(*columns)
+            if record.checksum != checksum:
+                raise ix.DamagedFile(str(number), f"load {record.key!r} is not what was written")
+            records.append(record)
+        return records
+
+    def save_load(self, number: int, record: ix.LoadRecord, forgotten: int) -> None:
+        """Keep how far a load has come.
+
+        Parameters
+        ----------
+        forgotten
+            Seconds since 1970; loads that have not changed since are forgotten.
+        """
+        with self.connections.transaction() as connection:
+            connection.run(
+                "DELETE FROM loads WHERE collection = %b AND changed < %b", number, forgotten
+            )
+            write_load(connection, number, record)
+
+    def backends(self, number: int) -> list[BackendRow]:
+        """Return the comparison backends in the order in which they were attached."""
+        with self.connections.use() as connection:
+            rows = connection.run(
+                "SELECT name, kind, params, notes FROM backends"
+                " WHERE collection = %b ORDER BY number",
+                number,
+            ).fetchall()
+        return [BackendRow(*row) for row in rows]
+
+    def add_backend(self, number: int, backend: BackendRow) -> None:
+        """Keep a comparison backend of a new name.
+
+        Raises
+        ------
+        BackendExists
+        """
+        with self.connections.transaction() as connection:
+            added = connection.column(
+                "INSERT INTO backends (collection, name, kind, params, notes)"
+                " VALUES (%b, %b, %b, %b, %b)"
+                " ON CONFLICT DO NOTHING RETURNING true",
+                *(number, *backend),
+            )
+        if not added:
+            raise ix.BackendExists(backend.name)
+
+    def remove_backend(self, number: int, name: str) -> None:
+        """Forget a comparison backend.
+
+        Raises
+        ------
+        BackendNotFound
+        """
+        with self.connections.transaction() as connection:
+            removed = connection.column(
+                "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true",
+                *(number, name),
+            )
+        if not removed:
+            raise ix.BackendNotFound(name)
+
+    def _value(self, number: int, statement: str) -> Any:  # noqa: ANN401
+        with self.connections.use() as connection:
+            row = connection.run(statement, number).fetchone()
+        if row is None:
+            raise ix.CollectionNotFound(self.label(number))
+        return row[0]
+
+    # Items
+
+    def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
+        """Return the items of those ids that there are."""
+        names = [item_id.encode() for item_id in ids]
+        buckets = [bucket_of(item_id, self.buckets) for item_id in ids]
+        with self.connections.use(self.label(number)) as connection:
+            if len(ids) == 1:
+                where = f"SELECT {_COLUMNS} FROM items_{number} WHERE bucket = %b AND id = %b"
+                found = connection.run(where, buckets[0], names[0]).fetchall()
+            else:
+                join = f"SELECT {_COLUMNS} FROM {_ASKED} JOIN items_{number} USING (bucket, id)"
+                found = connection.run(join, buckets, names).fetchall()
+        rows = _check_rows(number, found)
+        return {row.id: row for row in rows}
+
+    def at(self, number: int, keys: Sequence[int]) -> list[Row]:
+        """Return the items of those keys that there are, by key."""
+        statement = f"SELECT {_COLUMNS} FROM items_{number} WHERE key = ANY(%b) ORDER BY key"
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(statement, list(keys)).fetchall()
+        return _check_rows(number, found)
+
+    def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
+        """Return the first items beyond a key, by key.
+
+        Parameters
+        ----------
+        with_vector
+            Else the vectors are empty, and nothing is checked.
+        """
+        columns = _COLUMNS if with_vector else "key, id, ''::bytea, payload"
+        statement = f"SELECT {columns} FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(statement, after, limit).fetchall()
+        if with_vector:
+            return _check_rows(number, found)
+        return [Row(key, item_id.decode(), b"", payload) for key, item_id, _, payload in found]
+
+    def of_bucket(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
+        """Return the first items of a bucket beyond an id, by id."""
+        statement = (
+            f"SELECT {_COLUMNS} FROM items_{number}"
+            " WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
+        )
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(statement, bucket, after.encode(), limit).fetchall()
+        return _check_rows(number, found)
+
+    def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
+        """Yield all items of one moment by key, in chunks; close it to give the connection back."""
+        with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
+            yield from _read_in_order(connection, number, chunk_rows, "true")
+
+    # Names of coordinates
+
+    def reserve_names(self, number: int, names: Sequence[str]) -> dict[str, int]:
+        """Return the coordinates of names that items have; new ones get the next that are free.
+
+        Routers reserve one after the other, so that none gives a coordinate twice.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(place,)``: no coordinate is left.
+        CollectionNotFound
+        """
+        wanted = dict.fromkeys(names)
+        with self.connections.use() as connection:
+            found = _find_coordinates(connection, number, [*wanted])
+        if len(found) == len(wanted):
+            return found
+        with self.connections.transaction() as connection:
+            free = connection.column(
+                "SELECT free_coordinate FROM collections WHERE number = %b FOR UPDATE", number
+            )
+            if not free:
+                raise ix.CollectionNotFound(self.label(number))
+            found = _find_coordinates(connection, number, [*wanted])
+            new = [name for name in wanted if name not in found]
+            if free[0] + len(new) - 1 > ix.MAX_DIM:
+                place = names.index(new[ix.MAX_DIM + 1 - free[0]])
+                raise ix.InvalidVector(
+                    expected="at most 2^31 coordinates", got="one more", loc=(place,)
+                )
+            added = [*zip(range(free[0], free[0] + len(new)), new, strict=True)]
+            _add_names(connection, number, added, stored=False)
+            raise_free(connection, number, free[0] + len(new))
+        return found | {name: coordinate for coordinate, name in added}
+
+    def names(self, number: int) -> list[tuple[int, str]]:
+        """Return the coordinates that have names, in order, and their names."""
+        with self.connections.use() as connection:
+            rows = connection.run(
+                "SELECT coordinate, name, checksum FROM names"
+                " WHERE collection = %b AND stored ORDER BY coordinate",
+                number,
+            ).fetchall()
+        for coordinate, name, checksum in rows:
+            if ix.name_checksum(coordinate, name.decode()) != checksum:
+                reason = f"the name of coordinate {coordinate} is not what was written"
+                raise ix.DamagedFile(str(number), reason)
+        return [(coordinate, name.decode()) for coordinate, name, _ in rows]
+
+    def find_names(self, number: int, prefix: str, limit: int) -> list[tuple[int, str]]:
+        """Return the first coordinates that have names; by name where a prefix is given."""
+        start = prefix.encode()
+        order = "name" if prefix else "coordinate"
+        with self.connections.use() as connection:
+            rows = connection.run(
+                "SELECT coordinate, name FROM names WHERE collection = %b AND stored"
+                f" AND name >= %b AND name < %b ORDER BY {order} LIMIT %b",
+                *(number, start, start + _BEYOND_TEXT, limit),
+            ).fetchall()
+        return [(coordinate, name.decode()) for coordinate, name in rows]
+
+    def replace_names(self, number: int, names: Sequence[tuple[int, str]]) -> None:
+        """Keep these names and no others; a change, which tells other routers to read them."""
+        with self.connections.transaction() as connection:
+            keys = connection.column(_NEXT_HEAD, number)
+            if not keys:
+                raise ix.CollectionNotFound(self.label(number))
+            connection.run(_STAMP_COMMIT, number, keys[0], os.urandom(16))
+            connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
+            connection.run("DELETE FROM names WHERE collection = %b", number)
+            _add_names(connection, number, names, stored=True)
+            raise_free(connection, number, max((each for each, _ in names), default=-1) + 1)
+
+    # Replicas
+
+    @contextmanager
+    def changes(
+        self, number: int, buckets: Sequence[int], position: Position | None, chunk_rows: int
+    ) -> Iterator[Changes]:
+        """Lend what has changed since a position; all of it is of one moment.
+
+        Parameters
+        ----------
+        position
+            None for all.
+
+        Raises
+        ------
+        HistoryLost
+            The database does not know the position.
+        CollectionNotFound
+        """
+        after = position or START
+        with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
+            own = list(buckets)
+            head, deleted = _check_head(connection, number, after, own)
+            count = head.key - after.key
+
+            def rows() -> Iterator[list[Row]]:
+                where = "bucket = ANY(%b) AND key > %b"
+                since = where, own, after.key
+                if count > chunk_rows:
+                    yield from _read_in_order(connection, number, chunk_rows, *since)
+                elif count > 0 and (found := _read_chunk(connection, number, *since)):
+                    yield found
+
+            ids = [item_id.decode() for item_id in deleted]
+            yield Changes(head, ids, rows, connection.epoch_number)
+
+    def announce(self, replica: Replica) -> str:
+        """List a replica, or what is new with it; ``seen`` is now.
+
+        Returns
+        -------
+        address
+            That was listed before; empty where none was.
+        """
+        positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
+        values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
+        with self.connections.use() as connection:
+            place = replica.cell, replica.shards, replica.shard, replica.replica
+            before = connection.column(_ANNOUNCE, *place, *place, *values)
+        return str(before[0] or "")
+
+    def withdraw(self, replica: Replica) -> None:
+        """List a replica as one that is not asked any more; not another one in its place."""
+        place = replica.cell, replica.shards, replica.shard, replica.replica
+        with self.connections.use() as connection:
+            connection.run(_WITHDRAW, *place, replica.address)
+
+    def shards(self, cell: str) -> int | None:
+        """Return of how many shards the replicas of a cell are asked; None where none is said."""
+        with self.connections.use(is_confirmed=False) as connection:
+            found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
+        return int(found[0]) if found else None
+
+    def require_shards(self, cell: str, shards: int) -> None:
+        """Raise ClusterMismatch where all replicas of a cell are of another number of shards.
+
+        Where that is said for the cell, routers follow it, and replicas of another number come.
+        """
+        found = {
+            each.shards for each in self.replicas(cell) if each.address and each.seen < DEAD_SECONDS
+        }
+        if found and shards not in found and self.shards(cell) is None:
+            known = " or ".join(map(str, sorted(found)))
+            raise ClusterMismatch(f"GCWS_SET_SHARDS of cell {cell!r}", known, str(shards))
+
+    def set_shards(self, cell: str, shards: int | None) -> None:
+        """Say of how many shards the replicas of a cell are asked; None: as each router is set."""
+        with self.connections.use() as connection:
+            if shards is None:
+                connection.run("DELETE FROM cells WHERE cell = %b", cell)
+            else:
+                connection.run(_SET_SHARDS, cell, shards)
+
+    def replicas(self, cell: str) -> list[Replica]:
+        """Return the replicas of a cell, by number of shards and by shard."""
+        with self.connections.use(is_confirmed=False) as connection:
+            rows = connection.run(
+                "SELECT shard, replica, address, positions, nbytes, share,"
+                " extract(epoch FROM now() - seen)::double precision, shards,"
+                " refusal"
+                " FROM replicas WHERE cell = %b ORDER BY shards, shard, replica",
+                cell,
+            ).fetchall()
+        found = []
+        for shard, replica, address, positions, *others in rows:
+            reached = {int(number): key for number, key in orjson.loads(positions).items()}
+            found.append(Replica(cell, shard, replica, address, reached, *others))
+        return found
+
+    def trim(self, *, live_seconds: float = 60.0, keep_seconds: float = 3600.0) -> None:
+        """Forget commits and deleted ids that no replica needs, and what dropped collections left.
+
+        Where no replica lives nothing is forgotten.
+
+        Parameters
+        ----------
+        live_seconds
+            Replicas that were silent for longer are filled again when they return, unless the
+            changes that they have not followed are younger than ``keep_seconds``.
+        keep_seconds
+            Younger commits are kept.
+        """
+        self.remove_dropped()
+        with self.connections.transaction() as connection:
+            connection.run("DELETE FROM replicas WHERE seen < now() - interval '1 day'")
+            positions = [
+                orjson.loads(each)
+                for each in connection.column(
+                    "SELECT positions FROM replicas WHERE seen > now() - make_interval(secs => %b)",
+                    live_seconds,
+                )
+            ]
+            old = connection.run(_OLD, keep_seconds).fetchall()
+        if not positions:
+            return
+        for number, trimmed, oldest in old:
+            bound = min(oldest, *(each.get(str(number), 0) for each in positions))
+            if bound > trimmed:
+                self._forget(number, bound)
+
+    def _forget(self, number: int, bound: int) -> None:
+        with self.connections.transaction() as connection:
+            found = connection.column(
+                "UPDATE heads SET trimmed = %b WHERE collection = %b AND trimmed < %b"
+                " RETURNING true",
+                *(bound, number, bound),
+            )
+            if found:
+                # The commit at the bound stays: replicas are there, or come from there.
+                old = number, bound
+                connection.run("DELETE FROM commits WHERE collection = %b AND key < %b", *old)
+                connection.run("DELETE FROM gone WHERE collection = %b AND key <= %b", *old)
+
+
+def _drop(connection: Connection, number: int) -> bool:
+    """Take a collection off the list; return whether it was there."""
+    # The head is the lock of writes: those that wait for it find no collection.
+    found = connection.column("DELETE FROM heads WHERE collection = %b RETURNING 1", number)
+    if found:
+        connection.run("DELETE FROM collections WHERE number = %b", number)
+        connection.run("INSERT INTO dropped VALUES (%b)", number)
+    return bool(found)
+
+
+def _find(connection: Connection, name: str) -> CollectionRow | None:
+    row = connection.run(_READ + "WHERE name = %b", name).fetchone()
+    return None if row is None else _collection(row)
+
+
+def _collection(row: tuple[Any, ...]) -> CollectionRow:
+    number, name, config, *others = row
+    return CollectionRow(number, name, orjson.loads(config), *others)
+
+
+def write_load(connection: Connection, number: int, record: ix.LoadRecord) -> None:
+    """Keep how far a load has come, inside of a transaction."""
+    columns = record.key, record.changed, record.progress, record.checksum
+    connection.run(_WRITE_LOAD, number, *columns)
+
+
+def _read_in_order(
+    connection: Connection,
+    number: int,
+    chunk_rows: int,
+    where: str,
+    *parameters: Any,  # noqa: ANN401
+) -> Iterator[list[Row]]:
+    """Yield the items that pass, by key, in chunks, inside of a transaction.
+
+    The end of the transaction closes the cursor. Who abandons the generator sends nothing: another
+    thread may have the connection by then.
+    """
+    declare = f"DECLARE ordered NO SCROLL CURSOR FOR {_by_key(number, where)}"
+    connection.execute(declare.encode(), parameters)
+    fetch = f"FETCH {chunk_rows} FROM ordered".encode()
+    while found := connection.execute(fetch, binary=True).fetchall():
+        yield _check_rows(number, found)
+
+
+def _read_chunk(connection: Connection, number: int, where: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
+    """Return the items that pass, by key: few enough to be read at once."""
+    return _check_rows(number, connection.run(_by_key(number, where), *parameters).fetchall())
+
+
+def _by_key(number: int, where: str) -> str:
+    return f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+
+
+def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
+    """Return what was read as rows."""
+    rows = []
+    for key, item_id, vector, payload, checksum in found:
+        if ix.content_checksum(item_id, vector, payload) != checksum:
+            raise ix.DamagedFile(str(number), f"row {key} of the database is not what was written")
+        rows.append(Row(key, item_id.decode(), vector, payload))
+    return rows
+
+
+def _find_coordinates(connection: Connection, number: int, names: Sequence[str]) -> dict[str, int]:
+    rows = connection.run(
+        "SELECT name, coordinate FROM unnest(%b::bytea[]) AS asked(name)"
+        " JOIN names USING (name) WHERE collection = %b",
+        *([name.encode() for name in names], number),
+    ).fetchall()
+    return {name.decode(): coordinate for name, coordinate in rows}
+
+
+def _add_names(
+    connection: Connection, number: int, names: Sequence[tuple[int, str]], *, stored: bool
+) -> None:
+    coordinates = [coordinate for coordinate, _ in names]
+    texts = [name.encode() for _, name in names]
+    checksums = [ix.name_checksum(coordinate, name) for coordinate, name in names]
+    connection.run(_ADD_NAMES, number, stored, coordinates, texts, checksums)
+
+
+def raise_free(connection: Connection, number: int, free: int) -> None:
+    """Note that no coordinate from ``free`` on is in use, unless higher ones are."""
+    connection.run(
+        "UPDATE collections SET free_coordinate = %b WHERE number = %b AND free_coordinate < %b",
+        *(free, number, free),
+    )
+
+
+def store_names(connection: Connection, number: int, coordinates: Sequence[int]) -> None:
+    """Note that items have the names of some coordinates."""
+    connection.run(
+        "UPDATE names SET stored = true"
+        " WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored",
+        *(number, list(coordinates)),
+    )
+
+
+def _check_head(
+    connection: Connection, number: int, position: Position, buckets: Sequence[int]
+) -> tuple[Position, list[bytes]]:
+    """Return where the collection is, and the ids deleted since a position."""
+    asked = position.key or _BEYOND_KEYS, buckets, position.commit, number
+    row = connection.run(_HEAD, *asked).fetchone()
+    if row is None:
+        raise ix.CollectionNotFound(str(number))
+    head, trimmed, commit, stamp, known, deleted = row
+    is_new = not (position.key or position.commit)
+    is_forgotten = position.key < trimmed
+    if not is_new and (is_forgotten or known != position.stamp):
+        raise HistoryLost(position.commit, is_forgotten=is_forgotten)
+    return Position(head, commit, stamp), deleted

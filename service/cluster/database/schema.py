@@ -10,8 +10,7 @@ from typing import Final
 
 import psycopg
 
-from gcws_search.service.cluster.database.connections import Connection, Connections
-from gcws_search.service.cluster.database.primary import LOCK
+from gcws_search.service.cluster.database.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.errors import ClusterMismatch
 
 FORMAT: Final = 2
@@ -150,9 +149,7 @@ def prepare(connections: Connections, buckets: int, key: str | None = None) -> s
 
     Parameters
     ----------
-    connections : Connections
-    buckets : int
-    key : str or None
+    key
         Of the cluster; the first one that comes is the database's. None: none is compared.
 
     Raises
@@ -166,20 +163,20 @@ def prepare(connections: Connections, buckets: int, key: str | None = None) -> s
         connection.run("SELECT pg_advisory_lock(%b)", LOCK)
         try:
             with connection.transaction():
-                identity = _prepared(connection, connections.schema, buckets, key)
+                identity = _prepare(connection, connections.schema, buckets, key)
         finally:
             if not connection.closed:
                 connection.run("SELECT pg_advisory_unlock(%b)", LOCK)
     return identity
 
 
-def _prepared(connection: Connection, name: str, buckets: int, key: str | None) -> str:
+def _prepare(connection: Connection, name: str, buckets: int, key: str | None) -> str:
     if connection.column("SELECT to_regclass('cluster') IS NULL")[0]:
         schema = psycopg.sql.Identifier(name).as_string(connection)
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema};{TABLES}".encode())
         values = uuid.uuid4().hex, FORMAT, buckets
         connection.run("INSERT INTO cluster VALUES (true, %b, %b, %b)", *values)
-    identity = _checked(connection, buckets)
+    identity = _check_format(connection, buckets)
     _migrate(connection)
     if key is not None:
         _check_key(connection, key)
@@ -221,7 +218,7 @@ def _migrate(connection: Connection) -> None:
             connection.run("INSERT INTO migrations VALUES (%b)", name)
 
 
-def _checked(connection: Connection, buckets: int) -> str:
+def _check_format(connection: Connection, buckets: int) -> str:
     [(format_, found, identity)] = connection.run(
         "SELECT format, buckets, identity FROM cluster"
     ).fetchall()

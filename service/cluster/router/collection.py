@@ -13,9 +13,8 @@ from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, CollectionRow, Moment, Row, bucket_of
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.cluster.messages import (
     Message,

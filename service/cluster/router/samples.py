@@ -11,7 +11,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, bucket_of
-from gcws_search.service.cluster.database.writes import PreparedPut
+from gcws_search.service.cluster.database.committer import PreparedPut
 from gcws_search.service.cluster.messages import (
     Message,
     packed,

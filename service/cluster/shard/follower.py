@@ -28,8 +28,7 @@ from gcws_search.service.cluster.contract import (
     Row,
     buckets_of,
 )
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.replicas import Changes
+from gcws_search.service.cluster.database.database import Changes, Database
 from gcws_search.service.cluster.errors import HistoryLost
 from gcws_search.service.cluster.shard.backends import BackendsFollower
 from gcws_search.service.cluster.shard.position import Followed, Place, followed, record

@@ -8,9 +8,8 @@ from signal import SIGKILL
 import numpy as np
 import pytest
 
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.cluster.errors import Behind, FormerPrimary
 from gcws_search.service.http.errors import StoreUnavailable

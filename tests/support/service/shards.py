@@ -10,9 +10,8 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Row
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.messages import (
     Message,
     packed,

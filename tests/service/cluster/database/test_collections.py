@@ -8,10 +8,9 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.connections import Connection
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.http.errors import StoreUnavailable, TooManyCollections
 from tests.support.service.ports import HOST, free_port

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from gcws_search.service.cluster.database.primary import (
+from gcws_search.service.cluster.database.connections import (
     BegunEpoch,
     Standing,
     check_standing,

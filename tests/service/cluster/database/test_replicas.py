@@ -6,9 +6,8 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import START, Position, Replica, bucket_of, buckets_of
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.errors import HistoryLost
 
 ALL = range(4)

@@ -7,9 +7,8 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row
-from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 
 
 def put(*ids: str) -> PreparedPut:

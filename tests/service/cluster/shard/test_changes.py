@@ -1,6 +1,6 @@
 """Changes that routers send to shards: applied as they are, and read where any is missed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from gcws_search.service.cluster.contract import START, ChangeSet, Position, Row
+from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.database.transactions import GroupTransactions
-from gcws_search.service.cluster.database.writes import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import packed_change, unpacked_changes
 from gcws_search.service.cluster.shard.follower import FollowPolicy
@@ -164,17 +163,23 @@ def test_changes_lead_from_one_position_to_the_next(
         assert change.rows == sorted(change.rows)
 
 
+def commit_together(committer: Committer, writes: Sequence[Any]) -> None:
+    """Commit writes as one group."""
+    leads: list[Callable[[], None]] = []
+    for write in writes:
+        committer.submit([write].pop, [].append, lambda lead, _: leads.append(lead))
+    leads[0]()
+
+
 def test_writes_of_one_group_are_one_change(written: Written) -> None:
     vector = written.node.space.to_blobs(written.node.space.from_items([[1.0] * 6]))
     put = PreparedPut(ids=["a"], vectors=vector, payloads=[None])
     written.committer.commit(put)
-    transactions = GroupTransactions(written.database, written.number, "things")
-    committed = transactions.commit([put, PreparedDelete(ids=["a"]), put])
-    assert committed.change is not None
-    assert (committed.change.deleted, len(committed.change.rows)) == ([], 1)
-    committed = transactions.commit([put, PreparedDelete(ids=["a"])])
-    assert committed.change is not None
-    assert (committed.change.deleted, committed.change.rows) == (["a"], [])
+    commit_together(written.committer, [put, PreparedDelete(ids=["a"]), put])
+    commit_together(written.committer, [put, PreparedDelete(ids=["a"])])
+    _, first, second = written.changes
+    assert (first.deleted, len(first.rows)) == ([], 1)
+    assert (second.deleted, second.rows) == (["a"], [])
 
 
 def test_nothing_is_said_of_a_write_that_stores_nothing(written: Written) -> None:
