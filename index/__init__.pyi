@@ -38,6 +38,7 @@ from .catalog.describe import (
     Summary as Summary,
 )
 from .collection.audit import (
+    AuditedQueries as AuditedQueries,
     AuditedRecall as AuditedRecall,
 )
 from .collection.compare import (
@@ -214,6 +215,7 @@ from .storage.schema import (
 from .storage.snapshots import (
     Incoming as Incoming,
     Snapshot as Snapshot,
+    Snapshots as Snapshots,
 )
 from .threads import (
     work_alone as work_alone,

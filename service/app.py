@@ -3,24 +3,23 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from fastapi import FastAPI
 
 from gcws_search.index import POLICIES, Catalog, Policies
-from gcws_search.service.contract import CatalogProtocol
+from gcws_search.service.contract import RouterProtocol
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
-from gcws_search.service.execution.local_catalog import LocalCatalog, SearchContext
 from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.searches import LocalSearches
 from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, database_url
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import openapi, problems
 from gcws_search.service.http.dispatch import Application
-from gcws_search.service.http.errors import ShardFull
 from gcws_search.service.page import routes as page
 from gcws_search.service.routes import (
     analysis,
@@ -71,19 +70,6 @@ _ROUTERS = (
 )
 
 
-class RouterProtocol(CatalogProtocol, Protocol):
-    """The collections of a cluster."""
-
-    def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ask shards on this event loop."""
-
-    def full(self) -> ShardFull | None:
-        """Return which shard's replica can store nothing more; None where all can."""
-
-    def close(self) -> None:
-        """Let nothing be written any more."""
-
-
 OpenRouter: TypeAlias = Callable[[Settings, Catalog, Metrics], RouterProtocol]
 """Joins a cluster; is handed the catalog of a folder for snapshots."""
 
@@ -117,13 +103,12 @@ def create_app(
             opened = await asyncio.to_thread(open_catalog, settings)
         workers = Pools.of(settings)
         startup = Startup(opened)
-        context = SearchContext(workers, startup, metrics, settings.max_answer_bytes)
-        collections = await asyncio.to_thread(_collections, settings, opened, context, open_router)
-        if isinstance(collections, LocalCatalog):
-            room = Room(settings)
-        else:
-            await asyncio.to_thread(collections.start, asyncio.get_running_loop())
-            room = Room(settings, collections.full)
+        cluster = await asyncio.to_thread(_join_cluster, settings, opened, metrics, open_router)
+        if cluster is not None:
+            await asyncio.to_thread(cluster.start, asyncio.get_running_loop())
+        collections = opened if cluster is None else cluster
+        room = Room(settings) if cluster is None else Room(settings, cluster.full)
+        max_bytes = settings.max_answer_bytes
         app.state.service = Service(
             settings,
             Limits.of(settings),
@@ -133,6 +118,8 @@ def create_app(
             admission,
             startup,
             collections,
+            cluster or LocalSearches(workers, startup, metrics, max_bytes),
+            cluster,
             AwaitedPuts(workers.writes),
             room,
             Loads(),
@@ -170,16 +157,14 @@ def create_app(
     return app
 
 
-def _collections(
-    settings: Settings, opened: Catalog, context: SearchContext, open_router: OpenRouter | None
-) -> LocalCatalog | RouterProtocol:
-    """Return this process's collections, or those of a cluster."""
+def _join_cluster(
+    settings: Settings, opened: Catalog, metrics: Metrics, open_router: OpenRouter | None
+) -> RouterProtocol | None:
+    """Return the collections of a cluster; None where they are this process's own."""
     if open_router is None and database_url(settings) is not None:
         # What a cluster needs is installed and imported for it alone.
         from gcws_search.service.cluster.router.opening import open_router  # noqa: PLC0415
-    if open_router is None:
-        return LocalCatalog(opened, context)
-    return open_router(settings, opened, context.metrics)
+    return None if open_router is None else open_router(settings, opened, metrics)
 
 
 def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalog:

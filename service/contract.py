@@ -1,4 +1,4 @@
-"""What routes call: protocols of a collection and of a catalog, wherever the items are.
+"""What routes call, wherever the items are: the index's own collections, or a cluster's.
 
 Searching is awaited. All else is called in a thread, where it may wait for a disk or a network.
 """
@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
 
 if TYPE_CHECKING:
+    import asyncio
+
+    from gcws_search.service.http.errors import ShardFull
     from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
+C_contra = TypeVar("C_contra", contravariant=True)
 
 Point = str | Sequence[float] | AnyArray | ix.SparseVector | ix.NamedVector
 """An id or a vector."""
@@ -70,59 +74,12 @@ class RankedHits(NamedTuple):
     shards: ShardsAsked | None = None
 
 
-class AuditedQueries(NamedTuple):
-    """Recall asked against recall found.
-
-    Attributes
-    ----------
-    results : list of dict
-        One kind of query each, as the API shows it.
-    allowance : list of (int or None, float)
-        Share of the missed hits that searches aim at, by limit.
-    waiting : int
-        Queries still to be answered exactly.
-    """
-
-    results: list[dict[str, Any]]
-    allowance: list[tuple[int | None, float]]
-    waiting: int
-
-
-class NamesProtocol(Protocol):
-    """Names of a collection's coordinates; see `index.vectors.names.CoordinateNames`."""
-
-    @property
-    def is_open(self) -> bool:
-        """Whether items bring names of their own."""
-
-    def __len__(self) -> int:
-        """Return the number of names."""
-
-    def reserve(self, names: Sequence[str]) -> list[int]:
-        """Return the coordinates of names that items have."""
-
-    def find(
-        self, names: Sequence[str], *, beyond_dim: bool = False
-    ) -> tuple[list[int], list[str]]:
-        """Return the coordinates of a query's names, and those that no coordinate has."""
-
-    def of(self, coordinates: Sequence[int]) -> list[ix.NamedCoordinate]:
-        """Return those of some coordinates that have names."""
-
-
 class CollectionProtocol(Protocol):
-    """One collection.
-
-    What each call raises stands at `index.catalog.collection.StoredCollection`.
-    """
+    """One collection; `index.catalog.collection.StoredCollection` says what each call raises."""
 
     @property
     def name(self) -> str:
         """Its name."""
-
-    @property
-    def identity(self) -> object:
-        """The same object as long as it is this collection, and no other of its name."""
 
     @property
     def config(self) -> ix.CollectionConfig:
@@ -133,55 +90,11 @@ class CollectionProtocol(Protocol):
         """Checks and transforms vectors."""
 
     @property
-    def names(self) -> NamesProtocol:
+    def names(self) -> ix.CoordinateNames:
         """Names of coordinates."""
 
     def wait_until_found(self) -> None:
         """Return when searches find what was put, or when that takes too long."""
-
-    # Searching
-
-    def search(
-        self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]
-    ) -> Awaitable[T]:
-        """Search for one query, or for several vectors that ask for the same; at least one.
-
-        Parameters
-        ----------
-        asked : QueryRequest
-        show : callable
-            Is handed the hits of each, where the search ran: on the event loop, or in a thread.
-
-        Returns
-        -------
-        awaitable
-            Of what ``show`` returns.
-
-        Raises
-        ------
-        BackendNotFound, ItemNotFound, AnswerTooLarge
-        InvalidVector
-            The transform leaves nothing of the vector; its place begins with the row.
-        """
-
-    def search_batch(
-        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
-    ) -> Awaitable[T]:
-        """Search for many queries in a thread; those that ask for the same are searched together.
-
-        Parameters
-        ----------
-        asked : sequence of QueryRequest
-            An only one may have several vectors. Then there is an answer for each.
-        show : callable
-            As of `search`.
-
-        Raises
-        ------
-        BackendNotFound, ItemNotFound, AnswerTooLarge
-        InvalidVector
-            As of `search`; its place begins with the number of the query.
-        """
 
     # Writing
 
@@ -195,8 +108,11 @@ class CollectionProtocol(Protocol):
         *,
         keeps_payloads: bool,
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
-    ) -> Callable[[], ix.WriteResult]:
-        """Check and hash items; return what puts them, to be called once."""
+    ) -> Any:  # noqa: ANN401  # each kind of collection has its own
+        """Check and hash items; return what `commit` takes, once."""
+
+    def commit(self, write: Any) -> ix.WriteResult:  # noqa: ANN401
+        """Put prepared items."""
 
     def submit(
         self,
@@ -262,7 +178,7 @@ class CollectionProtocol(Protocol):
     def curve(self, limit: int) -> ix.CostCurve:
         """Return what recall costs for a limit."""
 
-    def audited(self) -> AuditedQueries:
+    def audited(self) -> ix.AuditedQueries:
         """Return recall asked against recall found."""
 
     def compare(
@@ -299,38 +215,21 @@ class CollectionProtocol(Protocol):
         """Return histograms of a sample of the items."""
 
 
-class SnapshotsProtocol(Protocol):
-    """The snapshots of all collections; see `index.storage.snapshots.Snapshots`."""
-
-    def list(self, collection: str) -> list[ix.Snapshot]:
-        """Return a collection's snapshots by name."""
-
-    def opened(self, collection: str, name: str) -> tuple[ix.Snapshot, BinaryIO]:
-        """Return a snapshot and its file, open for reading."""
-
-    def incoming(self, collection: str, name: str) -> ix.Incoming:
-        """Begin a snapshot that comes from elsewhere."""
-
-    def remove(self, collection: str, name: str) -> None:
-        """Remove a snapshot."""
-
-
 class CatalogProtocol(Protocol):
     """All collections; see `index.catalog.catalog.Catalog` for what each call raises."""
 
     @property
-    def snapshots(self) -> SnapshotsProtocol:
+    def snapshots(self) -> ix.Snapshots:
         """The snapshots of all collections."""
-
-    @property
-    def is_store_reachable(self) -> bool | None:
-        """Whether the database of a cluster answered last; None on one machine."""
 
     def get(self, name: str) -> CollectionProtocol:
         """Return a collection; called on the event loop."""
 
     def list(self) -> list[ix.Summary]:
         """Return the collections that can be used, by name."""
+
+    def close(self) -> None:
+        """Finish what is under way, and let nothing be written any more."""
 
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
@@ -347,3 +246,53 @@ class CatalogProtocol(Protocol):
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
     ) -> CollectionProtocol:
         """Make a collection of a snapshot."""
+
+
+class SearchesProtocol(Protocol[C_contra]):
+    """Searches the collections of one kind."""
+
+    def search(
+        self, collection: C_contra, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]
+    ) -> Awaitable[T]:
+        """Search for one query, or for several vectors that ask for the same; at least one.
+
+        ``show`` is handed the hits of each where the search ran, on the event loop or in a thread;
+        what it returns is the result.
+
+        Raises
+        ------
+        BackendNotFound, ItemNotFound, AnswerTooLarge
+        InvalidVector
+            The transform leaves nothing of the vector; its place begins with the row.
+        """
+
+    def search_batch(
+        self,
+        collection: C_contra,
+        asked: Sequence[QueryRequest],
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> Awaitable[T]:
+        """Search for many queries in a thread; those that ask for the same are searched together.
+
+        An only query may have several vectors. Then there is an answer for each.
+
+        Raises
+        ------
+        BackendNotFound, ItemNotFound, AnswerTooLarge
+        InvalidVector
+            As of `search`; its place begins with the number of the query.
+        """
+
+
+class RouterProtocol(CatalogProtocol, SearchesProtocol[Any], Protocol):
+    """The collections of a cluster."""
+
+    @property
+    def is_store_reachable(self) -> bool:
+        """Whether the database answered last."""
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Ask shards on this event loop."""
+
+    def full(self) -> ShardFull | None:
+        """Return which shard's replica can store nothing more; None where all can."""

@@ -6,12 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import starmap
+from itertools import repeat, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
+from gcws_search.index.analysis.item_map import MapParams, map_items
+from gcws_search.index.analysis.profile import PROFILE_SAMPLE, Profile, profile
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.background import Searches
 from gcws_search.index.catalog.describe import (
@@ -22,15 +24,22 @@ from gcws_search.index.catalog.describe import (
     described,
     versions,
 )
-from gcws_search.index.collection.audit import RecallAudit
+from gcws_search.index.collection.audit import AuditedQueries, RecallAudit
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.explain import Explainable, explain
-from gcws_search.index.collection.items import ItemBatch, QueryResult, QueryResults, ScoredItem
+from gcws_search.index.collection.items import (
+    ItemBatch,
+    QueryResult,
+    QueryResults,
+    ScoredItem,
+    View,
+)
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
-from gcws_search.index.contracts.analysis import SHARES, Explained
-from gcws_search.index.contracts.arrays import UInt16s
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
+from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
+from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
     CollectionNotFound,
@@ -45,14 +54,14 @@ from gcws_search.index.contracts.parameters import (
     Encoding,
     SearchParams,
 )
-from gcws_search.index.contracts.saved_index import next_id_of
+from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
 from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.persistence.auditor import Auditor
 from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
 from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.item_reader import ItemReader, JsonVector, Page, StoredItem
-from gcws_search.index.persistence.metadata import Metadata
+from gcws_search.index.persistence.item_reader import JsonVector, Page, StoredItem, sequence_of
+from gcws_search.index.persistence.metadata import check_metadata, metadata_of
 from gcws_search.index.persistence.optimizer_thread import OptimizerThread
 from gcws_search.index.persistence.reclaim import Reclaimer
 from gcws_search.index.persistence.recovery import loaded
@@ -114,12 +123,11 @@ class StoredCollection:
         )
         self.audit = RecallAudit(self.memory, policies.audit)
         self.auditor = Auditor(self.audit, store, self.writer)
-        self.items = ItemReader(store, self.memory)
-        self.metadata = Metadata(store, self.writer)
         self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
         self.searches = self.memory.searches
         self.space = self.memory.space
         self.names = self.memory.names
+        self.metadata: bytes | None = None
 
     @classmethod
     def in_memory(
@@ -167,8 +175,9 @@ class StoredCollection:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
             raise DamagedFile(self.name, f"its names are unreadable ({error})") from error
-        self.metadata.load()
-        next_id = self._next_id()
+        self.metadata = self._load_meta("metadata", metadata_of, "its metadata is")
+        reason = "the number of its next item is"
+        next_id = self._load_meta("next_id", next_id_of, reason) or 0
         memory, policy = self.memory, self.memory.policies.recovery
         rows = loaded(self.store, self.space, memory.backend, policy, progress)
         with storage_errors(self.name), rows as pieces:
@@ -183,14 +192,15 @@ class StoredCollection:
         self.optimizer.start_if_due()
         self.reclaimer.start()  # a process that was killed left its log
 
-    def _next_id(self) -> int:
-        """Return the number that the file has for the next item without an id."""
-        text = self.store.meta("next_id")
+    def _load_meta(
+        self, key: Literal["metadata", "next_id"], read: Callable[[str], T], what: str
+    ) -> T | None:
+        """Return what the file has under a key; None where it has nothing."""
+        text = self.store.meta(key)
         try:
-            return 0 if text is None else next_id_of(text)
+            return None if text is None else read(text)
         except ValueError as error:
-            reason = f"the number of its next item is not what was written ({error})"
-            raise DamagedFile(self.name, reason) from error
+            raise DamagedFile(self.name, f"{what} not what was written ({error})") from error
 
     def _on_publish(self) -> None:
         self._save_notes()
@@ -299,9 +309,37 @@ class StoredCollection:
 
         self.writer.run_as_change(change)
 
+    def load_names(self) -> None:
+        """Return: all names that are stored are known; a cluster's may have come elsewhere."""
+
+    def wait_until_found(self) -> None:
+        """Return: what was committed is found; in a cluster shards take it in later."""
+
     def find_names(self, prefix: str = "", limit: int = 20) -> list[NamedCoordinate]:
         """Return the first coordinates that have names; those of a prefix are in order of names."""
         return [*starmap(NamedCoordinate, self.store.find_names(prefix, limit))]
+
+    def replace_metadata(self, value: bytes | None) -> None:
+        """Replace the metadata, None to remove it; on the disk on return.
+
+        Parameters
+        ----------
+        value : bytes or None
+            JSON text of an object.
+
+        Raises
+        ------
+        InvalidParameter
+            It is longer than `metadata.MAX_BYTES`, or no object.
+        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        """
+        check_metadata(value)
+
+        def change() -> None:
+            self.store.write_meta("metadata", None if value is None else with_checksum(value))
+            self.metadata = value
+
+        self.writer.run_as_change(change)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return how far loads under keys have come; see `Store.loads`."""
@@ -390,7 +428,23 @@ class StoredCollection:
         ------
         ItemNotFound
         """
-        return self.items.get(item_id)
+        view, row = self.memory.locate(item_id)
+        if row is None:
+            raise ItemNotFound(item_id)
+        raw = view.raw(self.space, np.array([row]))
+        if raw is not None:
+            return StoredItem(item_id, self.space.to_json(raw, 0), view.payloads[row])
+        record = self.store.fetch([item_id]).get(item_id)
+        if record is None:  # deleted since
+            raise ItemNotFound(item_id)
+        return StoredItem(item_id, self._from_blob(record.vector), record.payload)
+
+    def _from_blob(self, blob: bytes) -> JsonVector:
+        return self.space.to_json(self.space.from_blobs([blob]), 0)
+
+    def count(self, where: Filter | None = None) -> int:
+        """Return the number of items, or of those whose payloads pass a filter."""
+        return self.memory.permitted(self.memory.view, where)[1]
 
     def page(
         self,
@@ -401,10 +455,72 @@ class StoredCollection:
         where: Filter | None = None,
         ids: Sequence[str] | None = None,
     ) -> Page:
-        """Return items in the order in which they were put; see `ItemReader.page`."""
-        return self.items.page(
-            limit=limit, cursor=cursor, with_vector=with_vector, where=where, ids=ids
-        )
+        """Return items in the order in which they were put; an update puts an item at the end.
+
+        Parameters
+        ----------
+        limit : int
+        cursor : str or None
+            ``next_cursor`` of the page before; None for the first page.
+        with_vector : bool
+        where : Filter or None
+            Only items whose payloads pass.
+        ids : sequence of str or None
+            Only those of these items that there are.
+
+        Raises
+        ------
+        InvalidParameter
+            No such cursor was handed out, or the limit is below 1.
+        """
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        after = sequence_of(cursor)
+        view, rows = self.memory.view, None
+        if ids is not None:
+            view, rows = self.memory.locate_all(ids)
+        permitted, _ = self.memory.permitted(view, where)
+        if rows is not None:
+            chosen = np.zeros_like(permitted)
+            chosen[rows] = permitted[rows]
+            permitted = chosen
+        found = view.page(permitted, after=after, limit=limit + 1)
+        shown = found[:limit]
+        next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
+        return Page(self._items(view, shown, with_vector=with_vector), next_cursor)
+
+    def _items(self, view: View, rows: Int64s, *, with_vector: bool) -> list[StoredItem]:
+        """Return the items of some rows.
+
+        Where a transform keeps vectors out of memory, items that have been updated or deleted
+        since are left out.
+        """
+        ids = [view.ids[row] for row in rows.tolist()]
+        payloads = [view.payloads[row] for row in rows.tolist()]
+        if not with_vector:
+            return [StoredItem(*both) for both in zip(ids, repeat(None), payloads, strict=False)]
+        raw = view.raw(self.space, rows)
+        if raw is not None:
+            vectors = (self.space.to_json(raw, place) for place in range(len(rows)))
+            return [StoredItem(*each) for each in zip(ids, vectors, payloads, strict=True)]
+        records = self.store.at(view.sequences[rows].tolist())
+        return [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in records]
+
+    def vectors(self, hits: Sequence[ScoredItem]) -> list[JsonVector | None]:
+        """Return the vectors of hits as sent.
+
+        Where a transform keeps them out of memory, an item updated since the search shows its new
+        vector, and one deleted since shows None.
+        """
+        found: list[JsonVector | None] = []
+        if not self.space.transform.is_identity:
+            records = self.store.fetch([hit.id for hit in hits])
+            blobs = [records[hit.id].vector if hit.id in records else None for hit in hits]
+            return [None if blob is None else self._from_blob(blob) for blob in blobs]
+        for hit in hits:
+            raw = hit.view.raw(self.space, np.array([hit.row]))
+            found.append(None if raw is None else self.space.to_json(raw, 0))
+        return found
 
     def search(
         self,
@@ -545,10 +661,6 @@ class StoredCollection:
         """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
         return explain(self.memory, a, b, limit)
 
-    def vectors(self, hits: Sequence[ScoredItem]) -> list[JsonVector | None]:
-        """Return the vectors of hits as sent; see `ItemReader.vectors`."""
-        return self.items.vectors(hits)
-
     def sketch(self, vectors: RawBatch | SparseVector, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
 
@@ -592,6 +704,24 @@ class StoredCollection:
         self.optimizer.start_if_due()  # tables that were of use are kept
         return view.ranked(found)[:limit]
 
+    def map_items(
+        self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()
+    ) -> ItemMap:
+        """Return places in a plane for a sample of the items; see `analysis.map_items`."""
+        return map_items(self.memory, params, where=where, also=also)
+
+    def profile(self, sample: int = PROFILE_SAMPLE, seed: int = 0) -> Profile:
+        """Return histograms of a sample of the items; see `analysis.profile`."""
+        return profile(self.memory, sample=sample, seed=seed)
+
+    def curve(self, limit: int = 10) -> CostCurve:
+        """Return what recall costs for a limit; see `MemoryCollection.curve`."""
+        return self.memory.curve(limit)
+
+    def audited(self) -> AuditedQueries:
+        """Return recall asked against recall found."""
+        return AuditedQueries(self.audit.results(), self.audit.allowance, self.audit.waiting)
+
     def summary(self) -> Summary:
         """Return one line of the list of collections; no index is asked for its statistics."""
         view = self.memory.view
@@ -618,7 +748,7 @@ class StoredCollection:
             items=view.count,
             rows=len(view),
             names=len(self.names),
-            metadata=self.metadata.value,
+            metadata=self.metadata,
             bytes_in_memory=self.memory.nbytes(),
             bytes_mapped=self.memory.mapped_bytes,
             bytes_on_disk=self.store.bytes_on_disk,

@@ -65,6 +65,24 @@ class AuditedRecall:
     high: float
 
 
+class AuditedQueries(NamedTuple):
+    """Recall asked against recall found.
+
+    Attributes
+    ----------
+    results : list of AuditedRecall
+        One kind of query each.
+    allowance : list of (int or None, float)
+        Share of the missed hits that searches aim at, by limit.
+    waiting : int
+        Queries still to be answered exactly.
+    """
+
+    results: list[AuditedRecall]
+    allowance: list[tuple[int | None, float]]
+    waiting: int
+
+
 class _Request(NamedTuple):
     """What all queries of one tally asked for."""
 

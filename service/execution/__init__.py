@@ -3,7 +3,7 @@
 - `pools`: bounded pools of threads; a full queue is refused (429)
 - `async_writes`: small puts awaited on the event loop
 - `dynamic_batches`: queries that wait at the same time, searched by one call
-- `local_catalog`: the collections of this process
+- `searches`: searches of this process's collections
 - `loads`: the loads under way, and the last that ended
 - `context`: what a route is handed
 - `startup`: kernels compiled and collections opened in the background

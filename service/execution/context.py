@@ -1,11 +1,17 @@
 """The context of a request: the service's parts, and the check of keys."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CatalogProtocol, CollectionProtocol
+from gcws_search.service.contract import (
+    CatalogProtocol,
+    CollectionProtocol,
+    RouterProtocol,
+    SearchesProtocol,
+)
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
@@ -32,10 +38,12 @@ class Guards:
 
 @dataclass(frozen=True, slots=True)
 class Service(Guards):
-    """The parts of one application while it runs."""
+    """The parts of one application while it runs; ``cluster`` is None on one machine."""
 
     startup: Startup
     collections: CatalogProtocol
+    searches: SearchesProtocol[Any]
+    cluster: RouterProtocol | None
     puts: AwaitedPuts
     room: Room
     loads: Loads

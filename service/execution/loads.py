@@ -88,7 +88,7 @@ class Loads:
         """
         if entry.key is not None:
             self.require_free(collection, entry.key)
-        running = collection.identity, entry
+        running = collection, entry
         self._running.append(running)
         error: str | None = None
         try:
@@ -99,12 +99,12 @@ class Loads:
         finally:
             entry.end(error)
             self._running.remove(running)
-            self._ended.setdefault(collection.identity, deque(maxlen=MAX_ENDED)).append(entry)
+            self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(entry)
 
     def listed(self, collection: CollectionProtocol) -> list[LoadEntry]:
         """Return the loads of a collection, the last first, those under way before the others."""
-        ended = self._ended.get(collection.identity, ())
+        ended = self._ended.get(collection, ())
         return [*reversed([*self._of(collection)]), *reversed(ended)]
 
     def _of(self, collection: CollectionProtocol) -> Iterator[LoadEntry]:
-        return (entry for owner, entry in self._running if owner is collection.identity)
+        return (entry for owner, entry in self._running if owner is collection)

@@ -88,7 +88,7 @@ class Gathering:
 
         if asked.offset:
             return await pages.search(self._service, collection, asked, show)
-        return await collection.search(asked, show)
+        return await self._service.searches.search(collection, asked, show)
 
 
 class Channel(FrameProtocol):

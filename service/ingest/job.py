@@ -175,7 +175,7 @@ class _Staged:
 
     chunk: ItemRows
     raw: ix.RawBatch
-    put: Callable[[], ix.WriteResult] | None
+    put: Any
     rejects: list[Reject]
     place: _Place
 
@@ -359,7 +359,7 @@ class Load:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
         while staged.put is not None:
             try:
-                result = staged.put()
+                result = self.collection.commit(staged.put)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
                 staged = self._prepared(chunk, raw, [*staged.rejects, *bad], staged.place)

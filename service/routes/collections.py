@@ -103,7 +103,7 @@ async def show_recall(request: Request, name: str) -> Response:
     collection = service.collection(name)
     found = await service.workers.searches.run(collection.audited)
     allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
-    audited = {"audited": found.results, "allowance": allowance}
+    audited = {"audited": [*map(asdict, found.results)], "allowance": allowance}
     return json_response({**audited, "waiting": found.waiting})
 
 

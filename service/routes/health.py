@@ -37,10 +37,10 @@ async def healthz(request: Request) -> Response:
 async def readyz(request: Request) -> Response:
     """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
     service = service_of(request)
-    progress, is_reachable = service.startup.progress, service.collections.is_store_reachable
+    progress, cluster = service.startup.progress, service.cluster
     document = asdict(progress)
-    if is_reachable is not None:
-        document["database"] = "reachable" if is_reachable else "unreachable"
+    if cluster is not None:
+        document["database"] = "reachable" if cluster.is_store_reachable else "unreachable"
     if progress.phase == "ready":
         return json_response(document)
     return json_response(document, 503, headers={"Retry-After": "1"})

@@ -152,7 +152,7 @@ async def _answer_one(
     try:
         if asked.offset:
             return await pages.search(service, collection, asked, show)
-        return await collection.search(asked, show)
+        return await service.searches.search(collection, asked, show)
     except ix.InvalidVector as error:  # what only the transform shows
         raise requests.only(error, "vector") from None
 

@@ -55,14 +55,16 @@ async def search(
 ) -> T:
     """Search for one query, or for several vectors, and show a page of each ranking.
 
-    Parameters, results and errors are those of `CollectionProtocol.search`; ``show`` is called in
-    a thread.
+    Results and errors are those of `contract.SearchesProtocol.search`; ``show`` is called in a
+    thread.
     """
     first, *deeper = searches(asked.params, asked.offset, service.limits.max_limit)
     ids_only = asked._replace(offset=0, with_payload=False, with_vector=False, is_shown=False)
-    found = await collection.search_batch([ids_only._replace(params=first)], list)
+    found = await service.searches.search_batch(collection, [ids_only._replace(params=first)], list)
     for params in deeper:
-        more = await collection.search_batch([ids_only._replace(params=params)], list)
+        more = await service.searches.search_batch(
+            collection, [ids_only._replace(params=params)], list
+        )
         found = [_continue(*each, params.limit) for each in zip(found, more, strict=True)]
 
     def finish() -> T:
@@ -80,11 +82,11 @@ async def search_batch(
 ) -> T:
     """Search for many queries; each may ask for a page of its ranking.
 
-    Parameters, results and errors are those of `CollectionProtocol.search_batch`.
+    Results and errors are those of `contract.SearchesProtocol.search_batch`.
     """
     paged = [number for number, one in enumerate(asked) if one.offset]
     if not paged:
-        return await collection.search_batch(asked, show)
+        return await service.searches.search_batch(collection, asked, show)
     if len(asked) == 1:
         return await search(service, collection, asked[0], show)
     found: dict[int, RankedHits] = {}
@@ -92,7 +94,8 @@ async def search_batch(
     for numbers in [rest, *([number] for number in paged)]:
         try:
             if numbers is rest:
-                some = await collection.search_batch([asked[number] for number in rest], list)
+                alone = [asked[number] for number in rest]
+                some = await service.searches.search_batch(collection, alone, list)
             else:
                 some = await search(service, collection, asked[numbers[0]], list)
         except ix.InvalidVector as error:

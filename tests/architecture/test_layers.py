@@ -39,8 +39,8 @@ ARROWS: dict[str, set[str]] = {
     | {"vectors"}
     | EVERYWHERE,
     "catalog": {
-        "backends", "collection", "group_commit", "hashing", "payload", "persistence", "storage",
-        "vectors",
+        "analysis", "backends", "collection", "group_commit", "hashing", "payload", "persistence",
+        "storage", "vectors",
     }
     | EVERYWHERE,
     "transformers": {"collection", "features", "hashing", "vectors"} | EVERYWHERE,
@@ -242,7 +242,7 @@ def test_only_what_opens_collections_knows_where_they_are() -> None:
         or (isinstance(node, ast.Name) and node.id in local)
     }
     on_one_machine = {name for name in knowing if not name.startswith("cluster/")}
-    assert on_one_machine == {"app.py", "execution/local_catalog.py", "execution/startup.py"}
+    assert on_one_machine == {"app.py", "execution/searches.py", "execution/startup.py"}
 
 
 def test_service_knows_nothing_of_numba_or_sql() -> None:

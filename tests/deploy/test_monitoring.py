@@ -53,7 +53,7 @@ def metrics(tmp_path: Path) -> Iterator[str]:
         client.wait_until_ready()
         fill(client)
         client.post("/v1/collections/plants/query", json={"id": "a", "recall": 0.8})
-        client.app.state.service.collection("plants").stored.finish_background_work()
+        client.app.state.service.collection("plants").finish_background_work()
         yield client.get("/metrics").text
     finally:
         client.stop()

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
@@ -15,7 +15,11 @@ from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
+from gcws_search.service.contract import RankedHits
 from gcws_search.service.http.errors import ShardFull, StoreUnavailable
+from gcws_search.service.translate.requests import QueryRequest
+
+T = TypeVar("T")
 
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
@@ -47,7 +51,7 @@ class ClusterCatalog:
         self._changing = threading.Lock()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="router-poll", daemon=True)
-        self.is_store_reachable: bool | None = True
+        self.is_store_reachable = True
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop, and the database now and then.
@@ -113,6 +117,24 @@ class ClusterCatalog:
         if known is not None and known.number == row.number:
             return known
         return ClusterCollection(row, self.context)
+
+    async def search(
+        self,
+        collection: ClusterCollection,
+        asked: QueryRequest,
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> T:
+        """Search for one query, or for several vectors that ask for the same."""
+        return await collection.search(asked, show)
+
+    async def search_batch(
+        self,
+        collection: ClusterCollection,
+        asked: Sequence[QueryRequest],
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> T:
+        """Search for many queries; those that ask for the same are searched together."""
+        return await collection.search_batch(asked, show)
 
     def full(self) -> ShardFull | None:
         """Return which shard's replica can store nothing more; None where all can."""
@@ -272,8 +294,8 @@ def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
     if named:
         database.replace_names(number, named)
         filled.load_names()
-    if read.metadata.value is not None:
-        database.replace_metadata(number, read.metadata.value)
+    if read.metadata is not None:
+        database.replace_metadata(number, read.metadata)
     for load in read.loads(0):
         database.save_load(number, load, 0)
     for backend in read.store.backends():
@@ -283,7 +305,7 @@ def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
     for rows in read.store.chunks():
         vectors = read.space.from_blobs(rows.vectors)
         items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])
-        filled.committer.commit(filled.prepared(items, "insert"))
+        filled.committer.commit(filled.prepare(items, "insert"))
 
 
 def _is_named(row: CollectionRow) -> bool:

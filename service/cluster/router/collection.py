@@ -39,7 +39,7 @@ from gcws_search.service.cluster.router.merging import (
     totals,
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
-from gcws_search.service.contract import AuditedQueries, JsonVector, Point, RankedHits
+from gcws_search.service.contract import JsonVector, Point, RankedHits
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.http.errors import ShardUnavailable, StoreUnavailable
 from gcws_search.service.telemetry.metrics import Metrics
@@ -99,11 +99,6 @@ class ClusterCollection:
         self.names_read = 0
         """Key of the last change whose names are known here."""
         self._gathering = QueryGathering()
-
-    @property
-    def identity(self) -> object:
-        """The one object of this collection."""
-        return self
 
     def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
         found = self.context.database.reserve_names(self.number, names).items()
@@ -321,27 +316,33 @@ class ClusterCollection:
 
     def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
         """Put items, all or none."""
-        return self._put(self.prepared(items, mode))
+        write = self.prepare(items, mode)
+        result = self.committer.commit(write)
+        self._stored(write)
+        self.wait_until_found()
+        return result
 
     def prepare(
         self,
         items: ix.ItemBatch,
         mode: ix.Mode,
         *,
-        keeps_payloads: bool,
-        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None,
-    ) -> Callable[[], ix.WriteResult]:
-        """Check items; return what puts them, to be called once."""
-        write = self.prepared(items, mode, keeps_payloads=keeps_payloads, progress=progress)
-        return partial(self._put_chunk, write)
+        keeps_payloads: bool = False,
+        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
+    ) -> PreparedPut:
+        """Return items as the database takes them.
 
-    def _put(self, write: PreparedPut) -> ix.WriteResult:
-        result = self.committer.commit(write)
-        self._stored(write)
-        self.wait_until_found()
-        return result
+        Raises
+        ------
+        InvalidId, InvalidVector
+        ItemExists
+            The mode is "insert" and an id comes twice.
+        """
+        return samples.prepared(
+            self.space, self.names, items, mode, keeps_payloads=keeps_payloads, progress=progress
+        )
 
-    def _put_chunk(self, write: PreparedPut) -> ix.WriteResult:
+    def commit(self, write: PreparedPut) -> ix.WriteResult:
         """Put items; return once shards have what came before, while they take these in."""
         before = self.committer.last
         result = self.committer.commit(write)
@@ -382,26 +383,6 @@ class ClusterCollection:
         except FormerPrimary as error:
             raise StoreUnavailable(f"{error}; the write may be stored") from None
 
-    def prepared(
-        self,
-        items: ix.ItemBatch,
-        mode: ix.Mode,
-        *,
-        keeps_payloads: bool = False,
-        progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
-    ) -> PreparedPut:
-        """Return items as the database takes them.
-
-        Raises
-        ------
-        InvalidId, InvalidVector
-        ItemExists
-            The mode is "insert" and an id comes twice.
-        """
-        return samples.prepared(
-            self.space, self.names, items, mode, keeps_payloads=keeps_payloads, progress=progress
-        )
-
     def submit(
         self,
         read: Callable[[], ix.ItemBatch],
@@ -413,7 +394,7 @@ class ClusterCollection:
         loop, prepared = asyncio.get_running_loop(), list[PreparedPut]()
 
         def prepare() -> PreparedPut:
-            prepared.append(self.prepared(read(), mode))
+            prepared.append(self.prepare(read(), mode))
             return prepared[-1]
 
         async def follow(result: ix.WriteResult) -> None:
@@ -546,7 +527,7 @@ class ClusterCollection:
         """Return what recall costs for a limit, on all shards together."""
         return descriptions.curve(limit, self.ask("curve", limit=limit))
 
-    def audited(self) -> AuditedQueries:
+    def audited(self) -> ix.AuditedQueries:
         """Return recall asked against recall found."""
         return descriptions.audited(self.ask("audited"))
 

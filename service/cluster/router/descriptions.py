@@ -16,7 +16,6 @@ from gcws_search.service.cluster.contract import BackendRow
 from gcws_search.service.cluster.messages import Message, packed_sparse, packed_vectors
 from gcws_search.service.cluster.router import samples
 from gcws_search.service.cluster.router.merging import weighted
-from gcws_search.service.contract import AuditedQueries
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.router.collection import ClusterCollection
@@ -124,11 +123,11 @@ def summed_up(collection: ClusterCollection) -> ix.Summary:
         commits=writer.commits,
         commit_seconds=writer.commit_seconds,
         commit_counts=tuple(writer.commit_counts),
-        audited=[ix.AuditedRecall(**each) for each in _audited([p["audited"] for p in parts])],
+        audited=_audited([part["audited"] for part in parts]),
     )
 
 
-def audited(answers: Sequence[Message]) -> AuditedQueries:
+def audited(answers: Sequence[Message]) -> ix.AuditedQueries:
     """Return recall asked against recall found, over all shards."""
     parts = [answer.head for answer in answers]
     allowance: dict[int | None, float] = {}
@@ -136,10 +135,10 @@ def audited(answers: Sequence[Message]) -> AuditedQueries:
         for limit, share in part["allowance"]:
             allowance[limit] = max(allowance.get(limit, 0.0), share)
     results = _audited([part["results"] for part in parts])
-    return AuditedQueries(results, [*allowance.items()], _sum(parts, "waiting"))
+    return ix.AuditedQueries(results, [*allowance.items()], _sum(parts, "waiting"))
 
 
-def _audited(parts: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
+def _audited(parts: Iterable[Sequence[dict[str, Any]]]) -> list[ix.AuditedRecall]:
     """Return what audited queries found, as if all had been asked of one collection.
 
     Each shard audits queries among its own items; the interval is that of the weighted mean.
@@ -162,7 +161,8 @@ def _audited(parts: Iterable[Sequence[dict[str, Any]]]) -> list[dict[str, Any]]:
         ]
         low, high = max(0.0, mean - sides[0]), min(1.0, mean + sides[1])
         total = int(counts.sum())
-        found.append(lines[0] | {"queries": total, "found": mean, "low": low, "high": high})
+        together = {"queries": total, "found": mean, "low": low, "high": high}
+        found.append(ix.AuditedRecall(**lines[0] | together))
     return found
 
 

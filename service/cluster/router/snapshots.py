@@ -60,7 +60,7 @@ class NodeFiles:
         copy, _ = self.local.create(name, collection.config)
         try:
             _copy_names(copy, database.names(collection.number))
-            copy.metadata.replace(database.metadata(collection.number))
+            copy.replace_metadata(database.metadata(collection.number))
             for load in database.loads(collection.number, 0):
                 copy.save_load(load, 0)
             for backend in database.backends(collection.number):

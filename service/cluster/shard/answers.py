@@ -126,7 +126,7 @@ def _refreshed(host: ShardHost, number: int, seconds: float) -> Message:
 
 
 def _count(collection: ix.StoredCollection, asked: Message) -> Message:
-    return Message({"count": collection.items.count(filter_of(asked.head.get("filter")))})
+    return Message({"count": collection.count(filter_of(asked.head.get("filter")))})
 
 
 def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
@@ -187,15 +187,15 @@ def _summary(collection: ix.StoredCollection, _: Message) -> Message:
 
 
 def _curve(collection: ix.StoredCollection, asked: Message) -> Message:
-    found = collection.memory.curve(asked.head["limit"])
+    found = collection.curve(asked.head["limit"])
     points = [[each.recall, each.candidates, each.microseconds] for each in found.points]
     return Message(asdict(found) | {"points": points})
 
 
 def _audited(collection: ix.StoredCollection, _: Message) -> Message:
-    audit = collection.audit
-    results = [asdict(each) for each in audit.results()]
-    return Message({"results": results, "allowance": audit.allowance, "waiting": audit.waiting})
+    found = collection.audited()
+    results = [asdict(each) for each in found.results]
+    return Message({"results": results, "allowance": found.allowance, "waiting": found.waiting})
 
 
 _ANSWERS: Final[dict[str, _Answer]] = {

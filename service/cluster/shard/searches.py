@@ -21,7 +21,7 @@ from gcws_search.service.cluster.messages import (
     unpacked_sparse,
     unpacked_vectors,
 )
-from gcws_search.service.execution.local_catalog import measured_recall, search
+from gcws_search.service.execution.searches import measured_recall, search
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.translate.requests import QueryRequest
 

@@ -143,7 +143,7 @@ def refuses_all_writes(stored: StoredCollection, name: str) -> None:
         lambda: put(stored, {"new": 1.0}),
         lambda: put(stored, {"new": 1.0, "another": 2.0}),
         lambda: stored.delete(["a1"]),
-        lambda: stored.metadata.replace(b"{}"),
+        lambda: stored.replace_metadata(b"{}"),
         lambda: stored.set_names(["x"]),
         lambda: stored.attach(ExactParams(), "other"),
     ):

@@ -129,8 +129,8 @@ OPERATIONS: Final = {
         after=lambda c: things(c).store.remove_backend(RECORD.name),
     ),
     "metadata": Operation(
-        lambda c: things(c).metadata.replace(b'{"a":1}'), before=made,
-        after=lambda c: things(c).metadata.replace(None),
+        lambda c: things(c).replace_metadata(b'{"a":1}'), before=made,
+        after=lambda c: things(c).replace_metadata(None),
     ),
     "snapshot": Operation(
         lambda c: c.snapshot("things", "s"), before=made,

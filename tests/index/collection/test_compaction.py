@@ -76,7 +76,7 @@ class ModelledCollection:
     def check(self) -> None:
         """Compare all that a reader may ask for."""
         view = self.memory.view
-        assert view.count == int(view.alive.sum()) == len(self.rows) == self.stored.items.count()
+        assert view.count == int(view.alive.sum()) == len(self.rows) == self.stored.count()
         assert held(self.stored) == self.expected()
         assert (np.diff(view.sequences) > 0).all()
         if isinstance(view.state, GcwsState):

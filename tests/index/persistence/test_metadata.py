@@ -31,8 +31,8 @@ def test_metadata_outlive_the_process(tmp_path: Path) -> None:
     for before, after in ((None, TEXT), (TEXT, b"{}"), (b"{}", None), (None, TEXT)):
         with closing(opened(tmp_path)) as catalog:
             stored, _ = catalog.create("things", CollectionConfig(dim=2))
-            assert stored.metadata.value == stored.describe().metadata == before
-            stored.metadata.replace(after)
+            assert stored.metadata == stored.describe().metadata == before
+            stored.replace_metadata(after)
             assert stored.describe().metadata == after
 
 
@@ -40,21 +40,21 @@ def test_metadata_outlive_the_process(tmp_path: Path) -> None:
 def test_what_is_no_object_is_refused(tmp_path: Path, value: bytes) -> None:
     with closing(opened(tmp_path)) as catalog:
         stored, _ = catalog.create("things", CollectionConfig(dim=2))
-        stored.metadata.replace(TEXT)
+        stored.replace_metadata(TEXT)
         with pytest.raises(InvalidParameter):
-            stored.metadata.replace(value)
-        assert stored.metadata.value == TEXT
+            stored.replace_metadata(value)
+        assert stored.metadata == TEXT
 
 
 def test_the_longest_is_64_kib(tmp_path: Path) -> None:
     longest = b'{"a":"' + b"x" * (MAX_BYTES - 8) + b'"}'
     with closing(opened(tmp_path)) as catalog:
         stored, _ = catalog.create("things", CollectionConfig(dim=2))
-        stored.metadata.replace(longest)
+        stored.replace_metadata(longest)
         with pytest.raises(InvalidParameter, match="65536 bytes"):
-            stored.metadata.replace(longest.replace(b"x", b"xx", 1))
+            stored.replace_metadata(longest.replace(b"x", b"xx", 1))
     with closing(opened(tmp_path)) as catalog:
-        assert catalog.get("things").metadata.value == longest
+        assert catalog.get("things").metadata == longest
 
 
 def test_a_change_that_fails_changes_nothing(
@@ -62,7 +62,7 @@ def test_a_change_that_fails_changes_nothing(
 ) -> None:
     catalog = opened(tmp_path)
     stored, _ = catalog.create("things", CollectionConfig(dim=2))
-    stored.metadata.replace(TEXT)
+    stored.replace_metadata(TEXT)
 
     def fail(*_: object) -> None:
         raise DiskFull("things")
@@ -70,11 +70,11 @@ def test_a_change_that_fails_changes_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(stored.store, "write_meta", fail)
         with pytest.raises(DiskFull):
-            stored.metadata.replace(None)
-    assert stored.metadata.value == TEXT
+            stored.replace_metadata(None)
+    assert stored.metadata == TEXT
     catalog.close()
     with pytest.raises(CollectionNotFound):
-        stored.metadata.replace(None)
+        stored.replace_metadata(None)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
     tmp_path: Path, value: str
 ) -> None:
     with closing(opened(tmp_path)) as catalog:
-        catalog.create("things", CollectionConfig(dim=2))[0].metadata.replace(TEXT)
+        catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
     with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
         file.execute("UPDATE meta SET value = ? WHERE name = 'metadata'", (value,))
     with closing(opened(tmp_path)) as catalog, pytest.raises(DamagedFile, match="metadata"):
@@ -94,15 +94,15 @@ def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
     [report] = check_directory(tmp_path, repair=True)
     assert any("the metadata" in finding for finding in report.findings)
     with closing(opened(tmp_path)) as catalog:
-        assert catalog.get("things").metadata.value is None
+        assert catalog.get("things").metadata is None
 
 
 def test_a_repair_leaves_metadata_as_they_are(tmp_path: Path) -> None:
     with closing(opened(tmp_path)) as catalog:
-        catalog.create("things", CollectionConfig(dim=2))[0].metadata.replace(TEXT)
+        catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
     with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
         file.execute("INSERT INTO links (part, data) VALUES (999, x'00')")
     [report] = check_directory(tmp_path, repair=True)
     assert report.repaired
     with closing(opened(tmp_path)) as catalog:
-        assert catalog.get("things").metadata.value == TEXT
+        assert catalog.get("things").metadata == TEXT

@@ -296,7 +296,7 @@ class CollectionMachine(RuleBasedStateMachine):
     @rule(where=st.none() | FILTERS)
     def count(self, where: tuple[dict[str, Any], Test] | None) -> None:
         document, passes = where or ({}, lambda _: True)
-        found = self.stored.items.count(parse_filter(document) if where else None)
+        found = self.stored.count(parse_filter(document) if where else None)
         assert found == sum(passes(payload) for _, payload in self.model.values())
 
     @rule(

@@ -7,7 +7,7 @@ from contextlib import suppress
 import httpx
 import pytest
 
-from gcws_search.service.execution import local_catalog
+from gcws_search.service.execution import searches
 from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.http.errors import QueueFull, Stopping
 from tests.support.service.client import Client, Json, Serve, fill
@@ -168,13 +168,13 @@ FORMS: list[Json] = [
 def batch_sizes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many queries each call of the index has had; it grows."""
     sizes: list[int] = []
-    search = local_catalog.search_batch
+    search = searches.search_batch
 
     def counted(collection: Json, queries: Sequence[Json]) -> Json:
         sizes.append(len(queries))
         return search(collection, queries)
 
-    monkeypatch.setattr(local_catalog, "search_batch", counted)
+    monkeypatch.setattr(searches, "search_batch", counted)
     return sizes
 
 
@@ -204,14 +204,14 @@ def answered(response: httpx.Response) -> tuple[int, Json]:
 def test_a_failure_of_the_index_is_each_queries_own(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = local_catalog.search
+    search = searches.search
 
     def failing(collection: Json, query: Json) -> Json:
         if query.params.limit == 2:
             raise RuntimeError("broken")
         return search(collection, query)
 
-    monkeypatch.setattr(local_catalog, "search", failing)
+    monkeypatch.setattr(searches, "search", failing)
 
     async def at_once() -> list[httpx.Response]:
         bodies = [{"vector": VECTOR, "limit": limit} for limit in (1, 2, 3, 2, 1)]

@@ -8,7 +8,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from gcws_search.service.execution import local_catalog
+from gcws_search.service.execution import searches
 from gcws_search.service.fronts import packing
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.schemas.requests import BatchBody, QueryBody
@@ -24,13 +24,13 @@ SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 
 @pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many vectors each search of the index had."""
-    search, counts = local_catalog.search, list[int]()
+    search, counts = searches.search, list[int]()
 
     def counted(collection: Json, query: Json) -> Json:
         counts.append(1 if query.vectors is None else len(query.vectors))
         return search(collection, query)
 
-    monkeypatch.setattr(local_catalog, "search", counted)
+    monkeypatch.setattr(searches, "search", counted)
     return counts
 
 

@@ -52,7 +52,7 @@ def guarded(serve: Serve) -> Client:
     """Return a client of a service with keys, and with items that were there before them."""
     client = serve()
     fill(client)
-    client.app.state.service.collections.catalog.snapshot("plants", "kept")
+    client.app.state.service.collections.snapshot("plants", "kept")
     return serve(api_key=ADMIN, read_only_api_key=READER)
 
 

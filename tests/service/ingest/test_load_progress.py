@@ -12,7 +12,6 @@ import pytest
 from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
-from gcws_search.service.execution.local_catalog import LocalCollection
 from gcws_search.service.ingest import source
 from gcws_search.service.ingest.job import Load
 from gcws_search.service.ingest.rows import DenseVectors, ItemRows
@@ -214,8 +213,7 @@ def test_a_chunk_is_read_beside_storing_the_last(
             )
 
     monkeypatch.setattr(stored, "commit", committed)
-    unsearched: Json = None
-    load = Load(LocalCollection(stored, unsearched), "upsert", "stop", 1, lambda: None)
+    load = Load(stored, "upsert", "stop", 1, lambda: None)
     account = load.begin()
     load.run(chunks, lambda: b"", lambda *_: None, account)
     assert account.inserted == 2

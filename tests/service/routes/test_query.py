@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from gcws_search.service.execution import local_catalog
+from gcws_search.service.execution import searches
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import BAD_QUERIES, URL, VECTOR, gmm
@@ -206,13 +206,13 @@ def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) ->
 def test_only_a_search_that_waits_for_nothing_runs_on_the_event_loop(
     client: Client, monkeypatch: pytest.MonkeyPatch, more: Json, inline: bool
 ) -> None:
-    search, threads = local_catalog.search, []
+    search, threads = searches.search, []
 
     def watched(*arguments: Json) -> Json:
         threads.append(threading.current_thread().name)
         return search(*arguments)
 
-    monkeypatch.setattr(local_catalog, "search", watched)
+    monkeypatch.setattr(searches, "search", watched)
     for _ in range(3):
         client.post(f"{URL}/query", json={"vector": VECTOR} | more)
     assert [not name.startswith("gcws-searches") for name in threads] == [inline] * 3

@@ -47,7 +47,7 @@ def asked_at_once(client: Client, requests: list[tuple[str, str, Json]]) -> list
 @pytest.fixture
 def catalog(client: Client) -> Any:  # noqa: ANN401
     """Return the catalog of an application whose "plants" have a snapshot "s"."""
-    opened = client.app.state.service.collections.catalog
+    opened = client.app.state.service.collections
     opened.snapshot("plants", "s")
     return opened
 

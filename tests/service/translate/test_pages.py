@@ -43,6 +43,9 @@ async def run(work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
 
 
 SERVICE: Any = SimpleNamespace(
+    searches=SimpleNamespace(
+        search_batch=lambda collection, asked, show: collection.search_batch(asked, show)
+    ),
     workers=SimpleNamespace(batches=SimpleNamespace(run=run)),
     limits=SimpleNamespace(max_limit=100_000),
     settings=SimpleNamespace(max_answer_bytes=1 << 20),

@@ -71,7 +71,7 @@ class Client:
 
     def finish_background_work(self, name: str) -> None:
         """Return when nothing is computed any more for a collection."""
-        self.app.state.service.collection(name).stored.finish_background_work()
+        self.app.state.service.collection(name).finish_background_work()
 
     def run(self, work: Json) -> Json:
         """Run a coroutine on the application's loop."""

@@ -1,0 +1,294 @@
+"""Searches of this process's collections: where they run, which are joined, what they count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from gcws_search import index as ix
+from gcws_search.service.contract import RankedHits
+from gcws_search.service.execution.dynamic_batches import DynamicBatches
+from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.startup import Startup
+from gcws_search.service.guards.limits import AnswerBytes
+from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.translate.requests import QueryRequest
+from gcws_search.service.translate.results import vector_json
+
+T = TypeVar("T")
+
+_HITS_AT_ONCE: Final = 1 << 20
+"""Hits that a batch finds before they are counted; each takes 100 bytes."""
+_VECTORS_AT_ONCE: Final = 64
+_TYPICAL_NONZEROS: Final = 64
+_WARMED_UP: Final = ("gcws", "exact")
+"""Kinds of backends whose kernels are compiled at the start."""
+
+
+class LocalSearches:
+    """Searches the collections of this process; see `contract.SearchesProtocol`."""
+
+    def __init__(
+        self, pools: Pools, startup: Startup, metrics: Metrics, max_answer_bytes: int
+    ) -> None:
+        self._pools = pools
+        self._startup = startup
+        self._metrics = metrics
+        self._max_answer_bytes = max_answer_bytes
+        self._batches = DynamicBatches()
+
+    def search(
+        self,
+        collection: ix.StoredCollection,
+        asked: QueryRequest,
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> Awaitable[T]:
+        """Search for vectors: here where that should be short, else in a thread.
+
+        Short searches for one vector that wait at the same time are one call of the index.
+        """
+        if not self._startup.is_compiled:
+            asked = asked.exactly()
+        elif asked.vectors is not None and len(asked.vectors) == 1:
+            may_block = _may_block(collection, asked)
+            if not may_block and self._batches.count_one():
+                group = collection, asked.group
+                return self._batches.search(
+                    group, (asked, show), partial(self._search_together, collection)
+                )
+        return self._run(collection, [asked], show)
+
+    def _search_together(
+        self,
+        collection: ix.StoredCollection,
+        waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[RankedHits]], T]]],
+    ) -> Awaitable[list[T]]:
+        """Answer queries of one group by one call."""
+
+        def show_each(found: Sequence[RankedHits]) -> list[T]:
+            return [show([one]) for (_, show), one in zip(waiting, found, strict=True)]
+
+        return self._run(collection, [one for one, _ in waiting], show_each)
+
+    def _run(
+        self,
+        collection: ix.StoredCollection,
+        queries: Sequence[QueryRequest],
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> Awaitable[T]:
+        """Search for queries of one group, here or in a thread; each has an answer of its own."""
+        asked = queries[0]
+        return self._pools.search(
+            (collection.name, asked.pace),
+            _entries(collection),
+            lambda: show(self._answers(collection, queries)),
+            count=max(len(queries), 1 if asked.vectors is None else len(asked.vectors)),
+            may_block=_may_block(collection, asked),
+        )
+
+    def search_batch(
+        self,
+        collection: ix.StoredCollection,
+        asked: Sequence[QueryRequest],
+        show: Callable[[Sequence[RankedHits]], T],
+    ) -> Awaitable[T]:
+        """Search for many queries in a thread, as many at a time as memory should hold hits of.
+
+        Raises
+        ------
+        AnswerTooLarge
+            As soon as the hits found so far are too many.
+        """
+
+        def work() -> T:
+            queries = asked
+            if not self._startup.is_compiled:
+                queries = [one.exactly() for one in asked]
+            size = AnswerBytes(self._max_answer_bytes)
+            size.require(sum(_certain_hits(one, len(collection)) for one in queries))
+            ranked: list[RankedHits] = []
+            for part in _parts(queries, len(collection)):
+                try:
+                    ranked += self._answers(collection, part, size)
+                except ix.InvalidVector as error:
+                    if error.loc:
+                        error.loc = (len(ranked) + int(error.loc[0]), *error.loc[1:])
+                    raise
+            return show(ranked)
+
+        return self._pools.batches.run(work)
+
+    def _answers(
+        self,
+        collection: ix.StoredCollection,
+        queries: Sequence[QueryRequest],
+        size: AnswerBytes | None = None,
+    ) -> list[RankedHits]:
+        """Search, count the cost, and return what the answers show.
+
+        ``size`` is that of the one answer to all; None where each query has its own.
+
+        Raises
+        ------
+        AnswerTooLarge
+        """
+        start = time.perf_counter()
+        found, costs = search_batch(collection, queries)
+        seconds = (time.perf_counter() - start) / max(1, len(found))  # the mean of one query
+        each = queries if len(queries) == len(found) else [queries[0]] * len(found)
+        ranked = []
+        for asked, result in zip(each, found, strict=True):
+            answer = size or AnswerBytes(self._max_answer_bytes)
+            payloads = result.payloads if asked.with_payload else None
+            if asked.is_shown:
+                answer.add_hits(result.ids, payloads)
+            ranked.append(
+                RankedHits(
+                    result.ids,
+                    result.scores,
+                    payloads,
+                    _vectors(collection, result.hits, answer) if asked.with_vector else None,
+                    result.explanation if asked.explain else None,
+                    measured_recall(collection, asked) if asked.explain else None,
+                    seconds,
+                )
+            )
+        self._metrics.searched(costs)
+        return ranked
+
+
+def _vectors(
+    collection: ix.StoredCollection, hits: Sequence[ix.ScoredItem], size: AnswerBytes
+) -> list[Any]:
+    """Return the vectors of hits; Python's numbers are made of a few at a time."""
+    found: list[Any] = []
+    for first in range(0, len(hits), _VECTORS_AT_ONCE):
+        some = collection.vectors(hits[first : first + _VECTORS_AT_ONCE])
+        size.add_vectors(some)
+        found += map(vector_json, some)
+    return found
+
+
+def _entries(collection: ix.StoredCollection) -> int:
+    """Return about how many numbers a scan of the collection reads."""
+    config = collection.config
+    is_dense = config.form == "dense" and config.dim is not None
+    return len(collection) * (config.dim or 0 if is_dense else _TYPICAL_NONZEROS)
+
+
+def _may_block(collection: ix.StoredCollection, asked: QueryRequest) -> bool:
+    """Return whether a search may read files, or compile kernels as the first of its kind."""
+    is_compared = collection.config.backend.kind not in _WARMED_UP
+    may_compile = is_compared or asked.backend is not None or asked.params.rerank != "gmm"
+    return may_compile or asked.may_block
+
+
+def _certain_hits(asked: QueryRequest, items: int) -> int:
+    """Return how many hits queries have, where neither a score nor a filter leaves any out."""
+    if asked.params.min_score or asked.where is not None or not asked.is_shown:
+        return 0
+    shown = min(asked.params.limit, items - asked.offset)
+    return max(0, shown) * (1 if asked.vectors is None else len(asked.vectors))
+
+
+def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[QueryRequest]]:
+    """Yield queries in runs whose hits fit into memory together."""
+    if len(asked) == 1 and asked[0].vectors is not None:
+        vectors, step = asked[0].vectors, _HITS_AT_ONCE // max(1, min(asked[0].params.limit, items))
+        for first in range(0, len(vectors), max(1, step)):
+            yield [asked[0]._replace(vectors=vectors[first : first + max(1, step)])]
+        return
+    part, hits = list[QueryRequest](), 0
+    for one in asked:
+        part.append(one)
+        hits += min(one.params.limit, items)
+        if hits >= _HITS_AT_ONCE:
+            yield part
+            part, hits = [], 0
+    if part:
+        yield part
+
+
+def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.QueryResult]:
+    """Return one result a query.
+
+    Raises
+    ------
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
+    """
+    if query.vectors is not None:
+        return collection.search(
+            query.vectors, query.params, where=query.where, backend=query.backend
+        )
+    if query.with_unknown is not None:
+        found = collection.search_with_unknown(
+            query.with_unknown, query.params, where=query.where, backend=query.backend
+        )
+        return [found]
+    around = collection.search_around(
+        str(query.item_id), query.params, where=query.where, backend=query.backend
+    )
+    return [around]
+
+
+def search_batch(
+    collection: ix.StoredCollection, queries: Sequence[QueryRequest]
+) -> tuple[Sequence[ix.QueryResult], list[ix.Total]]:
+    """Return one result a query, in order, and what they cost; one a vector of an only query.
+
+    Queries that ask for the same are searched together.
+
+    Raises
+    ------
+    BackendNotFound, ItemNotFound
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the query's number.
+    """
+    if len(queries) == 1:
+        alone = search(collection, queries[0])
+        found = [*alone]
+        return found, found[0].totals() if len(found) == 1 else totals(alone)
+    results: dict[int, ix.QueryResult] = {}
+    costs: list[ix.Total] = []
+    groups: dict[Hashable, list[int]] = {}
+    for number, query in enumerate(queries):
+        if query.vectors is None:
+            try:
+                [results[number]] = search(collection, query)
+            except ix.InvalidVector as error:
+                error.loc = (number, *error.loc[1:])
+                raise
+            costs += results[number].totals()
+        else:
+            groups.setdefault(query.group, []).append(number)
+    for numbers in groups.values():
+        rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
+        together = queries[numbers[0]]._replace(vectors=ix.concatenate(rows))
+        try:
+            some = search(collection, together)
+        except ix.InvalidVector as error:
+            row, *rest = error.loc
+            error.loc = (numbers[int(row)], *rest)
+            raise
+        results.update(zip(numbers, some, strict=True))
+        costs += totals(some)
+    return [results[number] for number in range(len(queries))], costs
+
+
+def measured_recall(collection: ix.StoredCollection, asked: QueryRequest) -> float | None:
+    """Return what audited queries of this kind found; None where there are none."""
+    if asked.backend not in (None, "gcws"):
+        return None
+    audited = collection.audit.of(asked.params)
+    return None if audited is None else audited.found
+
+
+def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
+    """Return what searches cost, by method."""
+    if isinstance(found, ix.QueryResults):
+        return found.totals()
+    return [total for result in found for total in result.totals()]
