@@ -8,6 +8,19 @@ from typing import TypeAlias
 from fastapi import FastAPI
 
 from gcws_search.index import POLICIES, Catalog, Policies
+from gcws_search.service.api import (
+    analysis,
+    backends,
+    collections,
+    health,
+    items,
+    load,
+    openapi,
+    query,
+    similarity,
+    sketch,
+    snapshots,
+)
 from gcws_search.service.contract import RouterProtocol
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
@@ -18,21 +31,9 @@ from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, database_url
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http import openapi, problems
+from gcws_search.service.http import problems
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.page import routes as page
-from gcws_search.service.routes import (
-    analysis,
-    backends,
-    collections,
-    health,
-    items,
-    load,
-    query,
-    similarity,
-    sketch,
-    snapshots,
-)
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.version import program_version

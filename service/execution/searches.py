@@ -11,11 +11,11 @@ from gcws_search import index as ix
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
+from gcws_search.service.http.responses import vector_json
 from gcws_search.service.telemetry.metrics import Metrics
-from gcws_search.service.translate.requests import QueryRequest
-from gcws_search.service.translate.results import vector_json
 
 T = TypeVar("T")
 

@@ -14,6 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts import packing
@@ -23,15 +24,13 @@ from gcws_search.service.fronts.link import Link
 from gcws_search.service.guards.admission import ALWAYS, Admission
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http import problems
+from gcws_search.service.http import bodies, media_types, problems
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.http.errors import OwnerUnavailable
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import json_response, raw_json_response
-from gcws_search.service.schemas.requests import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
-from gcws_search.service.translate import bodies
 
 CHANNEL: Final = "messages"
 """Name of the owner's socket for messages, ..."""
@@ -138,7 +137,7 @@ def _is_short(request: Request, max_bytes: int) -> bool:
     if size is None:
         return scope["method"] in {"GET", "DELETE"}
     is_plain = header(request, b"content-encoding") is None
-    is_json = bodies.media_type(request) == bodies.JSON
+    is_json = bodies.media_type(request) == media_types.JSON
     return size.isdigit() and int(size) <= max_bytes and is_plain and is_json
 
 
@@ -177,7 +176,7 @@ async def query_batch(request: Request, name: str) -> Response:
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
         return _Forwarded(service.forward, text)
     parameters, body = matrix
-    own = {b"content-type": bodies.NPY.encode(), b"content-length": str(len(body)).encode()}
+    own = {b"content-type": media_types.NPY.encode(), b"content-length": str(len(body)).encode()}
     others = [pair for pair in request.scope["headers"] if pair[0] not in own]
     headers = [*others, *own.items()]
     return _Forwarded(service.forward, body, headers=headers, query_string=parameters)

@@ -10,12 +10,13 @@ from typing import Final, NamedTuple
 import orjson
 from starlette.types import ASGIApp, Message
 
+from gcws_search.service.api import pages, requests, results
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import packing
 from gcws_search.service.fronts.frames import FrameKind, FrameProtocol
+from gcws_search.service.http.responses import json_bytes
 from gcws_search.service.telemetry.metrics import RouteCounts
-from gcws_search.service.translate import pages, requests, results
 
 _MAX_TOGETHER: Final = 32
 """Queries of one call of the index: others wait no longer than these take."""
@@ -84,7 +85,7 @@ class Gathering:
         asked = requests.query_of(body, self._service.limits)._replace(vectors=rows)
 
         def show(found: Sequence[RankedHits]) -> list[bytes]:
-            return [results.written(results.answer(asked, each)) for each in found]
+            return [json_bytes(results.answer(asked, each)) for each in found]
 
         if asked.offset:
             return await pages.search(self._service, collection, asked, show)

@@ -13,9 +13,9 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.service.api.bodies import QueryBody
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.schemas.base import PackedBody, SparseBody
-from gcws_search.service.schemas.requests import QueryBody
+from gcws_search.service.http.models import PackedBody, SparseBody
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 

@@ -11,7 +11,7 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.schemas.base import Body, VectorBody
+from gcws_search.service.http.models import Body, VectorBody
 from gcws_search.service.settings import Settings
 
 _NUMBER_BYTES = 12
@@ -95,6 +95,37 @@ def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
             got=f"{len(text)} characters",
             loc=loc,
         )
+
+
+def short_payload(text: bytes | None, limits: Limits, *loc: str | int) -> bytes | None:
+    """Return a payload, as it is stored.
+
+    Raises
+    ------
+    InvalidPayload
+        It is too long.
+    """
+    if text is not None and len(text) > limits.max_payload_bytes:
+        raise ix.InvalidPayload(
+            expected=f"at most {limits.max_payload_bytes} bytes of JSON",
+            got=f"{len(text)} bytes",
+            loc=loc,
+        )
+    return text
+
+
+def id_in_url(text: str, name: str = "id") -> str:
+    """Return an id that came in a URL, as this parameter.
+
+    Raises
+    ------
+    InvalidId
+    """
+    if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
+        raise ix.InvalidId(
+            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=(name,)
+        )
+    return text
 
 
 class AnswerBytes:

@@ -15,7 +15,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 
 from gcws_search.index import InvalidParameter
 from gcws_search.service.execution.context import guards_of
-from gcws_search.service.translate import bodies
+from gcws_search.service.http import bodies, media_types
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -76,8 +76,8 @@ async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Mode
     ------
     UnsupportedMediaType, BodyTooLarge, MalformedBody, InvalidRequest
     """
-    if bodies.media_type(request) != bodies.JSON:
-        bodies.require_media_type(request, bodies.JSON)
+    if bodies.media_type(request) != media_types.JSON:
+        bodies.require_media_type(request, media_types.JSON)
     bodies.require_plain(request)
     service = guards_of(request)
     body = await bodies.read(request, service.settings.max_body_bytes, model.instead)

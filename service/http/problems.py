@@ -16,7 +16,6 @@ from starlette.routing import Match
 
 from gcws_search import index as ix
 from gcws_search.service.http import errors as sv
-from gcws_search.service.schemas.backends import BODY_OF
 
 CONTENT_TYPE: Final = "application/problem+json"
 MAX_ERRORS_SHOWN: Final = 20
@@ -211,8 +210,9 @@ def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
     for part in loc:
         if isinstance(part, int):
             continue
-        if part in _BRANCHES:
-            models = [one for one in models if part == one.__name__]
+        if _is_branch(part):
+            name = str(part).removeprefix(KIND)
+            models = [one for one in models if name == one.__name__]
         else:
             fields = [one.model_fields[part] for one in models if part in one.model_fields]
             models = [inner for field in fields for inner in models_in(field.annotation)]
@@ -234,9 +234,9 @@ def _code_of(loc: ix.Loc) -> str:
     return "invalid_parameter"
 
 
-_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "PackedBody", "str", "int"} | {
-    body.__name__ for body in BODY_OF.values()
-}
+KIND: Final = "kind "
+"""How tags begin that models of a union are told by; their names follow."""
+_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "PackedBody", "str", "int"}
 _VECTOR: Final = (
     "a list of numbers, or an object with 'indices' or 'names', and 'values', or with 'base64'"
 )
@@ -294,7 +294,9 @@ def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # 
     loc = tuple(part for part in entry["loc"] if not _is_branch(part))
     match entry["type"]:
         case "extra_forbidden":
-            return loc, _unknown(str(loc[-1]), _fields_at(entry["loc"][:-1], model))
+            *outer, name = entry["loc"]  # a client may call a field as a branch is called
+            place = *(part for part in outer if not _is_branch(part)), name
+            return place, _unknown(str(name), _fields_at(tuple(outer), model))
         case "missing":
             return loc, "expected a value, got none"
         case "not_finite" | "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
@@ -304,7 +306,7 @@ def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # 
 
 
 def _is_branch(part: str | int) -> bool:
-    return part in _BRANCHES or str(part).startswith("function-after[")
+    return part in _BRANCHES or str(part).startswith(("function-after[", KIND))
 
 
 def _unknown(name: str, known: list[str]) -> str:

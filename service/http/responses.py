@@ -3,13 +3,14 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+import numpy as np
+import orjson
 from fastapi import Response
 
+from gcws_search.service.http.media_types import JSON
 from gcws_search.service.http.problems import CONTENT_TYPE
-from gcws_search.service.schemas.answers import Problem
-from gcws_search.service.translate.bodies import JSON
-from gcws_search.service.translate.results import written
 
+JSON_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY
 _JSON: Final = JSON.encode()
 _MEANINGS = {
     400: "The body is not JSON, or cut short.",
@@ -28,6 +29,31 @@ _MEANINGS = {
     "(`owner_unavailable`), or the service stops (`stopping`).",
     507: "The disk or the memory is full, or there are too many collections; nothing was stored.",
 }
+
+
+def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two
+    """Return a vector so that its numbers are written as float32 are: 0.1, not 0.10000000149."""
+    if isinstance(vector, dict):
+        return {
+            "indices": vector["indices"],
+            "values": np.asarray(vector["values"], np.float32),
+        }
+    return None if vector is None else np.asarray(vector, np.float32)
+
+
+def payload_json(payload: bytes | None) -> orjson.Fragment | None:
+    """Return a stored payload as a piece of JSON that is written as it is."""
+    return None if payload is None else orjson.Fragment(payload)
+
+
+def ids_json(ids: tuple[str, str]) -> dict[str, str]:
+    """Return the first and the last id that items were given."""
+    return dict(zip(("first", "last"), ids, strict=True))
+
+
+def json_bytes(value: object) -> bytes:
+    """Return JSON; numpy arrays are lists."""
+    return orjson.dumps(value, option=JSON_OPTIONS)
 
 
 class _JsonResponse(Response):
@@ -53,8 +79,8 @@ def json_response(
 ) -> Response:
     """Return a value as a JSON answer."""
     if headers is None:
-        return _JsonResponse(written(value), status)
-    return Response(written(value), status, headers, media_type=JSON)
+        return _JsonResponse(json_bytes(value), status)
+    return Response(json_bytes(value), status, headers, media_type=JSON)
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -62,9 +88,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": _MEANINGS[status],
-            "content": {
-                CONTENT_TYPE: {"schema": {"$ref": f"#/components/schemas/{Problem.__name__}"}}
-            },
+            "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
         }
         for status in statuses
     }

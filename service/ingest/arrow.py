@@ -11,8 +11,15 @@ import pyarrow as pa
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.service.guards.limits import Limits, require_count, require_short_id
+from gcws_search.service.guards.limits import (
+    Limits,
+    id_in_url,
+    require_count,
+    require_short_id,
+    short_payload,
+)
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
+from gcws_search.service.http.models import json_text
 from gcws_search.service.ingest import arrow_columns
 from gcws_search.service.ingest.rows import (
     DenseVectors,
@@ -24,8 +31,6 @@ from gcws_search.service.ingest.rows import (
     Vectors,
 )
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.schemas.base import json_text
-from gcws_search.service.translate import requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +142,7 @@ def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVe
 def _id(raw: str | int | None, limits: Limits) -> str:
     if raw is None:
         raise ix.InvalidId(expected="a string or an integer", got="null", loc=("id",))
-    text = requests.item_id(str(raw))
+    text = id_in_url(str(raw))
     require_short_id(text, limits, "id")
     return text
 
@@ -171,7 +176,7 @@ def _stored(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
         raise ix.InvalidPayload(
             expected="finite numbers", got="NaN or an infinity", loc=("payload",)
         ) from None
-    return requests.payload(text, limits, "payload")
+    return short_payload(text, limits, "payload")
 
 
 def _vectors(columns: dict[str, Any]) -> Vectors:

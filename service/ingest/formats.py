@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from gcws_search.service.http.errors import MalformedBody, UnsupportedMediaType
-from gcws_search.service.translate.bodies import ARROW, JSON, NDJSON, NPY
+from gcws_search.service.http.media_types import ARROW, JSON, NDJSON, NPY
 
 START_BYTES: Final = 8
 """As many as any magic number has."""

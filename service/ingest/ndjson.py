@@ -7,13 +7,17 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
-from gcws_search.service.guards.limits import Limits, require_short_id, require_short_vector
+from gcws_search.service.guards.limits import (
+    Limits,
+    require_short_id,
+    require_short_vector,
+    short_payload,
+)
+from gcws_search.service.http import bodies
 from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
+from gcws_search.service.http.models import ItemBody, NamedBody, PackedBody, VectorBody
 from gcws_search.service.ingest.rows import ItemRows, MixedVectors, Reject
 from gcws_search.service.ingest.source import Source
-from gcws_search.service.schemas.base import NamedBody, PackedBody, VectorBody
-from gcws_search.service.schemas.requests import ItemBody
-from gcws_search.service.translate import bodies, requests
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -67,7 +71,7 @@ class _Pending:
             if item_id is not None:
                 require_short_id(item_id, limits, "id")
             require_short_vector(item.vector, limits, "vector")
-            payload = requests.payload(item.payload, limits, "payload")
+            payload = short_payload(item.payload, limits, "payload")
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             self.rejects.append(Reject.of(number, error))
             return

@@ -6,10 +6,10 @@ from typing import Final
 
 from fastapi import APIRouter, Request, Response
 
+from gcws_search.service.api.health import show_service
 from gcws_search.service.execution.context import may_read
 from gcws_search.service.http.errors import RouteNotFound
 from gcws_search.service.page.assets import Asset, Assets
-from gcws_search.service.routes.health import show_service
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; worker-src 'self'; "

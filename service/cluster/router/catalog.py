@@ -16,8 +16,8 @@ from gcws_search.service.cluster.router.collection import ClusterCollection, Rou
 from gcws_search.service.cluster.router.descriptions import built
 from gcws_search.service.cluster.router.snapshots import NodeFiles
 from gcws_search.service.contract import RankedHits
+from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.http.errors import ShardFull, StoreUnavailable
-from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
 

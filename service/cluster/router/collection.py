@@ -40,10 +40,10 @@ from gcws_search.service.cluster.router.merging import (
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.contract import JsonVector, Point, RankedHits
+from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.http.errors import ShardUnavailable, StoreUnavailable
 from gcws_search.service.telemetry.metrics import Metrics
-from gcws_search.service.translate.requests import QueryRequest
 
 T = TypeVar("T")
 

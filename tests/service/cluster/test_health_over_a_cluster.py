@@ -1,3 +1,3 @@
 """What tests of routes say of an application holds over a cluster too."""
 
-from tests.service.routes.test_health import *  # noqa: F403
+from tests.service.api.test_health import *  # noqa: F403

@@ -8,10 +8,10 @@ from typing import Any, cast
 import httpx
 import pytest
 
+from gcws_search.service.api.bodies import BatchBody, QueryBody
 from gcws_search.service.execution import searches
 from gcws_search.service.fronts import packing
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.schemas.requests import BatchBody, QueryBody
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.fronts import FrontClient

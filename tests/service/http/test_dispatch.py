@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gcws_search.service.app import create_app
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.routes import SENT, routes
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 
 _PLANTS: Final = "/v1/collections/plants"
 _TOLD: Final = {"allow", "content-type", "retry-after", "location", "www-authenticate"}
@@ -113,7 +113,7 @@ def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
     def fail(*_: object) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("gcws_search.service.translate.requests.query", fail)
+    monkeypatch.setattr("gcws_search.service.api.requests.query", fail)
     got = client.post(f"{_PLANTS}/query", json={"vector": [1, 2, 3, 4]})
     assert got.status_code == 500
     assert got.json()["code"] == "internal_error"

@@ -18,7 +18,8 @@ import pytest
 
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.persistence.changes import Put
-from gcws_search.service.translate import bodies, requests
+from gcws_search.service.api import requests
+from gcws_search.service.http import bodies
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
 from tests.support.service.live_server import URL, listening

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gcws_search.index import InvalidInput
+from gcws_search.service.api import analysis_bodies, backend_bodies, bodies as requests
 from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http import bodies
 from gcws_search.service.http.errors import ServiceError
-from gcws_search.service.schemas import analysis, backends, requests
-from gcws_search.service.schemas.base import Body
+from gcws_search.service.http.models import Body
 from gcws_search.service.settings import Settings
-from gcws_search.service.translate import bodies
 
 LIMITS: Final = Limits.of(
     Settings(
@@ -53,8 +53,8 @@ FIELDS: Final[list[tuple[type[Body], str]]] = [
     (requests.PatchBody, "metadata"),
     (requests.CreateBody, "transform"),
     (requests.CreateBody, "backend"),
-    (analysis.MapBody, "also"),
-    (backends.AttachBody, "params"),
+    (analysis_bodies.MapBody, "also"),
+    (backend_bodies.AttachBody, "params"),
 ]
 
 

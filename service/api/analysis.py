@@ -1,0 +1,103 @@
+"""Long reads of a whole collection: near-duplicate pairs, map, profile."""
+
+import threading
+from collections.abc import AsyncIterator
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gcws_search import index as ix
+from gcws_search.service.api import points, requests
+from gcws_search.service.api.analysis_bodies import MapAnswer, MapBody, ProfileAnswer, ProfileBody
+from gcws_search.service.api.answers import PairAnswer
+from gcws_search.service.api.bodies import PairsBody
+from gcws_search.service.api.results import mapped
+from gcws_search.service.execution.context import may_read, service_of
+from gcws_search.service.http import media_types
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_bytes, json_response
+
+router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
+_LINES_A_PIECE = 1000
+
+
+@router.post(
+    "/pairs",
+    response_class=Response,
+    responses={200: {"content": {media_types.NDJSON: {"schema": PairAnswer.model_json_schema()}}}},
+)
+async def pairs(request: Request, name: str, body: PairsBody) -> Response:
+    """Find the pairs of items at least so similar, most similar first; one line a pair."""
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+    _check(body)
+
+    stop = threading.Event()
+
+    def work() -> list[tuple[str, str, float]]:
+        return collection.pairs(
+            min_score=body.min_score, recall=body.recall, limit=body.limit, stop=stop
+        )
+
+    found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+    return StreamingResponse(_lines(found), media_type=media_types.NDJSON)
+
+
+def _check(body: PairsBody) -> None:
+    for name, value in (("min_score", body.min_score), ("recall", body.recall)):
+        if not 0 < value <= 1:
+            raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
+    if body.limit is not None and body.limit < 1:
+        raise ix.InvalidParameter(expected="at least 1", got=str(body.limit), loc=("limit",))
+
+
+async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
+    for first in range(0, len(found), _LINES_A_PIECE):
+        piece = found[first : first + _LINES_A_PIECE]
+        yield b"".join(json_bytes({"a": a, "b": b, "score": s}) + b"\n" for a, b, s in piece)
+
+
+@router.post("/map", response_model=MapAnswer)
+async def show_map(request: Request, name: str, body: MapBody) -> Response:
+    """Give a sample of items, and others, places in a plane and neighbours within the sample.
+
+    Places are those of kernel PCA by the exact GMM.
+    """
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+    where, _ = requests.condition(body.filter, service.limits)
+    also = [points.mapped(each, service.limits, i) for i, each in enumerate(body.also)]
+    params = ix.MapParams(
+        sample=body.sample, landmarks=body.landmarks, seed=body.seed, key=body.key
+    )
+
+    def work() -> Response:
+        found = collection.map_items(params, where, also)
+        return json_response(mapped(found))
+
+    return await service.workers.analyses.run(work)
+
+
+@router.post("/profile", response_model=ProfileAnswer)
+async def show_profile(request: Request, name: str, body: ProfileBody) -> Response:
+    """Show how similar items are, how full their vectors, and how large their buckets.
+
+    Histograms are of a sample of items, under the collection's transform.
+    """
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+
+    def work() -> Response:
+        found = collection.profile(body.sample, body.seed)
+        return json_response(found.to_dict())
+
+    return await service.workers.analyses.run(work)

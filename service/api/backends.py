@@ -1,0 +1,97 @@
+"""Comparison backends: attach, drop, compare."""
+
+import threading
+from dataclasses import asdict
+
+import numpy as np
+from fastapi import APIRouter, Depends, Request, Response
+
+from gcws_search import index as ix
+from gcws_search.service.api import configurations, requests
+from gcws_search.service.api.answers import CompareAnswer
+from gcws_search.service.api.backend_bodies import AttachBody
+from gcws_search.service.api.bodies import CompareBody
+from gcws_search.service.api.collection_answers import BackendAnswer
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
+
+router = APIRouter(
+    prefix="/v1/collections/{name}/backends",
+    tags=["backends"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
+
+comparing = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["backends"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
+
+
+@router.post("", status_code=201, response_model=BackendAnswer)
+async def attach_backend(request: Request, name: str, body: AttachBody) -> Response:
+    """Attach a comparison backend: it is made from the stored vectors, beside queries and writes.
+
+    The answer comes when it is ready; until then `GET /v1/collections/{name}` shows its progress.
+    """
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+    params = configurations.attached(body)
+    service.room.require()
+    described = await service.workers.builds.run(collection.attach, params, body.name)
+    return json_response(asdict(described), 201)
+
+
+@router.delete("/{backend}", status_code=204)
+async def drop_backend(request: Request, name: str, backend: str) -> Response:
+    """Drop a comparison backend; its memory is given back. One that is being made is left off."""
+    service = service_of(request)
+    collection = service.collection(name)
+    await service.workers.writes.run(collection.detach, backend)
+    return Response(status_code=204)
+
+
+@comparing.post("/compare", response_model=CompareAnswer)
+async def compare(request: Request, name: str, body: CompareBody) -> Response:
+    """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
+    service = service_of(request)
+    service.startup.require_kernels()
+    collection = service.collection(name)
+    limits = service.limits
+    params, sample = requests.comparison(body, limits)
+    stop = threading.Event()
+
+    def work() -> Response:
+        queries, order = None, []
+        if body.queries is not None:
+            parts = requests.with_unknown_apart(body.queries, collection, limits, "queries")
+            queries = [vectors for _, vectors in parts]
+            order = [number for numbers, _ in parts for number in numbers]
+        try:
+            found = collection.compare(
+                queries, params, sample=sample, seed=body.seed, backends=body.backends, stop=stop
+            )
+        except ix.InvalidVector as error:
+            row, *rest = error.loc
+            error.loc = ("queries", order[int(row)], *rest)
+            raise
+        similarities = found.similarities
+        if order:
+            similarities = similarities[np.argsort(order)]
+        return json_response(
+            {
+                "queries": len(similarities),
+                "limit": params.limit,
+                "recall": params.recall,
+                "backends": [asdict(each) for each in found.backends],
+                "mean_similarity": similarities,
+            }
+        )
+
+    return await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)

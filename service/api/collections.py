@@ -1,0 +1,168 @@
+"""Collections: list, create, describe, annotate, drop; their names, and what recall costs."""
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+
+from gcws_search import index as ix
+from gcws_search.service.api import configurations, requests, results
+from gcws_search.service.api.answers import CurveAnswer, RecallAnswer
+from gcws_search.service.api.bodies import (
+    CreateBody,
+    CurveParams,
+    NamesBody,
+    NamesParams,
+    PatchBody,
+)
+from gcws_search.service.api.collection_answers import CollectionAnswer, CollectionList, NamesAnswer
+from gcws_search.service.contract import CollectionProtocol
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+
+reading = APIRouter(
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
+paging = APIRouter(
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+)
+writing = APIRouter(
+    prefix="/v1/collections",
+    tags=["collections"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
+
+
+@reading.get("", response_model=CollectionList)
+async def list_collections(request: Request) -> Response:
+    """List all collections."""
+    service = service_of(request)
+    summaries = await service.workers.searches.run(service.catalog.list)
+    collections = [
+        {
+            "name": summary.name,
+            "items": summary.items,
+            "dim": summary.dim,
+            "backends": summary.backends,
+            "bytes": summary.bytes_on_disk,
+        }
+        for summary in summaries
+    ]
+    return json_response({"collections": collections})
+
+
+@writing.put(
+    "/{name}", response_model=CollectionAnswer, responses={201: {"model": CollectionAnswer}}
+)
+async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
+    """Create a collection: 201, or 200 when it is there with this very configuration."""
+    service = service_of(request)
+    config = configurations.config(body, service.limits)
+    collection, is_new = await service.workers.writes.run(service.create, name, config)
+    description = await service.workers.searches.run(results.describe, collection)
+    return json_response(description, 201 if is_new else 200)
+
+
+@reading.get("/{name}", response_model=CollectionAnswer)
+async def describe_collection(request: Request, name: str) -> Response:
+    """Show a collection's configuration, its exact item count, its sizes and statistics."""
+    service = service_of(request)
+    collection = service.collection(name)
+    return json_response(await service.workers.searches.run(results.describe, collection))
+
+
+@writing.patch("/{name}", response_model=CollectionAnswer)
+async def change_collection(request: Request, name: str, body: PatchBody) -> Response:
+    """Replace the metadata of a collection: any JSON object, which every reader is shown.
+
+    Its `view` says how items are shown; null removes the metadata.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    metadata = configurations.metadata(body.metadata, collection.config.dim)
+    service.room.require()
+    await service.workers.writes.run(collection.replace_metadata, metadata)
+    return json_response(await service.workers.searches.run(results.describe, collection))
+
+
+@reading.get("/{name}/recall", response_model=RecallAnswer)
+async def show_recall(request: Request, name: str) -> Response:
+    """Show recall asked against recall found: some queries are answered exactly as well."""
+    service = service_of(request)
+    collection = service.collection(name)
+    found = await service.workers.searches.run(collection.audited)
+    allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
+    audited = {"audited": [*map(asdict, found.results)], "allowance": allowance}
+    return json_response({**audited, "waiting": found.waiting})
+
+
+@paging.get("/{name}/curve", response_model=CurveAnswer)
+async def show_curve(
+    request: Request, name: str, params: Annotated[CurveParams, Query()]
+) -> Response:
+    """Show what recall costs for a limit, as calibrated: candidates and time of a query.
+
+    Without a neighbour graph there are no points, but the reason.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    requests.require_limit(params.limit, service.limits)
+    curve = await service.workers.searches.run(collection.curve, params.limit)
+    points = [point._asdict() for point in curve.points]
+    return json_response({**asdict(curve), "points": points})
+
+
+@writing.put("/{name}/names", response_model=NamesAnswer)
+async def set_names(request: Request, name: str, body: NamesBody) -> Response:
+    """Give a collection of fixed `dim` the names of its coordinates, in the place of all before.
+
+    An open slot space takes names from its items.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    service.room.require()
+    await service.workers.writes.run(collection.set_names, body.names)
+    found = await service.workers.searches.run(collection.find_names)
+    return json_response(_named(collection, found))
+
+
+@paging.get("/{name}/names", response_model=NamesAnswer)
+async def list_names(
+    request: Request, name: str, params: Annotated[NamesParams, Query()]
+) -> Response:
+    """Show names of coordinates: the first, those of a prefix, or those of some indices."""
+    service = service_of(request)
+    collection = service.collection(name)
+    limit, max_limit = params.limit, service.settings.max_page_limit
+    if limit > max_limit:
+        raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=("limit",))
+    if params.indices is not None:
+        found = collection.names.of(requests.indices(params, max_limit))
+    else:
+        prefix = params.prefix or ""
+        found = await service.workers.searches.run(collection.find_names, prefix, limit)
+    return json_response(_named(collection, found))
+
+
+def _named(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+    named = [{"index": index, "name": name} for index, name in found]
+    return {"names": named, "count": len(collection.names)}
+
+
+@writing.delete("/{name}", status_code=204)
+async def drop_collection(request: Request, name: str) -> Response:
+    """Drop a collection; its file is gone."""
+    service = service_of(request)
+    await service.workers.writes.run(service.catalog.drop, name)
+    return Response(status_code=204)

@@ -1,0 +1,79 @@
+"""Is the process alive, is it ready, what is it, what does it count."""
+
+import asyncio
+from dataclasses import asdict
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
+from gcws_search.service.execution.context import may_read, permission_of, service_of
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import json_response, problem_responses
+from gcws_search.version import program_version
+
+router = APIRouter(tags=["health"])
+service_router = APIRouter(
+    tags=["health"],
+    dependencies=[Depends(may_read)],
+    responses=problem_responses(401, 403, 422),
+    route_class=JsonRoute,
+)
+metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
+
+
+@router.get("/livez", response_model=Health)
+async def livez(request: Request) -> Response:
+    """Tell that the process answers."""
+    return json_response({"status": "ok", "phase": service_of(request).startup.progress.phase})
+
+
+@router.get("/healthz", response_model=Health)
+async def healthz(request: Request) -> Response:
+    """Tell the same as /livez."""
+    return await livez(request)
+
+
+@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+async def readyz(request: Request) -> Response:
+    """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
+    service = service_of(request)
+    progress, cluster = service.startup.progress, service.cluster
+    document = asdict(progress)
+    if cluster is not None:
+        document["database"] = "reachable" if cluster.is_store_reachable else "unreachable"
+    if progress.phase == "ready":
+        return json_response(document)
+    return json_response(document, 503, headers={"Retry-After": "1"})
+
+
+@service_router.get("/v1", response_model=ServiceAnswer)
+async def show_service(request: Request) -> Response:
+    """Say what this service is, how far its start has come, and what the key sent permits.
+
+    It answers from the first moment on. Where keys are set it wants one, as every route does.
+    """
+    service = service_of(request)
+    return json_response(
+        {
+            "name": "gcws-search",
+            "version": program_version(),
+            "phase": service.startup.progress.phase,
+            "permits": permission_of(request),
+            "keys": service.keys.are_set,
+        }
+    )
+
+
+@metrics_router.get(
+    "/metrics",
+    responses={
+        200: {"content": {"text/plain": {"schema": {"type": "string"}}}},
+        **problem_responses(401, 403),
+    },
+    response_class=Response,
+)
+async def metrics(request: Request) -> Response:
+    """Counters in Prometheus' text form."""
+    service = service_of(request)
+    text = await asyncio.to_thread(service.metrics.text)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -1,0 +1,386 @@
+"""Loading a stream of items."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive, Scope, Send
+
+from gcws_search import index as ix
+from gcws_search.service.api.answers import LoadAnswer, LoadList
+from gcws_search.service.api.bodies import LoadParams
+from gcws_search.service.execution.context import (
+    Service,
+    header,
+    may_read,
+    may_write,
+    service_of,
+)
+from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
+from gcws_search.service.http import bodies, media_types, problems
+from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import (
+    READ_PROBLEMS,
+    WRITE_PROBLEMS,
+    ids_json,
+    json_bytes,
+    json_response,
+)
+from gcws_search.service.ingest import formats, npy
+from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
+from gcws_search.service.ingest.load_keys import (
+    LoadKey,
+    LoadState,
+    progress_of,
+    require_key,
+    told_time,
+)
+from gcws_search.service.ingest.ndjson import NdjsonRows
+from gcws_search.service.ingest.rows import ItemRows
+from gcws_search.service.ingest.source import (
+    BodyAborted,
+    BodyPipe,
+    ByteReader,
+    Source,
+    bounded,
+    inflated,
+    peeked,
+)
+
+listing = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["items"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
+router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["items"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+)
+
+_log = logging.getLogger(__name__)
+_ENCODINGS: Final = ("", "identity", "gzip")
+_PIPE_BYTES: Final = 8 << 20
+_PARAMETERS: Final = {"id_start": media_types.NPY, "columns": media_types.ARROW}
+"""Those that one format alone has a use for."""
+_BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
+_BODIES: Final = {
+    "required": True,
+    "content": {
+        media_types.NDJSON: {
+            "schema": {"type": "string", "description": "One item a line."},
+            "example": '{"id": "c", "vector": [0.5, 0, 0, 1], "payload": {"label": 1}}\n',
+        },
+        media_types.NPY: _BINARY,
+        media_types.ARROW: _BINARY,
+    },
+}
+
+
+class _Run:
+    """One load under way: the body flows to its thread, what happens there comes back as events.
+
+    Attributes
+    ----------
+    events : queue
+        Rows committed and rejected so far, a pair a commit; None at the end.
+    """
+
+    def __init__(self, request: Request, service: Service, load: Load, params: LoadParams) -> None:
+        self._request = request
+        self._service = service
+        self._load = load
+        self._params = params
+        self._pipe = BodyPipe(_PIPE_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self.events: asyncio.Queue[tuple[int, int] | None] = asyncio.Queue()
+
+    async def finish(self, chunks: Read) -> Account:
+        """Load everything.
+
+        Raises
+        ------
+        LoadFailed, QueueFull
+        InvalidParameter, IdempotencyMismatch, CollectionBusy
+            Because of the key; nothing was done.
+        """
+        collection = self._load.collection
+        try:
+            key = header(self._request, b"idempotency-key")
+            entry = LoadEntry(key, self._load.begin(), self._announced_bytes)
+            with self._service.loads.running(collection, entry):
+                if key is not None:
+                    self._load = replace(self._load, key=await self._found(key))
+                    entry.go_on(self._load.begin())
+                await self._finish(chunks, entry.account)
+                return entry.account
+        finally:
+            self.events.put_nowait(None)
+
+    async def _found(self, key: str) -> LoadKey:
+        """Return what has been committed under a key."""
+        parameters = self._params.model_dump_json(
+            exclude={"on_error", "max_rejected"}, exclude_none=True
+        )
+        seconds = self._service.settings.load_key_seconds
+        work = partial(LoadKey.of, self._load.collection, key, parameters, seconds)
+        found = await self._service.workers.searches.run(work)
+        return replace(found, announced_bytes=self._announced_bytes or 0)
+
+    @property
+    def _announced_bytes(self) -> int | None:
+        """How many bytes the body is said to have; None where nothing is said, or not of these."""
+        is_plain = not header(self._request, b"content-encoding")
+        announced = header(self._request, b"content-length") if is_plain else None
+        return None if announced is None else int(announced)
+
+    async def _finish(self, chunks: Read, account: Account) -> None:
+        feeder = asyncio.create_task(self._feed())
+        try:
+            await self._service.workers.loads.run(self._work, chunks, account)
+        finally:
+            self._pipe.abort()
+            self._load.stop.set()
+            feeder.cancel()
+            await asyncio.gather(feeder, return_exceptions=True)
+
+    async def _feed(self) -> None:
+        try:
+            async for piece in bodies.pieces(self._request):
+                await self._pipe.put(piece)
+        except (ClientDisconnect, RequestTimeout):
+            self._pipe.abort()
+        else:
+            self._pipe.end()
+
+    def _work(self, chunks: Read, account: Account) -> None:
+        self._load.run(chunks, self._pipe.take, self._report, account)
+
+    def _report(self, committed: int, rejected: int) -> None:
+        self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
+
+
+class _Lines(Response):
+    """Lines sent as they come, while the request's body is still being read."""
+
+    def __init__(self, lines: AsyncIterator[bytes]) -> None:
+        super().__init__(media_type=media_types.NDJSON)
+        self._lines = lines
+        del self.headers["content-length"]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the lines."""
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        async for line in self._lines:
+            await send({"type": "http.response.body", "body": line, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@router.post("/load", response_model=LoadAnswer, openapi_extra={"requestBody": _BODIES})
+async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
+    """Store a stream of items of any length, committed a chunk at a time.
+
+    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
+    With `Accept: application/x-ndjson` one line `{"committed", "rejected"}` a chunk, then the
+    summary (with an `error` when the load ended early); otherwise the summary alone.
+    With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
+    passed over, and the summary counts all of it once.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    chunks = _reader(request, params, service)
+    if (key := header(request, b"idempotency-key")) is not None:
+        require_key(key)
+    run = _Run(
+        request,
+        service,
+        Load(
+            collection,
+            params.mode,
+            params.on_error,
+            service.settings.max_rejected_listed
+            if params.max_rejected is None
+            else params.max_rejected,
+            service.room.require,
+            keeps_payloads=params.payloads == "keep",
+        ),
+        params,
+    )
+    if media_types.NDJSON not in request.headers.get("accept", ""):
+        try:
+            account = await run.finish(chunks)
+        except LoadFailed as failed:
+            if isinstance(failed.error, BodyAborted):
+                raise ClientDisconnect from None
+            service.metrics.loaded(failed.account.committed)
+            return problems.response(failed.error, **_progress(failed))
+        service.metrics.loaded(account.committed)
+        return json_response(account.summary())
+    task = asyncio.create_task(run.finish(chunks))
+    first = await run.events.get()
+    if first is None and task.done() and (error := task.exception()) is not None:
+        if not isinstance(error, LoadFailed):
+            raise error
+        return problems.response(error.error, **_progress(error))
+    return _Lines(_told(first, run, task, service))
+
+
+@listing.get("/loads", response_model=LoadList)
+async def list_loads(request: Request, name: str) -> Response:
+    """List the loads under way and the last 20, the last first.
+
+    Of those before this start of the service only loads under a key are known.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    entries = service.loads.listed(collection)
+    since = int(time.time()) - service.settings.load_key_seconds
+    records = await service.workers.searches.run(collection.loads, since)
+    known = {entry.key for entry in entries}
+    earlier = [
+        _earlier(record.key, progress_of(collection, record))
+        for record in records
+        if record.key not in known
+    ]
+    return json_response({"loads": [*map(_entry, entries), *earlier][: _listed(entries)]})
+
+
+def _listed(entries: Sequence[LoadEntry]) -> int:
+    """Return how many loads are listed."""
+    return MAX_ENDED + sum(entry.state == "running" for entry in entries)
+
+
+def _entry(entry: LoadEntry) -> dict[str, Any]:
+    return {
+        "key": entry.key,
+        "state": entry.state,
+        "rows": entry.account.rows,
+        "bytes": entry.account.size,
+        "total_bytes": entry.total_bytes,
+        "rejected": entry.account.rejected_count,
+        "rate": round(entry.rate, 1),
+        "started": told_time(entry.started),
+        "error": entry.error,
+    }
+
+
+def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
+    """Return a load of before this start of the service."""
+    return {
+        "key": key,
+        "state": "done" if progress.is_complete else "interrupted",
+        "rows": progress.mark.rows,
+        "bytes": progress.mark.size,
+        "total_bytes": progress.mark.size if progress.is_complete else None,
+        "rejected": progress.rejected_count,
+        "rate": round(progress.mark.rows / max(progress.seconds, 1e-9), 1),
+        "started": told_time(progress.started),
+        "error": None,
+    }
+
+
+async def _told(
+    first: tuple[int, int] | None, run: _Run, task: asyncio.Task[Account], service: Service
+) -> AsyncIterator[bytes]:
+    """Yield a line a commit and the summary."""
+    event = first
+    try:
+        while event is not None:
+            yield json_bytes({"committed": event[0], "rejected": event[1]}) + b"\n"
+            event = await run.events.get()
+        try:
+            account, more = await task, {}
+        except LoadFailed as failed:
+            account, more = failed.account, {"error": problems.document(failed.error)}
+        service.metrics.loaded(account.committed)
+        yield json_bytes(account.summary() | more) + b"\n"
+    finally:
+        task.cancel()
+
+
+def _progress(failed: LoadFailed) -> dict[str, Any]:
+    """Return what a problem says besides: what the load had stored, and the row it ended at."""
+    error, account = failed.error, failed.account
+    told: dict[str, Any] = {
+        "committed": account.committed,
+        "inserted": account.inserted,
+        "updated": account.updated,
+        "rejected_count": account.rejected_count,
+    }
+    if account.ids is not None:
+        told["ids"] = ids_json(account.ids)
+    if failed.row is not None:
+        told["row"] = failed.row
+    if problems.kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:
+        _log.error("a load failed", exc_info=error)
+    return told
+
+
+def _reader(request: Request, params: LoadParams, service: Service) -> Read:
+    """Return what turns the body's bytes into chunks of rows.
+
+    Raises
+    ------
+    UnsupportedMediaType, BodyTooLarge, InvalidParameter
+    """
+    settings, limits = service.settings, service.limits
+    stated = bodies.stated_media_type(
+        request, media_types.NDJSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES
+    )
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        raise UnsupportedMediaType(repr(encoding), ["Content-Encoding gzip or identity"])
+    if stated is not None:
+        _require_its_parameters(params, stated)
+    if settings.max_load_bytes is not None:
+        bodies.refuse_announced(request, settings.max_load_bytes)
+    rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
+
+    def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
+        whole = bounded(inflated(source, encoding), settings.max_load_bytes)
+        start, first = peeked(whole, formats.START_BYTES)
+        plain = counting(first)
+        kind = stated or formats.media_type_of(start, media_types.NDJSON)
+        _require_its_parameters(params, kind)
+        formats.require_not_foreign(start, kind)
+        if kind == media_types.NDJSON:
+            return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)
+        reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
+        if kind == media_types.NPY:
+            if params.id_start is None and params.payloads == "keep":
+                raise ix.InvalidParameter(
+                    expected="id_start, which says whose payloads are kept",
+                    got="rows without ids",
+                    loc=("payloads",),
+                )
+            sizes = npy.Sizes(rows, size, settings.max_line_bytes, settings.max_arrow_batch_bytes)
+            return npy.NpyRows(reader, limits, params.id_start, sizes)
+        longest = settings.max_arrow_batch_bytes
+        takes_others = params.columns is not None
+        from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
+            ArrowRows,
+        )
+
+        return ArrowRows(reader, limits, rows, size, longest, takes_others=takes_others)
+
+    return chunks
+
+
+def _require_its_parameters(params: LoadParams, kind: str) -> None:
+    """Raise InvalidParameter where one is given that a format has no use for."""
+    for name in (name for name, of in _PARAMETERS.items() if of != kind):
+        if (given := getattr(params, name)) is not None:
+            raise ix.InvalidParameter(
+                expected=f"no such parameter for {formats.NAMES[kind]}", got=str(given), loc=(name,)
+            )

@@ -1,0 +1,52 @@
+"""An item by its id, or a vector; all names of a vector count, known ones and others."""
+
+from __future__ import annotations
+
+from gcws_search import index as ix
+from gcws_search.index import AnyArray
+from gcws_search.service.api.bodies import ExplainedBody
+from gcws_search.service.contract import Point
+from gcws_search.service.guards.limits import Limits, require_short_vector
+from gcws_search.service.http.models import NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.ingest.names import require_different
+
+
+def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
+    """Return an id or a vector whose similarity is to be explained.
+
+    Raises
+    ------
+    InvalidParameter, InvalidVector
+        At ``(word, …)``.
+    """
+    raw = body.vector
+    if (raw is None) == (body.id is None):
+        got = "neither" if raw is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
+    return str(body.id) if raw is None else _vector(raw, limits, word, "vector")
+
+
+def mapped(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
+    """Return an id or a vector that is given a place on a map besides the sample.
+
+    Raises
+    ------
+    InvalidVector
+        At ``("also", number, …)``.
+    """
+    return str(raw) if isinstance(raw, str | int) else _vector(raw, limits, "also", number)
+
+
+def _vector(
+    raw: VectorBody, limits: Limits, *loc: str | int
+) -> AnyArray | ix.SparseVector | ix.NamedVector:
+    require_short_vector(raw, limits, *loc)
+    if isinstance(raw, NamedBody):
+        try:
+            require_different(raw.names, len(raw.weights))
+        except ix.InvalidVector as error:
+            raise error.at(*loc) from None
+        return ix.NamedVector(raw.names, raw.weights)
+    if isinstance(raw, PackedBody):
+        return raw.weights
+    return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw

@@ -1,0 +1,355 @@
+"""Queries: one, and many at once; how many items pass a filter; why two are similar."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from typing import Annotated, Any, Final, TypeAlias
+
+import numpy as np
+import orjson
+from fastapi import APIRouter, Depends, Query, Request, Response
+from pydantic import ValidationError
+
+from gcws_search import index as ix
+from gcws_search.service.api import pages, points, requests, results
+from gcws_search.service.api.answers import (
+    BatchAnswer,
+    CountAnswer,
+    ExplanationAnswer,
+    QueryAnswer,
+)
+from gcws_search.service.api.bodies import (
+    BatchBody,
+    BatchParams,
+    CountBody,
+    ExplainBody,
+    QueryBody,
+)
+from gcws_search.service.contract import CollectionProtocol, RankedHits
+from gcws_search.service.execution.context import Service, may_read, service_of
+from gcws_search.service.execution.query_request import QueryRequest
+from gcws_search.service.http import bodies, media_types, problems
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.http.responses import BODY_PROBLEMS, json_bytes, json_response
+from gcws_search.service.ingest import formats
+from gcws_search.service.ingest.job import bad_rows
+from gcws_search.service.ingest.names import Naming
+from gcws_search.service.ingest.npy import read_matrix
+from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
+from gcws_search.service.ingest.source import ByteReader
+
+_PACKED: Final = (media_types.NPY, media_types.ARROW)
+_Bad: TypeAlias = dict[int, ix.InvalidInput]
+"""What is wrong with queries that are left out, by their numbers."""
+
+
+class QueryRoute(JsonRoute):
+    """Calls the endpoint of a JSON body, or `query_packed` where the body is `.npy` or Arrow."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """Return the handler of this route."""
+        by_json = super().get_route_handler()
+
+        async def handle(request: Request) -> Response:
+            kind = bodies.media_type(request)
+            if kind not in _PACKED:
+                answer: Response = await by_json(request)
+                return answer
+            await may_read(request)
+            return await query_packed(request, request.path_params["name"], kind)
+
+        return handle
+
+
+router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=JsonRoute,
+)
+query_router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+    route_class=QueryRoute,
+)
+batch_router = APIRouter(
+    prefix="/v1/collections/{name}",
+    tags=["search"],
+    dependencies=[Depends(may_read)],
+    responses=BODY_PROBLEMS,
+)
+
+
+_QUERY_BODIES = {
+    "required": True,
+    "content": {
+        media_types.JSON: {"schema": {"$ref": f"#/components/schemas/{QueryBody.__name__}"}},
+        media_types.NPY: {"schema": {"type": "string", "format": "binary"}},
+        media_types.ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
+@query_router.post(
+    "/query", response_model=QueryAnswer, openapi_extra={"requestBody": _QUERY_BODIES}
+)
+async def query(request: Request, name: str, body: QueryBody) -> Response:
+    """Find the stored items most similar to a vector, or to a stored item.
+
+    A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
+    the URL, as of a batch.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    if requests.reads_names(body):
+        await service.workers.searches.run(collection.load_names)
+    asked = requests.query(body, collection, service.limits)
+    return await _answer_one(service, collection, asked)
+
+
+async def query_packed(request: Request, name: str, kind: str) -> Response:
+    """Find the stored items most similar to the only vector of an `.npy` or Arrow body."""
+    service = service_of(request)
+    collection = service.collection(name)
+    bodies.require_plain(request)
+    try:
+        params = BatchParams.model_validate(dict(request.query_params))
+    except ValidationError as error:
+        raise invalid_request(error, BatchParams) from None
+    if params.on_error == "skip":
+        raise ix.InvalidParameter(expected="'stop' for one query", got="'skip'", loc=("on_error",))
+    body = await bodies.read(request, service.settings.max_body_bytes)
+    formats.require_not_foreign(body, kind)
+
+    def read() -> QueryRequest:
+        try:
+            vectors = _read_vectors(service, body, kind, is_one=True)
+            if len(vectors) == 1:
+                return _asked(service, collection, vectors, params)[0]
+        except ix.InvalidVector as error:
+            raise requests.only(error, "vector") from None
+        raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
+
+    asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
+    return await _answer_one(service, collection, asked)
+
+
+async def _answer_one(
+    service: Service, collection: CollectionProtocol, asked: QueryRequest
+) -> Response:
+    def show(found: Sequence[RankedHits]) -> Response:
+        return json_response(results.answer(asked, found[0]))
+
+    try:
+        if asked.offset:
+            return await pages.search(service, collection, asked, show)
+        return await service.searches.search(collection, asked, show)
+    except ix.InvalidVector as error:  # what only the transform shows
+        raise requests.only(error, "vector") from None
+
+
+@router.post("/count", response_model=CountAnswer)
+async def count_items(request: Request, name: str, body: CountBody) -> Response:
+    """Count the items that pass a filter, exactly."""
+    service = service_of(request)
+    collection = service.collection(name)
+    where, _ = requests.condition(body.filter, service.limits)
+    count = await service.workers.searches.run(collection.count, where)
+    return json_response({"count": count})
+
+
+@router.post("/explain", response_model=ExplanationAnswer)
+async def explain(request: Request, name: str, body: ExplainBody) -> Response:
+    """Say what each coordinate adds to the similarity of two items, or vectors."""
+    service = service_of(request)
+    collection = service.collection(name)
+    service.startup.require_kernels()
+    a = points.explained(body.a, service.limits, "a")
+    b = points.explained(body.b, service.limits, "b")
+
+    def work() -> Response:
+        return json_response(collection.explain(a, b, limit=body.limit).to_dict())
+
+    return await service.workers.batches.run(work)
+
+
+_BATCH_BODIES = {
+    "required": True,
+    "content": {
+        media_types.JSON: {
+            "schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"},
+        },
+        media_types.NPY: {"schema": {"type": "string", "format": "binary"}},
+        media_types.ARROW: {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
+@batch_router.post(
+    "/query/batch", response_model=BatchAnswer, openapi_extra={"requestBody": _BATCH_BODIES}
+)
+async def query_batch(
+    request: Request, name: str, params: Annotated[BatchParams, Query()]
+) -> Response:
+    """Answer many queries at once: JSON, a matrix as `.npy`, or an Arrow stream of vectors.
+
+    A body without a content type, or of `application/octet-stream`, is known by its first bytes.
+    """
+    service = service_of(request)
+    collection = service.collection(name)
+    stated = bodies.stated_media_type(
+        request, media_types.JSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES
+    )
+    bodies.require_plain(request)
+    if stated == media_types.JSON:
+        _require_none(params)
+    body = await bodies.read(request, service.settings.max_body_bytes)
+    kind = stated or formats.media_type_of(body, media_types.JSON)
+    if kind == media_types.JSON:
+        _require_none(params)
+    formats.require_not_foreign(body, kind)
+
+    def read() -> tuple[list[QueryRequest], _Bad]:
+        if kind == media_types.JSON:
+            return _read_json(service, collection, body)
+        vectors = _read_vectors(service, body, kind)
+        _require_count(len(vectors), service)
+        bad: _Bad = {}
+        if params.on_error == "skip":
+            vectors, bad = _usable(service, collection, vectors, params)
+        asked = _asked(service, collection, vectors, params)
+        return asked if len(vectors) else [], bad
+
+    try:
+        asked, bad = await service.workers.batches.run(read)
+        if not asked:
+            return _answers(asked, bad, [])
+        return await pages.search_batch(service, collection, asked, partial(_answers, asked, bad))
+    except ix.InvalidVector as error:
+        if not error.loc or error.loc[0] == "queries":  # of no query, or named already
+            raise
+        raise requests.within(error, "queries", "vector") from None
+
+
+def _require_none(params: BatchParams) -> None:
+    if params.model_fields_set:
+        raise ix.InvalidParameter(
+            expected="parameters inside each query of a JSON body",
+            got="some in the URL",
+            loc=(min(params.model_fields_set),),
+        )
+
+
+def _require_count(count: int, service: Service) -> None:
+    max_count = service.settings.max_queries_per_request
+    if count > max_count:
+        raise ix.InvalidParameter(
+            expected=f"at most {max_count} queries", got=str(count), loc=("queries",)
+        )
+
+
+def _read_json(
+    service: Service, collection: CollectionProtocol, body: bytes
+) -> tuple[list[QueryRequest], _Bad]:
+    batch = bodies.parse(BatchBody, body, service.limits)
+    if any(map(requests.reads_names, batch.queries)):
+        collection.load_names()
+    if batch.on_error == "stop":
+        return requests.batch(batch, collection, service.limits), {}
+    asked: list[QueryRequest] = []
+    bad: _Bad = {}
+    for number, one in enumerate(batch.queries):
+        try:
+            query = requests.query(one, collection, service.limits)
+            _require_a_rest(query, collection)
+        except ix.InvalidInput as error:
+            bad[number] = error.at("queries", number)
+        else:
+            asked.append(query)
+    return asked, bad
+
+
+def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None:
+    """Raise InvalidVector where the transform leaves nothing of a query's vector."""
+    if query.vectors is not None:
+        try:
+            collection.space.prepare(query.vectors)
+        except ix.InvalidVector as error:
+            raise requests.only(error, "vector") from None
+
+
+def _usable(
+    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
+) -> tuple[Vectors, _Bad]:
+    """Return the vectors that can be searched for, and what is wrong with the others."""
+
+    def check(rows: slice) -> None:
+        for query in _asked(service, collection, vectors.part(rows), params):
+            if query.vectors is not None:
+                collection.space.prepare(query.vectors)
+
+    bad: _Bad = {
+        row: requests.only(error, "queries", row, "vector")
+        for row, error in bad_rows(len(vectors), check).items()
+    }
+    good = [row for row in range(len(vectors)) if row not in bad]
+    return vectors.part(np.array(good, np.int64)), bad
+
+
+def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = False) -> Vectors:
+    """Return the vectors of an `.npy` body, or of an Arrow stream.
+
+    Where one is expected, an array of one dimension is that.
+    """
+    settings, limits = service.settings, service.limits
+    chunks = [body]
+    reader = ByteReader(
+        lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
+    )
+    if kind == media_types.NPY:
+        max_bytes = settings.max_body_bytes
+        return DenseVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+    from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
+        read_queries,
+    )
+
+    return read_queries(reader, limits, settings.max_arrow_batch_bytes)
+
+
+def _asked(
+    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
+) -> list[QueryRequest]:
+    """Return the queries of vectors that all ask for the same: one for all of them together.
+
+    There is one for each where names may be unknown.
+    """
+    limits = service.limits
+    if isinstance(vectors, NamedVectors) and params.consistency == "strict":
+        collection.load_names()
+    if isinstance(vectors, NamedVectors) and not collection.names.is_open:
+        each = vectors.one_by_one(collection.space, Naming(collection, "search"))
+        return [
+            requests.matrix(one, params, limits)._replace(unknown_names=names)
+            for one, names in each
+        ]
+    rows = vectors.check(collection.space, Naming(collection, "search together"))
+    return [requests.matrix(rows, params, limits)]
+
+
+def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[RankedHits]) -> Response:
+    """Return the answers to a batch, whose vectors may all be of one request."""
+    each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
+    # As text at once: objects take six times the memory.
+    good = (
+        orjson.Fragment(json_bytes(results.answer(one, hits)))
+        for one, hits in zip(each, found, strict=True)
+    )
+    shown = [
+        {"hits": [], "error": problems.document(bad[number])} if number in bad else next(good)
+        for number in range(len(found) + len(bad))
+    ]
+    return json_response({"results": shown})

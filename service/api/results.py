@@ -1,0 +1,86 @@
+"""Answers as JSON."""
+
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.contract import CollectionProtocol, RankedHits
+from gcws_search.service.execution.query_request import QueryRequest
+from gcws_search.service.http.responses import payload_json, vector_json
+
+
+def describe(collection: CollectionProtocol) -> dict[str, Any]:
+    """Return all there is to know of a collection: what it was created with, then what it holds."""
+    found = asdict(collection.describe())
+    del found["config"]
+    return {
+        "name": found.pop("name"),
+        **collection.config.to_dict(),
+        "storage": collection.config.storage,
+        "metadata": payload_json(found.pop("metadata")),
+        "bytes": found["bytes_on_disk"],
+        **found,
+    }
+
+
+def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
+    """Return one query's answer, ready to be written as JSON."""
+    hits: list[dict[str, Any]]
+    if found.payloads is not None:
+        hits = [
+            {"id": item_id, "score": score, "payload": payload_json(payload)}
+            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+        ]
+    else:
+        hits = [
+            {"id": item_id, "score": score}
+            for item_id, score in zip(found.ids, found.scores, strict=True)
+        ]
+    if found.vectors is not None:
+        for hit, vector in zip(hits, found.vectors, strict=True):
+            hit["vector"] = vector_json(vector)
+    shards = {} if found.shards is None else {"shards": found.shards._asdict()}
+    if found.explanation is None:
+        return {"hits": hits, **shards}
+    explained = explain(found.explanation, found.seconds)
+    if asked.unknown_names:
+        explained["unknown_names"] = asked.unknown_names
+    if found.measured_recall is not None:
+        explained["measured_recall"] = found.measured_recall
+    return {"hits": hits, "explain": explained, **shards}
+
+
+def mapped(found: ix.ItemMap) -> dict[str, Any]:
+    """Return a map as the API shows it."""
+    values = {} if found.values is None else {"values": found.values}
+    return {"ids": found.ids, **_places(found.sample), **values, "also": _places(found.also)}
+
+
+def _places(found: ix.Places) -> dict[str, Any]:
+    neighbours: Any = found.neighbours
+    scores: Any = found.scores
+    present = neighbours != ix.NO_NEIGHBOUR
+    if not present.all():
+        sizes = present.sum(axis=1).tolist()
+        neighbours, scores = (
+            [line[:size] for line, size in zip(column.tolist(), sizes, strict=True)]
+            for column in (neighbours, scores)
+        )
+    x, y = np.ascontiguousarray(found.xy.T)
+    return {"x": x, "y": y, "neighbours": neighbours, "scores": scores}
+
+
+def explain(found: ix.Explanation, seconds: float) -> dict[str, Any]:
+    """Return what a query cost."""
+    return {
+        "method": found.method,
+        "bands": found.bands,
+        "depth": found.depth,
+        "candidates": found.candidates,
+        "scored": found.scored,
+        "beam": found.beam,
+        "expected_recall": found.expected_recall,
+        "seconds": seconds,
+    }

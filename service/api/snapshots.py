@@ -1,0 +1,185 @@
+"""Snapshots: make, list, download, upload, restore, remove."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, BinaryIO, Final
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi.responses import StreamingResponse
+
+from gcws_search import index as ix
+from gcws_search.service.api import results
+from gcws_search.service.api.bodies import RestoreParams, UploadParams
+from gcws_search.service.api.collection_answers import (
+    CollectionAnswer,
+    SnapshotAnswer,
+    SnapshotList,
+)
+from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.http import bodies, media_types
+from gcws_search.service.http.errors import BodyTooLarge
+from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+
+reading = APIRouter(
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_read)],
+    responses=READ_PROBLEMS,
+    route_class=JsonRoute,
+)
+writing = APIRouter(
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+    route_class=JsonRoute,
+)
+sending = APIRouter(
+    prefix="/v1/collections/{name}/snapshots",
+    tags=["snapshots"],
+    dependencies=[Depends(may_write)],
+    responses=WRITE_PROBLEMS,
+)
+
+_PIECE_BYTES: Final = 1 << 20
+_FILE: Final[dict[str, Any]] = {
+    "type": "string",
+    "format": "binary",
+    "description": "A SQLite file.",
+    "examples": ["SQLite format 3\u0000…"],
+}
+_CONTENT: Final = {media_types.SQLITE: {"schema": _FILE}}
+
+
+def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:
+    return {
+        "name": snapshot.name,
+        "bytes": snapshot.bytes_,
+        "sha256": snapshot.sha256,
+        "created": snapshot.created,
+    }
+
+
+@writing.post("", status_code=201, response_model=SnapshotAnswer)
+async def create_snapshot(request: Request, name: str) -> Response:
+    """Make a snapshot of a collection as it is at one moment, beside queries and writes.
+
+    It stays when the collection is dropped, and holds what was deleted later.
+    """
+    service = service_of(request)
+    service.room.require()
+    snapshot = await service.workers.files.run(service.catalog.snapshot, name)
+    return json_response(_shown(snapshot), 201)
+
+
+@reading.get("", response_model=SnapshotList)
+async def list_snapshots(request: Request, name: str) -> Response:
+    """List a collection's snapshots by name, also after it has been dropped."""
+    service = service_of(request)
+    found = await service.workers.searches.run(service.catalog.snapshots.list, name)
+    return json_response({"snapshots": [*map(_shown, found)]})
+
+
+@reading.get("/{snapshot}", responses={200: {"content": _CONTENT}}, response_class=Response)
+async def download_snapshot(request: Request, name: str, snapshot: str) -> Response:
+    """Download a snapshot; `Repr-Digest` (RFC 9530) and `ETag` have its SHA-256."""
+    service = service_of(request)
+    found, file = await service.workers.searches.run(
+        service.catalog.snapshots.opened, name, snapshot
+    )
+    digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
+    headers = {
+        "Content-Length": str(found.bytes_),
+        "Content-Disposition": f'attachment; filename="{found.path.name}"',
+        "ETag": f'"{found.sha256}"',
+        "Repr-Digest": f"sha-256=:{digest}:",
+    }
+    return StreamingResponse(_pieces(file), headers=headers, media_type=media_types.SQLITE)
+
+
+async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+    try:
+        while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
+            yield piece
+    finally:
+        file.close()
+
+
+@sending.put(
+    "/{snapshot}",
+    status_code=201,
+    response_model=SnapshotAnswer,
+    openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
+)
+async def upload_snapshot(
+    request: Request, name: str, snapshot: str, params: Annotated[UploadParams, Query()]
+) -> Response:
+    """Upload a snapshot; neither it nor its collection need have been here before.
+
+    Its rows are looked at when it is restored.
+    """
+    service = service_of(request)
+    bodies.require_media_type(request, media_types.SQLITE, media_types.BINARY)
+    bodies.require_plain(request)
+    service.room.require()
+    limit = service.settings.max_snapshot_bytes
+    if limit is not None:
+        bodies.refuse_announced(request, limit)
+    work = service.workers.writes.run
+    incoming = await work(service.catalog.snapshots.incoming, name, snapshot)
+    try:
+        async for piece in _gathered(request, limit):
+            await work(incoming.write, piece)
+        finished = await service.workers.files.run(incoming.finish, params.sha256)
+    finally:
+        incoming.discard()
+    return json_response(_shown(finished), 201)
+
+
+async def _gathered(request: Request, limit: int | None) -> AsyncIterator[bytes]:
+    """Yield the body in pieces worth a change of threads.
+
+    Raises
+    ------
+    BodyTooLarge
+    """
+    waiting, received = bytearray(), 0
+    async for chunk in bodies.pieces(request):
+        received += len(chunk)
+        if limit is not None and received > limit:
+            raise BodyTooLarge(limit)
+        waiting += chunk
+        if len(waiting) >= _PIECE_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+    yield bytes(waiting)
+
+
+@sending.post("/{snapshot}/restore", response_model=CollectionAnswer)
+async def restore_snapshot(
+    request: Request, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
+) -> Response:
+    """Restore the collection from a snapshot; all rows are checked first.
+
+    One of this name is replaced with `replace=true` alone, and stays where anything is wrong.
+    """
+    service = service_of(request)
+
+    def restore() -> dict[str, Any]:
+        service.room.require()
+        restored = service.catalog.restore(
+            name, snapshot, replace=params.replace, admit=service.require_place
+        )
+        return results.describe(restored)
+
+    return json_response(await service.workers.files.run(restore))
+
+
+@writing.delete("/{snapshot}", status_code=204)
+async def remove_snapshot(request: Request, name: str, snapshot: str) -> Response:
+    """Remove a snapshot."""
+    service = service_of(request)
+    await service.workers.writes.run(service.catalog.snapshots.remove, name, snapshot)
+    return Response(status_code=204)

@@ -1,0 +1,299 @@
+"""Long JSON is read in pieces as a short one is read at once, or is refused either way."""
+
+import json
+from typing import Any, Final
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+from pydantic import BaseModel, ValidationError
+from pydantic_core import from_json
+
+from gcws_search.index import InvalidInput
+from gcws_search.service.api.analysis_bodies import MapBody
+from gcws_search.service.api.bodies import (
+    BatchBody,
+    CompareBody,
+    CountBody,
+    CreateBody,
+    DeleteItemsBody,
+    ExplainBody,
+    NamesBody,
+    PatchBody,
+    PutItemsBody,
+    QueryBody,
+    SimilarityBody,
+    SketchBody,
+)
+from gcws_search.service.guards.limits import Limits
+from gcws_search.service.http import bodies, long_json
+from gcws_search.service.http.errors import InvalidRequest, MalformedBody
+from gcws_search.service.http.models import Body
+from gcws_search.service.settings import Settings
+from tests.support.service.client import Json
+
+LIMITS: Final = Limits.of(Settings())
+TEXTS = st.text(max_size=6) | st.text('",:[]{}\\ \n', max_size=6)
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,
+    lambda inner: st.lists(inner, max_size=6) | st.dictionaries(TEXTS, inner, max_size=6),
+    max_leaves=40,
+)
+OBJECTS = st.dictionaries(TEXTS, VALUES | st.lists(VALUES, max_size=9), max_size=6)
+SPACES = st.sampled_from([(",", ":"), (", ", ": "), (" \n,\t", " : "), ("\r\n , ", ":")])
+EDITS = st.lists(
+    st.tuples(st.floats(0, 1), st.sampled_from([*'",:[]{}\\ 1-n', "", "null", ",,", "é", "[]"]),
+              st.integers(0, 2)), max_size=3,
+)  # fmt: skip
+
+
+def read_at_once(text: bytes) -> Any:  # noqa: ANN401
+    found = from_json(text)
+    if not isinstance(found, dict):
+        raise ValueError("no object")  # as is said of the other way
+    return found
+
+
+def read_in_pieces(text: bytes, piece_bytes: int) -> Any:  # noqa: ANN401
+    """Return an object, each member read as whole values between cuts."""
+    found: dict[str, Any] = {}
+    for member in long_json.members(text, piece_bytes=piece_bytes):
+        value = from_json(text[member.start : member.stop])
+        if member.is_list:
+            entries: list[Any] = []
+            for first, _, piece in member.pieces(text):
+                assert first == len(entries)
+                entries += from_json(piece)
+            assert entries == value or repr(entries) == repr(value)
+            assert member.count(text) == len(entries)
+        found[member.name] = value
+    return found
+
+
+def outcome(read: Any, *arguments: Any) -> Any:  # noqa: ANN401
+    try:
+        return repr(read(*arguments))
+    except ValueError:
+        return ValueError
+
+
+@given(OBJECTS, SPACES, st.booleans(), EDITS, st.integers(0, 30))
+def test_an_object_read_in_pieces_is_the_same_as_read_at_once(
+    value: Any,  # noqa: ANN401
+    spaces: tuple[str, str],
+    ascii_only: bool,
+    edits: list[tuple[float, str, int]],
+    piece_bytes: int,
+) -> None:
+    text = json.dumps(value, separators=spaces, ensure_ascii=ascii_only).encode()
+    for share, new, removed in edits:
+        at = int(share * len(text))
+        text = text[:at] + new.encode() + text[at + removed :]
+    assert outcome(read_in_pieces, text, piece_bytes) == outcome(read_at_once, text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b" ",
+        b"1",
+        b"[",
+        b"{",
+        b"}",
+        b"{}",
+        b" { } ",
+        b"{,}",
+        b"{}{}",
+        b"{},{}",
+        b"{}}",
+        b"{} 1",
+        b"1 {}",
+        b'{"a"}',
+        b'{"a":}',
+        b'{"a":1,}',
+        b'{,"a":1}',
+        b'{"a":1]',
+        b'["a":1}',
+        b'{"a":[1,2,3],"a":[4,5,6],"b":1}',
+        b'{"b":1,"a":2,"b":[1,2,3]}',
+        b'{"a":[1,2]:3}',
+        b"{[1,2]:3}",
+        b'{"a" [1,2]}',
+        b'{"a":1,,"b":[1,2]}',
+        b'{"a":[1,2] "b":1}',
+        b'{"a":[1,2],[3,4]}',
+        b'{"a":[1,2] [3,4]}',
+        b'{"a":[1,2] 3}',
+        b'{"a":[1,2,]}',
+        b'{"a":[,1,2]}',
+        b'{"a":[1,,2]}',
+        b'{"a":[ , ]}',
+        b'{"a":[1,2}',
+        b'{"a":[1,2}}',
+        b'{"a":[{"b":1],{"c":2]}',
+        b'{"":[1,2],"":1}',
+        b'{"\\"":[1,2],"\\\\":["\\\\",",\\",]"]}',
+        b'{"a":["\\ud800", [1,2]]}',
+        b'{"a":["\xff", [1,2]]}',
+        b'{"\xff":[1,2]}',
+        b'{"a":["\n", [1,2]]}',
+        b'{"a":["b',
+        b'{"a":["b\\"]}',
+        b'{"a":nul}',
+        b'{"a":[1-[1,2]]}',
+        b'{"a":[NaN, [1, Infinity]]}',
+        b'\xef\xbb\xbf{"a":[1,2,3]}',
+        b'{"a":[1e999,[1,2]]}',
+        b'{"a":[' + b"9" * 5000 + b",[1,2]]}",
+    ],
+)
+@pytest.mark.parametrize("piece_bytes", [0, 3])
+def test_texts_that_are_hard_to_cut(text: bytes, piece_bytes: int) -> None:
+    assert outcome(read_in_pieces, text, piece_bytes) == outcome(read_at_once, text)
+
+
+@pytest.mark.parametrize("place", [-3, -2, -1, 0, 1])
+@pytest.mark.parametrize("word", [b'\\"],', b'\\\\",', b'\\\\\\"{', b'","', b"[]"])
+def test_borders_of_blocks_are_no_borders_of_strings(place: int, word: bytes) -> None:
+    filled = (1 << 18) - 10 + place
+    text = b'{"a":["' + b"x" * filled + word + word + b'"],"b":[1,{}]}'
+    assert outcome(read_in_pieces, text, 3) == outcome(read_at_once, text)
+
+
+@pytest.mark.parametrize("depth", [150, 100_000])
+@pytest.mark.parametrize("bracket", ["[]", '{"a":}'])
+def test_depth_is_bounded_as_it_is_at_once(depth: int, bracket: str) -> None:
+    text = ('{"b":' + bracket[:-1] * depth + "1" + bracket[-1] * depth + "}").encode()
+    assert outcome(read_in_pieces, text, 50) == outcome(read_at_once, text)
+
+
+def test_no_piece_is_much_longer_than_asked() -> None:
+    for entries in ([0.25] * 100_000, [{"a": [1, 2]}] * 20_000, ["x" * 50] * 9000):
+        text = json.dumps({"b": 1, "entries": entries}).encode()
+        _, member = long_json.members(text, piece_bytes=10_000)
+        sizes = [len(piece) for _, _, piece in member.pieces(text)]
+        assert max(sizes) < 10_100
+        assert sum(sizes) >= len(text) - 100
+
+
+LONG: Final[list[Json]] = [{"id": number} for number in range(1000)]
+NUMBERS: Final = [1.5] * 1000
+
+
+def plain(value: Any) -> Any:  # noqa: ANN401
+    """Return a body as what can be compared."""
+    if isinstance(value, BaseModel):
+        return {name: plain(each) for name, each in value.__dict__.items()}
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.tolist()
+    return [*map(plain, value)] if isinstance(value, list) else value
+
+
+BLANKS: Final = b" " * 150_000
+
+
+@pytest.mark.parametrize(
+    ("model", "text"),
+    [
+        (QueryBody, b'{"vector":{"indices":[1],%s"values":[2]}}'),
+        (QueryBody, b'{"vector":{"names":["a"],%s"values":[2]},"filter":{"must":[%s]}}'),
+        (QueryBody, b'{"vector":{"indices":[1],"x":[%s{}]}}'),
+        (QueryBody, b'{"vector":{"indices":[1],"x":[%s{}}}'),
+        (QueryBody, b'{"vector":{"indices":{"x":[%s1]}}}'),
+        (ExplainBody, b'{"a":{"id":1%s},"b":{"vector":{"indices":[1%s]}}}'),
+        (ExplainBody, b'{"a":{"id":1%s},"b":{"vector":{"indices":[1%s],"x":1},"y":2}}'),
+        (CreateBody, b'{"dim":4,"backend":{"kind":"rff","params":{%s"features":64}}}'),
+        (CreateBody, b'{"dim":4,"backend":{"kind":"rff","params":{%s"bands":64}}}'),
+        (PatchBody, b'{"metadata":{%s"a":{"b":[1]},"view":{"title":"t"}}}'),
+        (SimilarityBody, b'{"a":[1],"b":[2],"params":{"x":%s{"y":[]}}}'),
+        (PutItemsBody, b'{"items":[{"id":1,"vector":[1],%s"payload":{"x":[{}]}}]}'),
+    ],
+    ids=lambda value: str(value)[-50:],
+)
+def test_a_value_with_blanks_in_it_is_what_it_is_without(model: type[Body], text: bytes) -> None:
+    def result(blanks: bytes) -> Json:
+        try:
+            return plain(bodies.parse(model, text.replace(b"%s", blanks), LIMITS))
+        except InvalidRequest as error:
+            return error.code, error.errors, error.detail
+        except MalformedBody:
+            return MalformedBody
+
+    assert result(BLANKS + BLANKS) == result(b"")
+
+
+@pytest.mark.parametrize(
+    ("model", "document"),
+    [
+        (BatchBody, {"queries": LONG}),
+        (BatchBody, {"queries": [*LONG, {"id": 1.5}]}),
+        (BatchBody, {"queries": [*LONG, {"vector": [1e999]}]}),
+        (BatchBody, {"queries": [*LONG, {"id": 1, "limt": 3}]}),
+        (BatchBody, {"queries": [*LONG, 7]}),
+        (BatchBody, {"queries": LONG, "x": 1}),
+        (BatchBody, {"queries": LONG, "x": [[[{}] * 9]] * 9}),
+        (BatchBody, {"queris": LONG}),
+        (BatchBody, {}),
+        (BatchBody, [LONG]),
+        (BatchBody, []),
+        (BatchBody, "queries"),
+        (BatchBody, {"queries": []}),
+        (BatchBody, {"queries": {"a": [1, 2]}}),
+        (BatchBody, {"queries": [*LONG, {"vector": {"indices": [0.5], "values": [1]}}]}),
+        (QueryBody, {"vector": NUMBERS}),
+        (QueryBody, {"vector": [*NUMBERS, "a"]}),
+        (QueryBody, {"vector": {"indices": [*range(9)], "values": [1] * 9}}),
+        (QueryBody, {"vector": {"indices": [2**70, 1]}}),
+        (QueryBody, {"vector": {"base64": "zczMPQAAAMA="}, "filter": {"must": [{"a": [2**70]}]}}),
+        (DeleteItemsBody, {"ids": [*range(1000)]}),
+        (DeleteItemsBody, {"ids": [*range(1000), 0.5]}),
+        (DeleteItemsBody, {"ids": ["a"] * 100_001}),
+        (SimilarityBody, {"a": NUMBERS, "b": [*NUMBERS, None]}),
+        (CompareBody, {"queries": [[1.5]] * 1000}),
+        (CompareBody, {"backends": ["a"] * 1000}),
+        (NamesBody, {"names": ["a"] * 1000}),
+        (MapBody, {"also": ["a", 1, [1]] * 300}),
+        (MapBody, {"also": ["a", True]}),
+        (MapBody, {"sample": [1] * 9}),
+        (CountBody, {"filter": [1] * 9}),
+        (SketchBody, {"vectors": [{"names": ["a", "b"]}, [1, 2], {"indices": [1], "x": 1}]}),
+        (PutItemsBody, {"items": [{"id": 1, "vector": [1], "payload": {"a": [float("nan")]}}]}),
+        (PutItemsBody, {"items": [{"id": 1, "vector": [1], "payload": {"a": {"b": "],"}}}]}),
+    ],
+    ids=lambda value: str(value)[-50:],
+)
+@pytest.mark.parametrize("piece_bytes", [1, 1 << 17])
+def test_a_long_body_is_read_as_a_short_one_is(
+    model: type[Body], document: Json, piece_bytes: int
+) -> None:
+    text = json.dumps(document).encode()
+
+    def result(parse: Json, **options: int) -> Json:
+        try:
+            return plain(parse(model, text, LIMITS, **options))
+        except InvalidRequest as error:
+            return error.code, error.errors, error.detail
+        except InvalidInput as error:
+            return str(error)
+
+    found = result(bodies.parse_in_pieces, piece_bytes=piece_bytes)
+    assert found == result(bodies.parse)
+
+
+@pytest.mark.parametrize("text", [b'{"items": [', b"\xff", b"", b'{"items": [1,,2]}', b'{"a"}'])
+def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
+    with pytest.raises(MalformedBody):
+        bodies.parse_in_pieces(PutItemsBody, text, LIMITS)
+
+
+def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:
+    with pytest.raises(ValidationError):
+        QueryBody.model_validate_json(b'{"vector": [[1]]}')
+    with pytest.raises(ValidationError):
+        CountBody.model_validate_json(b'{"filter": "must"}')
+    found = CountBody.model_validate_json(
+        b'{"filter": {"must": [36893488147419103232, "\\u00e9"]}}'
+    )
+    assert found.filter == '{"must":[36893488147419103232,"é"]}'.encode()
+    assert CountBody.model_validate_json(found.model_dump_json()) == found
