@@ -15,6 +15,20 @@ os.environ.setdefault(
     "NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels")
 )
 
+TESTS = Path(__file__).parent
+MARKS = {
+    "browser": ("page/",),
+    "cluster": ("service/cluster/", "deploy/"),
+    "slow": (
+        "architecture/test_docs", "architecture/test_installation", "architecture/test_site",
+        "architecture/test_walk", "benchmarks/", "commands/", "crashes/", "fuzz/", "index/catalog/",
+        "index/exact/", "index/graph/", "index/kernels/", "index/persistence/", "index/warmup/",
+        "model/", "names/", "promise/", "service/fronts/", "service/ingest/test_hostile",
+        "service/test_cli", "service/translate/test_memory",
+    ),
+}  # fmt: skip
+"""Marks of folders and files; what starts processes or takes more than a second a test is slow."""
+
 settings.register_profile(
     "suite",
     deadline=None,  # the first example may compile a kernel
@@ -34,6 +48,15 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a name that differs from process to process: those that share the tests must agree."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"expected a name without an address in memory, got {item.nodeid}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by their folders: the quick ones are those without a mark."""
+    for item in items:
+        name = item.path.relative_to(TESTS).as_posix()
+        for mark, folders in MARKS.items():
+            if name.startswith(folders):
+                item.add_marker(mark)
 
 
 def pytest_collection_finish() -> None:

@@ -3,13 +3,18 @@
 import asyncio
 import doctest
 import importlib.util
+import os
 import re
-from collections.abc import Iterator
+import runpy
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import httpx
 import jupytext
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from benchmarks.rivals.summary import summary
 from gcws_search.index import transformers
@@ -37,14 +42,19 @@ CLIENT_VARIABLES = {"GCWS_URL"}
 TEST_VARIABLES = {"GCWS_CHROMIUM"}
 """Read by the tests of the page."""
 
-PAGES = [pytest.param(page, id=page.stem) for page in pages()]
-LINKED = [*PAGES, pytest.param(REPOSITORY / "benchmarks/papers/README.md", id="papers")]
-CONVERSATIONS = [
-    pytest.param(page, id=page.stem) for page in pages() if "```pycon" in page.read_text()
-]
-SESSIONS = [
-    pytest.param(page, id=page.stem) for page in pages() if "```console" in page.read_text()
-]
+OTHERS = [REPOSITORY / "benchmarks/papers/README.md", REPOSITORY / "CONTRIBUTING.md"]
+OTHERS += [REPOSITORY / "CHANGELOG.md"]
+
+
+def params(found: Iterable[Path]) -> list[ParameterSet]:
+    """Return pages as parameters, called by their paths."""
+    return [pytest.param(page, id=str(page.relative_to(REPOSITORY))) for page in found]
+
+
+PAGES = params(pages())
+LINKED = params([*pages(), *OTHERS])
+CONVERSATIONS = params(page for page in pages() if "```pycon" in page.read_text())
+SESSIONS = params(page for page in pages() if "```console" in page.read_text())
 
 
 def joined() -> str:
@@ -71,13 +81,18 @@ async def answers(requests: list[httpx.Request], data_dir: Path) -> list[str]:
         return [(await client.send(request)).text for request in requests]
 
 
+def requests_of(page: Path) -> list[curl.Step]:
+    """Return the steps of a page that are requests."""
+    return [step for step in curl.steps(page.read_text()) if "curl " in step.command]
+
+
 @pytest.mark.parametrize("page", SESSIONS)
 def test_the_session_answers_as_the_page_says(page: Path, tmp_path: Path) -> None:
     """Every page goes on from the session of the README."""
-    steps = list(curl.steps(README.read_text()))
+    steps = requests_of(README)
     assert len(steps) > 3
     if page != README:
-        steps += curl.steps(page.read_text())
+        steps += requests_of(page)
     found = asyncio.run(answers([curl.request(step.command) for step in steps], tmp_path))
     for step, answer in zip(steps, found, strict=True):
         assert step.matches(answer), f"{step.command}\nanswered\n{answer}"
@@ -198,6 +213,54 @@ def test_settings_and_docs_name_each_other() -> None:
     named = set(re.findall(r"GCWS_[A-Z_]+\b", joined())) - COMPOSE_VARIABLES - CLIENT_VARIABLES
     named -= TEST_VARIABLES
     assert named == {f"GCWS_{field.upper()}" for field in Settings.model_fields}
+
+
+EXAMPLES = {
+    "near_duplicate_texts.py": "a1 a2 0.786",
+    "search_a_file.py": "machine-23  0.914  hall 2",
+    "talk_to_a_server.py": "most alike: 42, 0.96",
+    "with_scikit_learn.py": "neighbours: 1.00 of the test profiles",
+}
+
+
+def test_each_example_is_run() -> None:
+    assert {path.name for path in (REPOSITORY / "examples").glob("*.py")} == EXAMPLES.keys()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_runs(
+    name: str,
+    url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [name, url])
+    runpy.run_path(str(REPOSITORY / "examples" / name), run_name="__main__")
+    assert EXAMPLES[name] in capsys.readouterr().out.splitlines()
+
+
+def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) -> None:
+    steps = [step for step in curl.steps(README.read_text()) if "curl " not in step.command]
+    assert len(steps) > 2
+    environment = os.environ | {
+        "GCWS_URL": url,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
+    for step in steps:
+        done = subprocess.run(
+            ["bash", "-c", step.command],
+            cwd=tmp_path,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=True,
+        )
+        shown = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+        assert step.matches(shown), f"{step.command}\nanswered\n{shown}"
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ _SENTENCE_END = re.compile(r"(?<=[.!?])[)\"'*]*\s+(?=[(\"'*]*[A-Z0-9…])")
 
 def pages() -> list[Path]:
     """Return the README and the pages of docs/."""
-    return [README, *sorted(DOCS.glob("*.md"))]
+    return [README, *sorted(DOCS.rglob("*.md"))]
 
 
 def blocks(text: str) -> list[tuple[str, str]]:

@@ -16,6 +16,8 @@ from mkdocs.structure.pages import Page
 REPOSITORY: Final = Path(__file__).parents[3]
 OUTSIDE: Final = {
     "README.md": "index.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "CHANGELOG.md": "changelog.md",
     "benchmarks/papers/README.md": "papers.md",
     "LICENSE": "LICENSE",
 }
@@ -59,16 +61,18 @@ def linked(markdown: str, source: str) -> str:
         Where the page lies in the repository; relative links start from there.
     """
 
+    folder = posixpath.dirname(source)
+    here = posixpath.dirname(OUTSIDE.get(source, source.removeprefix("docs/")))
+
     def led(match: re.Match[str]) -> str:
         before, target = match.groups()
         if "://" in target:
             return match.group()
-        path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
-        if path in OUTSIDE:
-            return f"{before}{OUTSIDE[path]}"
-        if path.startswith("docs/"):
-            return f"{before}{path.removeprefix('docs/')}"
-        return match.group()
+        path = posixpath.normpath(posixpath.join(folder, target))
+        if path not in OUTSIDE and not path.startswith("docs/"):
+            return match.group()
+        page = OUTSIDE.get(path, path.removeprefix("docs/"))
+        return f"{before}{posixpath.relpath(page, here or '.')}"
 
     return _LINK.sub(led, markdown)
 
