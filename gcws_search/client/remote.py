@@ -252,7 +252,7 @@ class RemoteOperations:
         step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
-            part = rows.part(first, min(first + step, len(rows)))
+            part = rows.part(slice(first, first + step))
             if where is None:
                 more = {} if on_error == "stop" else {"on_error": on_error}
                 found += yield from self._matrix(part, asked | more)

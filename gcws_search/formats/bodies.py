@@ -22,7 +22,7 @@ def npy(rows: DenseRows) -> Iterator[bytes | memoryview]:
     yield npy_header(rows)
     step = max(1, BATCH_BYTES // max(1, rows.row_bytes))
     for first in range(0, len(rows), step):
-        yield rows.part(first, first + step).matrix().reshape(-1).view(np.uint8).data
+        yield rows.part(slice(first, first + step)).matrix().reshape(-1).view(np.uint8).data
 
 
 def npy_header(rows: DenseRows) -> bytes:
@@ -109,11 +109,9 @@ def _vector_columns(rows: DenseRows | SparseRows) -> dict[str, Any]:
     ends = pa.array(rows.indptr.astype(np.int32))
     with np.errstate(over="ignore"):
         values = pa.array(rows.values.astype(np.float32))
-    if rows.is_named:
-        keys = pa.array(rows.indices.tolist(), pa.string())
-    else:
-        keys = pa.array(rows.indices.astype(np.int64))
-    word = "names" if rows.is_named else "indices"
+    word, keys = "indices", pa.array(rows.indices.astype(np.int64))
+    if rows.names is not None:
+        word, keys = "names", pa.array(rows.names, pa.string()).take(keys)
     return {
         word: pa.ListArray.from_arrays(ends, keys),
         "values": pa.ListArray.from_arrays(ends, values),

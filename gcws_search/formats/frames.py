@@ -386,14 +386,18 @@ def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads |
 def _rows(columns: dict[str, Any], layout: Layout) -> Rows:
     if layout.is_sparse:
         keys, values = (columns[name] for name in layout.vector)
-        indptr, entries = _lists(keys, layout.vector[0])
+        names: list[str] | None = None
+        if is_text(keys.type.value_type):
+            indptr, names, entries = _words(keys, layout.vector[0])
+        else:
+            indptr, entries = _lists(keys, layout.vector[0])
         ends, numbers = _lists(values, layout.vector[1])
         if not np.array_equal(indptr, ends):
             row = int(np.flatnonzero(indptr != ends)[0]) - 1
             raise InvalidVector(
                 expected=f"as many {layout.vector[0]} as values", got="others", loc=(row,)
             )
-        return SparseRows(indptr, entries, numbers)
+        return SparseRows(indptr, entries, numbers, names)
     first = columns[layout.vector[0]]
     if len(layout.vector) == 1 and _is_list(first.type):
         indptr, numbers = _lists(first, layout.vector[0])
@@ -420,8 +424,23 @@ def _floats(column: Any) -> Any:
     return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
 
 
+def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
+    """Return where each list of texts begins and ends, the different texts, and their places."""
+    indptr, texts = _flat(column, name)
+    words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
+    return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
+
+
 def _lists(column: Any, name: str) -> tuple[Any, Any]:
-    """Return where each list begins and ends, (n + 1,), and all their values."""
+    """Return where each list begins and ends, (n + 1,), and all their numbers."""
+    indptr, values = _flat(column, name)
+    if values.null_count:
+        values = values.cast(pa.float64())
+    return indptr, values.to_numpy(zero_copy_only=False)
+
+
+def _flat(column: Any, name: str) -> tuple[Any, Any]:
+    """Return where each list begins and ends, (n + 1,), and what they hold as one column."""
     if column.null_count:
         row = column.is_null().to_pylist().index(True)
         raise InvalidVector(expected=f"a list in column {name!r}", got="null", loc=(row,))
@@ -429,9 +448,4 @@ def _lists(column: Any, name: str) -> tuple[Any, Any]:
     is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
     lengths = column.sizes if is_view else column.value_lengths()
     np.cumsum(lengths.to_numpy(zero_copy_only=False), out=indptr[1:])
-    values = column.flatten()
-    if is_text(values.type):
-        return indptr, np.array(values.to_pylist(), object)
-    if values.null_count:
-        values = values.cast(pa.float64())
-    return indptr, values.to_numpy(zero_copy_only=False)
+    return indptr, column.flatten()

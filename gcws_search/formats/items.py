@@ -71,13 +71,13 @@ class Items:
         payloads = None if self.payloads is None else self.payloads[first:last]
         origin = None if self.origin is None else self.origin.part(first, last)
         ids = None if self.ids is None else self.ids[first:last]
-        return Items(ids, self.rows.part(first, last), payloads, origin)
+        return Items(ids, self.rows.part(slice(first, last)), payloads, origin)
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items of some rows."""
         payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
         ids = None if self.ids is None else [str(self.ids[row]) for row in rows]
-        return Items(ids, self.rows.take(rows), payloads)
+        return Items(ids, self.rows.part(np.array(rows, np.int64)), payloads)
 
     def batches(
         self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS

@@ -184,7 +184,7 @@ def take(items: Items, rows: Sequence[int]) -> Items:
     ids = None if items.ids is None else [str(items.ids[row]) for row in rows]
     payloads = None if items.payloads is None else [items.payloads[row] for row in rows]
     numbers = [origin.numbers[row] for row in rows]
-    return Items(ids, items.rows.take(rows), payloads, Origin(numbers, chosen))
+    return Items(ids, items.rows.part(np.array(rows, np.int64)), payloads, Origin(numbers, chosen))
 
 
 def _origin(items: Items) -> Origin:

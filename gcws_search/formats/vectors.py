@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from os import PathLike
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index import InvalidVector
+from gcws_search.index import InvalidInput, InvalidVector
+from gcws_search.index.contracts.arrays import AnyArray, Int64s
+
+if TYPE_CHECKING:
+    from gcws_search import index as ix
 
 JsonVector = list[float] | dict[str, list[Any]]
 """A vector as the API shows it."""
@@ -21,28 +25,32 @@ _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
 
 
+Find = Callable[[list[str]], Sequence[int]]
+"""Returns the coordinates of different names; raises InvalidVector at ``(place,)``."""
+
+
 @dataclass(frozen=True, slots=True)
 class DenseRows:
-    """Vectors by all their coordinates.
+    """Unchecked vectors by all their coordinates.
 
     Attributes
     ----------
     array : (n, dim) numbers of any type and order
     """
 
-    array: NDArray[Any]
+    array: AnyArray
 
     def __len__(self) -> int:
         """Return the number of vectors."""
         return len(self.array)
 
-    def part(self, first: int, last: int) -> DenseRows:
-        """Return the vectors of rows ``first`` to ``last``, without the last."""
-        return DenseRows(self.array[first:last])
+    def part(self, rows: slice | Int64s) -> DenseRows:
+        """Return some of the vectors."""
+        return DenseRows(self.array[rows])
 
-    def take(self, rows: Sequence[int]) -> DenseRows:
-        """Return the vectors of some rows."""
-        return DenseRows(self.array[[*rows]])
+    def check(self, space: ix.VectorSpace, _find: Find | None = None) -> ix.RawBatch:
+        """Return the vectors as the index takes them; InvalidVector names the first bad one."""
+        return space.from_dense(self.array)
 
     def matrix(self) -> NDArray[np.float32]:
         """Return (n, dim) float32 in C order; the array itself where it is so."""
@@ -62,39 +70,109 @@ class DenseRows:
 
 @dataclass(frozen=True, slots=True)
 class SparseRows:
-    """Vectors by their non-zero coordinates, in compressed rows.
+    """Unchecked vectors by their non-zero coordinates, in compressed rows.
 
     Attributes
     ----------
     indptr : (n + 1,) int64
         Where each row begins, and where the last one ends.
-    indices : (nnz,) integers, or (nnz,) str
-        Coordinates, or their names.
+    indices : (nnz,) integers
+        Coordinates, or places in ``names``.
     values : (nnz,) numbers
+    names : list of str, or None
+        Of the coordinates, each once, where these are given by name.
     """
 
-    indptr: NDArray[np.int64]
-    indices: NDArray[Any]
-    values: NDArray[Any]
+    indptr: Int64s
+    indices: AnyArray
+    values: AnyArray
+    names: list[str] | None = None
 
     def __len__(self) -> int:
         """Return the number of vectors."""
         return len(self.indptr) - 1
 
-    def part(self, first: int, last: int) -> SparseRows:
-        """Return the vectors of rows ``first`` to ``last``, without the last."""
-        indptr = self.indptr[first : last + 1]
-        entries = slice(indptr[0], indptr[-1])
-        return SparseRows(indptr - indptr[0], self.indices[entries], self.values[entries])
+    def part(self, rows: slice | Int64s) -> SparseRows:
+        """Return some of the vectors, with the names that these have."""
+        if isinstance(rows, slice) and rows.step is None:
+            first, last, _ = rows.indices(len(self))
+            indptr = self.indptr[first : max(first, last) + 1]
+            entries: slice | Int64s = slice(indptr[0], indptr[-1])
+            indptr = indptr - indptr[0]
+        else:
+            chosen = np.arange(len(self))[rows]
+            starts = self.indptr[chosen]
+            indptr = np.zeros(len(chosen) + 1, np.int64)
+            np.cumsum(self.indptr[chosen + 1] - starts, out=indptr[1:])
+            entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        indices, values = self.indices[entries], self.values[entries]
+        if self.names is None:
+            return SparseRows(indptr, indices, values)
+        used, indices = np.unique(indices, return_inverse=True)
+        return SparseRows(indptr, indices, values, [self.names[code] for code in used.tolist()])
 
-    def take(self, rows: Sequence[int]) -> SparseRows:
-        """Return the vectors of some rows."""
-        return stacked([self.part(row, row + 1) for row in rows])
+    def check(self, space: ix.VectorSpace, find: Find | None = None) -> ix.RawBatch:
+        """Return the vectors as the index takes them; InvalidVector names the first bad one."""
+        return space.from_sparse(self.indptr, self.coordinates(find), self.values)
 
-    @property
-    def is_named(self) -> bool:
-        """Whether coordinates are given by name."""
-        return self.indices.dtype.kind in "OUT"
+    def coordinates(self, find: Find | None) -> AnyArray:
+        """Return the coordinate of each entry, (nnz,).
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, "names", place)``.
+        """
+        if self.names is None:
+            return self.indices
+        assert find is not None
+        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        _, firsts = np.unique(row_of * len(self.names) + self.indices, return_index=True)
+        if len(firsts) < len(self.indices):
+            at = int(np.setdiff1d(np.arange(len(self.indices)), firsts)[0])
+            name = self.names[self.indices[at]]
+            raise self._error(at, "different names", f"{name!r:.80} twice")
+        try:
+            coordinates = np.array(find(self.names), np.int64)
+        except InvalidVector as error:
+            at = int(np.flatnonzero(self.indices == error.loc[0])[0])
+            raise self._error(at, error.expected, error.got) from None
+        return coordinates[self.indices]
+
+    def _error(self, entry: int, expected: str, got: str) -> InvalidVector:
+        row = int(np.searchsorted(self.indptr, entry, side="right")) - 1
+        place = entry - int(self.indptr[row])
+        return InvalidVector(expected=expected, got=got, loc=(row, "names", place))
+
+    def one_by_one(
+        self, space: ix.VectorSpace, find: Find
+    ) -> Iterator[tuple[ix.RawBatch | ix.SparseVector, list[str]]]:
+        """Yield each query by name of a fixed space, and its names that the space does not have.
+
+        A query with such names is a SparseVector; ``find`` gives them coordinates beyond ``dim``.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, …)``.
+        """
+        from gcws_search.index import SparseVector  # noqa: PLC0415
+
+        assert self.names is not None
+        coordinates, dim = self.coordinates(find), space.dim or 0
+        for row, (start, stop) in enumerate(pairwise(self.indptr.tolist())):
+            indices, values = coordinates[start:stop].copy(), self.values[start:stop]
+            beyond = indices >= dim
+            if beyond.any():
+                indices[beyond] = dim + np.arange(np.count_nonzero(beyond))
+                unknown = [self.names[code] for code in self.indices[start:stop][beyond].tolist()]
+                yield SparseVector(indices, values), unknown
+                continue
+            try:
+                yield space.from_sparse(np.array([0, len(indices)]), indices, values), []
+            except InvalidVector as error:
+                error.loc = (row, *error.loc[1:])
+                raise
 
     @property
     def row_bytes(self) -> int:
@@ -103,11 +181,13 @@ class SparseRows:
 
     def json(self) -> Iterator[JsonVector]:
         """Yield each vector as the API takes it."""
-        word = "names" if self.is_named else "indices"
-        values = self.values.astype(np.float32)
-        for row in range(len(self)):
-            entries = slice(self.indptr[row], self.indptr[row + 1])
-            yield {word: self.indices[entries].tolist(), "values": values[entries].tolist()}
+        values = self.values.astype(np.float32).tolist()
+        keys = self.indices.tolist()
+        word = "indices"
+        if self.names is not None:
+            word, keys = "names", [self.names[code] for code in keys]
+        for start, stop in pairwise(self.indptr.tolist()):
+            yield {word: keys[start:stop], "values": values[start:stop]}
 
 
 Rows = DenseRows | SparseRows
@@ -140,7 +220,11 @@ def rows_of(data: Any) -> Rows:
         if data and all(isinstance(each, Mapping | Set) for each in data):
             return _from_dicts([_weighted(each) for each in data])
         if data and all(hasattr(each, "tocsr") for each in data):
-            return stacked([_from_scipy(each) for each in data])
+            parts = [_from_scipy(each) for each in data]
+            indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
+            indices = np.concatenate([part.indices for part in parts])
+            values = np.concatenate([part.values for part in parts])
+            return SparseRows(indptr.astype(np.int64), indices, values)
     return DenseRows(_numbers(data))
 
 
@@ -275,8 +359,10 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
         values = np.array([*chain.from_iterable(values for _, values in pairs)], np.float64)
     except (TypeError, ValueError):
         raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
-    if all(issubclass(kind, str) for kind in kinds):
-        return SparseRows(indptr, np.array(keys, object), values)
+    if kinds and all(issubclass(kind, str) for kind in kinds):
+        names: dict[str, int] = {}
+        codes = [names.setdefault(key, len(names)) for key in keys]
+        return SparseRows(indptr, np.array(codes, np.int64), values, [*names])
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
@@ -309,11 +395,29 @@ def _odd(pairs: Sequence[tuple[list[Any], list[Any]]]) -> str:
     return repr(next((v for v in values if not isinstance(v, int | float)), "others"))[:40]
 
 
-def stacked(parts: Sequence[SparseRows]) -> SparseRows:
-    """Return the vectors of several batches, in order."""
-    indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
-    return SparseRows(
-        indptr.astype(np.int64),
-        np.concatenate([part.indices for part in parts]),
-        np.concatenate([part.values for part in parts]),
-    )
+def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, InvalidInput]:
+    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
+
+    Parameters
+    ----------
+    count : int
+    check : callable
+        Raises InvalidInput when any row of the slice is bad.
+
+    Returns
+    -------
+    dict of row to error
+    """
+    bad: dict[int, InvalidInput] = {}
+    stretches = [(0, count)] if count else []
+    while stretches:
+        first, last = stretches.pop()
+        try:
+            check(slice(first, last))
+        except InvalidInput as error:
+            if last - first == 1:
+                bad[first] = error
+            else:
+                middle = (first + last) // 2
+                stretches += [(middle, last), (first, middle)]
+    return bad

@@ -30,7 +30,15 @@ from gcws_search.client.results import (
 )
 from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, Rows, SparseRows, is_id, row_of, rows_of
+from gcws_search.formats.vectors import (
+    DenseRows,
+    Rows,
+    SparseRows,
+    bad_rows,
+    is_id,
+    row_of,
+    rows_of,
+)
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
@@ -162,7 +170,10 @@ class EmbeddedOperations:
         """Store those items of a batch that can be stored."""
         with suppress(InvalidInput, ItemExists):
             return put(batch)
-        bad = self._bad_rows(batch)
+        bad: dict[int, InvalidInput | ItemExists] = {
+            row: _at_row(error, row)
+            for row, error in bad_rows(len(batch), partial(self._prepare, batch)).items()
+        }
         good = [row for row in range(len(batch)) if row not in bad]
         done = Added(0, 0)
         while good:
@@ -179,24 +190,9 @@ class EmbeddedOperations:
         ]
         return done + Added(0, 0, rejected, len(rejected))
 
-    def _bad_rows(self, batch: Items) -> dict[int, InvalidInput | ItemExists]:
-        """Return the rows that are no items, with the cause, by trying ever smaller stretches."""
-        bad: dict[int, InvalidInput | ItemExists] = {}
-        stretches = [(0, len(batch))]
-        while stretches:
-            start, stop = stretches.pop()
-            part = batch.part(start, stop)
-            try:
-                self._collection.prepare(self._checked(part))
-            except InvalidInput as error:
-                if stop - start > 1:
-                    middle = (start + stop) // 2
-                    stretches += [(middle, stop), (start, middle)]
-                else:
-                    bad[start] = type(error)(
-                        expected=error.expected, got=error.got, loc=(start, *error.loc[1:])
-                    )
-        return bad
+    def _prepare(self, batch: Items, rows: slice) -> None:
+        """Raise InvalidInput where a row of a batch is no item."""
+        self._collection.prepare(self._checked(batch.part(rows.start, rows.stop)))
 
     def _checked(self, batch: Items) -> ix.ItemBatch:
         from gcws_search.index import ItemBatch  # noqa: PLC0415
@@ -207,31 +203,9 @@ class EmbeddedOperations:
 
     def _raw(self, rows: Rows, *, storing: bool = False) -> ix.RawBatch:
         """Return vectors as the index takes them; names that are new are reserved for items."""
-        space = self._collection.space
-        if isinstance(rows, DenseRows):
-            return space.from_dense(rows.array)
-        indices = rows.indices if len(rows.indices) else np.empty(0, np.int64)
-        if rows.is_named and len(rows.values):
-            indices = self._coordinates_of(rows, storing=storing)
-        return space.from_sparse(rows.indptr, indices, rows.values)
-
-    def _coordinates_of(self, rows: SparseRows, *, storing: bool) -> Any:
-        """Return the coordinates of names."""
-        different, places = np.unique(rows.indices.astype(str), return_inverse=True)
-        known = self._collection.names
-        try:
-            found = (
-                known.reserve(different.tolist()) if storing else known.find(different.tolist())[0]
-            )
-        except InvalidVector as error:
-            at = int(np.flatnonzero(places == error.loc[0])[0])
-            row = int(np.searchsorted(rows.indptr, at, side="right")) - 1
-            raise InvalidVector(
-                expected=error.expected,
-                got=error.got,
-                loc=(row, "names", at - int(rows.indptr[row])),
-            ) from None
-        return np.array(found, np.int64)[places]
+        names = self._collection.names
+        find = names.reserve if storing else lambda words: names.find(words)[0]
+        return rows.check(self._collection.space, find)
 
     def delete(  # noqa: D102
         self,
@@ -303,10 +277,12 @@ class EmbeddedOperations:
 
         def search() -> ManyHits:
             rows = rows_of(vectors)
-            bad: dict[int, InvalidVector] = {}
+            bad: dict[int, InvalidInput] = {}
             if on_error == "skip":
                 bad = self._bad_queries(rows)
-                rows = rows.take([row for row in range(len(rows)) if row not in bad])
+                rows = rows.part(
+                    np.array([row for row in range(len(rows)) if row not in bad], np.int64)
+                )
             rejected = [
                 Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
             ]
@@ -318,32 +294,22 @@ class EmbeddedOperations:
         many: ManyHits = yield Call(_located(search, "queries"))
         return many
 
-    def _bad_queries(self, rows: Rows) -> dict[int, InvalidVector]:
-        """Return the vectors that cannot be searched for, by trying ever smaller stretches."""
+    def _bad_queries(self, rows: Rows) -> dict[int, InvalidInput]:
+        """Return the vectors that cannot be searched for."""
         from gcws_search.index import RawBatch  # noqa: PLC0415
 
-        bad: dict[int, InvalidVector] = {}
-        stretches = [(0, len(rows))] if len(rows) else []
-        while stretches:
-            start, stop = stretches.pop()
-            try:
-                for part in self._parts(rows.part(start, stop)):
-                    if isinstance(part, RawBatch):
-                        self._collection.space.prepare(part)
-            except InvalidVector as error:
-                if stop - start > 1:
-                    middle = (start + stop) // 2
-                    stretches += [(middle, stop), (start, middle)]
-                else:
-                    error.loc = (start, *error.loc[1:])
-                    bad[start] = error
-        return bad
+        def check(some: slice) -> None:
+            for part in self._parts(rows.part(some)):
+                if isinstance(part, RawBatch):
+                    self._collection.space.prepare(part)
+
+        return {row: _at_row(error, row) for row, error in bad_rows(len(rows), check).items()}
 
     def _found(
         self, rows: Rows, params: SearchParams, where: ix.Filter | None, backend: str | None
     ) -> Sequence[ix.QueryResult]:
         """Return the result of each query."""
-        if isinstance(rows, DenseRows) or not rows.is_named or self.config.dim is None:
+        if not self._is_each_alone(rows):
             return self._collection.search(self._raw(rows), params, where=where, backend=backend)
         from gcws_search.index import RawBatch  # noqa: PLC0415
 
@@ -363,28 +329,21 @@ class EmbeddedOperations:
                 raise
         return found
 
+    def _is_each_alone(self, rows: Rows) -> bool:
+        """Whether queries are searched one by one: by name where dim is fixed."""
+        is_named = isinstance(rows, SparseRows) and rows.names is not None
+        return is_named and self.config.dim is not None
+
     def _parts(self, rows: Rows) -> list[ix.RawBatch | ix.SparseVector]:
-        """Return queries as they are searched: one by one by name where dim is fixed."""
-        if isinstance(rows, DenseRows) or not rows.is_named or self.config.dim is None:
+        """Return queries as they are searched."""
+        if not self._is_each_alone(rows):
             return [self._raw(rows)]
-        parts: list[ix.RawBatch | ix.SparseVector] = []
-        for place in range(len(rows)):
-            try:
-                parts.append(self._by_name(rows.part(place, place + 1)))
-            except InvalidVector as error:
-                error.loc = (place, *error.loc[1:])
-                raise
-        return parts
-
-    def _by_name(self, row: SparseRows) -> ix.RawBatch | ix.SparseVector:
-        """Return one query; a SparseVector where the space does not have all of its names."""
-        from gcws_search.index import SparseVector  # noqa: PLC0415
-
-        try:
-            indices, unknown = self._collection.names.find(row.indices.tolist(), beyond_dim=True)
-        except InvalidVector as error:
-            raise error.at(0, "names") from None
-        return SparseVector(indices, row.values) if unknown else self._raw(row)
+        assert isinstance(rows, SparseRows)
+        collection = self._collection
+        each = rows.one_by_one(
+            collection.space, lambda words: collection.names.find(words, beyond_dim=True)[0]
+        )
+        return [query for query, _ in each]
 
     def pairs(  # noqa: D102
         self, *, min_score: float, limit: int | None = None, recall: float = 0.9
@@ -519,8 +478,8 @@ def _item_or_vector(what: Any) -> str | Float32s | ix.SparseVector | ix.NamedVec
     if isinstance(row, DenseRows):
         dense: Float32s = row.matrix()[0]
         return dense
-    if row.is_named:
-        return NamedVector(row.indices.tolist(), row.values)
+    if row.names is not None:
+        return NamedVector([row.names[code] for code in row.indices.tolist()], row.values)
     return SparseVector(row.indices, row.values)
 
 
@@ -555,6 +514,11 @@ def _arrays(found: Sequence[ix.QueryResult], limit: int) -> ManyHits:
         table[query, : len(one.ids)] = one.ids
         scores[query, : len(one.ids)] = one.scores
     return ManyHits(table, scores)
+
+
+def _at_row(error: InvalidInput, row: int) -> InvalidInput:
+    """Return an error of the only row of a part as one of row ``row``."""
+    return type(error)(expected=error.expected, got=error.got, loc=(row, *error.loc[1:]))
 
 
 def _row_of(error: Exception) -> int | None:
