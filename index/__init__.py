@@ -5,7 +5,6 @@
 
 - `background`: threads that leave a processor to searches
 - `threads`: work split over threads
-- `group_commit`: writes that are committed together
 - `cost_model`: nanoseconds of each step; when a scan is sooner
 """
 

@@ -37,6 +37,10 @@ from .catalog.describe import (
     Description as Description,
     Summary as Summary,
 )
+from .collection.attached_backends import (
+    notes_of_backend as notes_of_backend,
+    require_landmarks as require_landmarks,
+)
 from .collection.audit import (
     AuditedQueries as AuditedQueries,
     AuditedRecall as AuditedRecall,
@@ -44,6 +48,11 @@ from .collection.audit import (
 from .collection.compare import (
     BackendComparison as BackendComparison,
     Comparison as Comparison,
+)
+from .collection.group_commit import (
+    GroupCommit as GroupCommit,
+    QueuedWrite as QueuedWrite,
+    Run as Run,
 )
 from .collection.ids import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
@@ -53,10 +62,24 @@ from .collection.ids import (
 )
 from .collection.items import (
     ItemBatch as ItemBatch,
+    Page as Page,
     QueryResult as QueryResult,
     QueryResults as QueryResults,
     ScoredItem as ScoredItem,
+    StoredItem as StoredItem,
     Total as Total,
+    sequence_of as sequence_of,
+)
+from .collection.reclaim import (
+    Vacuumed as Vacuumed,
+    vacuum_directory as vacuum_directory,
+)
+from .collection.writer import (
+    COMMIT_BOUNDS as COMMIT_BOUNDS,
+    Mode as Mode,
+    Put as Put,
+    WriteResult as WriteResult,
+    last_places as last_places,
 )
 from .contracts.analysis import (
     MAX_SHARES as MAX_SHARES,
@@ -144,43 +167,16 @@ from .contracts.saved_index import (
     notes_of as notes_of,
     text_of as text_of,
 )
-from .group_commit import (
-    GroupCommit as GroupCommit,
-    QueuedWrite as QueuedWrite,
-    Run as Run,
-)
 from .hashing.gcws import (
     ALGORITHM_VERSION as ALGORITHM_VERSION,
     Signatures as Signatures,
 )
+from .payload.encoding import (
+    check_metadata as check_metadata,
+)
 from .payload.filters import (
     Filter as Filter,
     parse_filter as parse_filter,
-)
-from .persistence.attached_backends import (
-    notes_of_backend as notes_of_backend,
-    require_landmarks as require_landmarks,
-)
-from .persistence.changes import (
-    Mode as Mode,
-    Put as Put,
-    WriteResult as WriteResult,
-    last_places as last_places,
-)
-from .persistence.item_reader import (
-    Page as Page,
-    StoredItem as StoredItem,
-    sequence_of as sequence_of,
-)
-from .persistence.metadata import (
-    check_metadata as check_metadata,
-)
-from .persistence.reclaim import (
-    Vacuumed as Vacuumed,
-    vacuum_directory as vacuum_directory,
-)
-from .persistence.writer import (
-    COMMIT_BOUNDS as COMMIT_BOUNDS,
 )
 from .similarities.correlation import (
     asymptotic_variance as asymptotic_variance,

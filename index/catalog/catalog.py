@@ -21,6 +21,8 @@ from gcws_search.index.background import Searches
 from gcws_search.index.catalog.check import findings_of
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
+from gcws_search.index.collection.reclaim import move_log
+from gcws_search.index.collection.recovery import config_of
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     CollectionExists,
@@ -37,8 +39,6 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.persistence.reclaim import move_log
-from gcws_search.index.persistence.recovery import config_of
 from gcws_search.index.storage.connection import Durability
 from gcws_search.index.storage.data_directory import DataDirectory, check_name, storage_errors
 from gcws_search.index.storage.reservations import Operation, Reservations

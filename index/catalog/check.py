@@ -12,6 +12,8 @@ from typing import Final
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.audit import tallies_of
 from gcws_search.index.collection.ids import check_ids
+from gcws_search.index.collection.recovery import config_of, params_of, with_present_hash
+from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import (
     DamagedFile,
     IncompatibleFile,
@@ -19,10 +21,7 @@ from gcws_search.index.contracts.errors import (
     StoreError,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, notes_of
-from gcws_search.index.payload.encoding import is_payload
-from gcws_search.index.persistence.changes import codes_to_blobs
-from gcws_search.index.persistence.metadata import metadata_of
-from gcws_search.index.persistence.recovery import config_of, params_of, with_present_hash
+from gcws_search.index.payload.encoding import is_payload, metadata_of
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpacked
 from gcws_search.index.storage.opened_files import read_note

@@ -24,18 +24,28 @@ from gcws_search.index.catalog.describe import (
     described,
     versions,
 )
-from gcws_search.index.collection.audit import AuditedQueries, RecallAudit
+from gcws_search.index.collection.attached_backends import AttachedBackends
+from gcws_search.index.collection.audit import AuditedQueries, Auditor, RecallAudit
+from gcws_search.index.collection.checkpoints import Checkpoints
 from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.items import (
     ItemBatch,
+    JsonVector,
+    Page,
     QueryResult,
     QueryResults,
     ScoredItem,
+    StoredItem,
     View,
+    sequence_of,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
+from gcws_search.index.collection.optimizer import OptimizerThread
+from gcws_search.index.collection.reclaim import Reclaimer
+from gcws_search.index.collection.recovery import loaded
+from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
@@ -56,16 +66,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
-from gcws_search.index.persistence.attached_backends import AttachedBackends
-from gcws_search.index.persistence.auditor import Auditor
-from gcws_search.index.persistence.changes import Delete, Mode, Put, Write, WriteResult
-from gcws_search.index.persistence.checkpoints import Checkpoints
-from gcws_search.index.persistence.item_reader import JsonVector, Page, StoredItem, sequence_of
-from gcws_search.index.persistence.metadata import check_metadata, metadata_of
-from gcws_search.index.persistence.optimizer_thread import OptimizerThread
-from gcws_search.index.persistence.reclaim import Reclaimer
-from gcws_search.index.persistence.recovery import loaded
-from gcws_search.index.persistence.writer import Ended, Writer
+from gcws_search.index.payload.encoding import check_metadata, metadata_of
 from gcws_search.index.storage.connection import MEMORY
 from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
@@ -74,7 +75,7 @@ from gcws_search.index.storage.store import Store
 from gcws_search.index.vectors.names import NamedCoordinate, checked_names
 
 if TYPE_CHECKING:
-    from gcws_search.index.group_commit import Run
+    from gcws_search.index.collection.group_commit import Run
 from gcws_search.index.payload.filters import Filter
 
 T = TypeVar("T")
@@ -330,7 +331,7 @@ class StoredCollection:
         Raises
         ------
         InvalidParameter
-            It is longer than `metadata.MAX_BYTES`, or no object.
+            It is longer than `payload.encoding.MAX_METADATA_BYTES`, or no object.
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
         check_metadata(value)
@@ -415,7 +416,7 @@ class StoredCollection:
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
 
-        See `index.persistence.attached_backends.AttachedBackends.drop` for errors.
+        See `index.collection.attached_backends.AttachedBackends.drop` for errors.
         """
         self.attached_backends.drop(name)
 

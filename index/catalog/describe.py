@@ -7,11 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.audit import AuditedRecall
 from gcws_search.index.collection.backend_index import Attached, BackendIndex
 from gcws_search.index.contracts.parameters import CollectionConfig, backend_document
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.persistence.attached_backends import Building
 from gcws_search.index.storage.schema import FORMAT_VERSION
 
 

@@ -410,7 +410,7 @@ class MemoryCollection:
         attached = {key: indexed for key, indexed in view.attached.items() if key != name}
         self.published = replace(view, attached=attached, version=view.version + 1)
 
-    # Optimizing (`collection.optimize`): one thread at a time, beside those that read and write.
+    # Optimizing (`collection.optimizer`): one thread at a time, beside those that read and write.
 
     def overdue(self, view: View) -> str | None:
         """Return the name of a backend whose index is to be optimized."""

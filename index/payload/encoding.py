@@ -1,10 +1,13 @@
-"""Payloads: JSON objects, kept as compact text."""
+"""Payloads and metadata: JSON objects, kept as compact text."""
 
 import json
 import re
 from typing import Final
 
 import orjson
+
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.saved_index import without_checksum
 
 LONG_NUMBER: Final = re.compile(rb"[0-9]{19}")
 """A payload that has one may hold an integer beyond 64 bits, which orjson rounds or refuses."""
@@ -35,3 +38,27 @@ def compact(payload: bytes | None) -> bytes | None:
     What orjson returns keeps the buffer it was written to, 4 KiB at least (orjson 3.13).
     """
     return None if payload is None else bytes(memoryview(payload))
+
+
+MAX_METADATA_BYTES: Final = 1 << 16
+"""Of the JSON text that callers keep with a collection."""
+
+
+def metadata_of(text: str) -> bytes:
+    """Return metadata of what a file holds; ValueError where that is not what was written."""
+    document = without_checksum(text)
+    if len(document) > MAX_METADATA_BYTES or not is_payload(document):
+        raise ValueError(f"no JSON object of at most {MAX_METADATA_BYTES} bytes")
+    return document
+
+
+def check_metadata(value: bytes | None) -> None:
+    """Raise InvalidParameter where metadata are longer than `MAX_METADATA_BYTES`, or no object."""
+    if value is not None and len(value) > MAX_METADATA_BYTES:
+        raise InvalidParameter(
+            expected=f"at most {MAX_METADATA_BYTES} bytes of JSON",
+            got=f"{len(value)} bytes",
+            loc=("metadata",),
+        )
+    if value is not None and not is_payload(value):
+        raise InvalidParameter(expected="a JSON object", got="none", loc=("metadata",))

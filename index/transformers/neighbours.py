@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams

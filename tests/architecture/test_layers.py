@@ -16,7 +16,6 @@ ARROWS: dict[str, set[str]] = {
     "contracts": set(),
     "background": set(),
     "threads": {"background"},
-    "group_commit": set(),
     "kernels": {"contracts"},
     "payload": {"contracts"},
     "storage": {"contracts"},
@@ -32,15 +31,12 @@ ARROWS: dict[str, set[str]] = {
     "backends": {"cost_model", "exact", "features", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
-    "collection": {"backends", "payload", "similarities", "vectors"} | EVERYWHERE,
+    "collection": {"backends", "hashing", "payload", "similarities", "storage", "vectors"}
+    | EVERYWHERE,
     "analysis": {"backends", "collection", "exact", "hashing", "payload", "similarities"}
     | EVERYWHERE,
-    "persistence": {"backends", "collection", "group_commit", "hashing", "payload", "storage"}
-    | {"vectors"}
-    | EVERYWHERE,
     "catalog": {
-        "analysis", "backends", "collection", "group_commit", "hashing", "payload", "persistence",
-        "storage", "vectors",
+        "analysis", "backends", "collection", "hashing", "payload", "storage", "vectors",
     }
     | EVERYWHERE,
     "transformers": {"collection", "features", "hashing", "vectors"} | EVERYWHERE,
@@ -197,9 +193,12 @@ def test_the_client_side_imports_along_its_arrows(folder: str) -> None:
         assert not {name for name in inner if not name.startswith("index.contracts.")}, path
 
 
-def test_storage_and_collection_meet_in_persistence() -> None:
+def test_items_in_memory_know_no_file() -> None:
     assert not ARROWS["storage"] & {"collection", "vectors", "backends"}
-    assert "storage" not in ARROWS["collection"]
+    for name in ("memory_collection", "row_store", "items", "backend_index"):
+        tree = ast.parse((REPOSITORY / f"index/collection/{name}.py").read_text())
+        names = {name for name in imported(tree) if name.startswith("index.")}
+        assert not {each for each in names if each.split(".")[1] == "storage"}, name
 
 
 @pytest.mark.parametrize("folder", packages(), ids=lambda p: str(p.relative_to(REPOSITORY)))
@@ -293,7 +292,7 @@ def test_sql_is_spoken_by_storage_alone() -> None:
     assert {name for name in speakers if not name.startswith("storage/")} <= PERMITTED_ELSEWHERE
 
 
-PERMITTED_ELSEWHERE = {"catalog/describe.py", "persistence/reclaim.py"}
+PERMITTED_ELSEWHERE = {"catalog/describe.py", "collection/reclaim.py"}
 """SQLite's version is described; its log and free pages are given back."""
 
 

@@ -17,6 +17,7 @@ import orjson
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import findings_of
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -24,7 +25,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.persistence.reclaim import vacuum_directory
 from gcws_search.index.storage.snapshots import sha256_of
 from tests.names.states import Contents, Done, Items, Operation, State, possible
 from tests.support.index.items import DIM, put, vector

@@ -7,7 +7,8 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.items import ItemBatch, StoredItem
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import (
     BackendNotFound,
@@ -26,8 +27,6 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.persistence.changes import WriteResult
-from gcws_search.index.persistence.item_reader import StoredItem
 from tests.support.index.items import DIM, SQUARED, Make, batch, held, holding, ids_of, put, vector
 
 # Writing

@@ -13,6 +13,7 @@ from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, StorageFailed
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -24,7 +25,6 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
     Transform,
 )
-from gcws_search.index.persistence.changes import codes_to_blobs
 from gcws_search.index.storage.connection import FileConnection
 from gcws_search.index.storage.records import codes_checksum
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS

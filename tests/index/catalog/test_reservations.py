@@ -12,6 +12,7 @@ import pytest
 from gcws_search.index.catalog import catalog as catalog_module
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.attached_backends import AttachedBackends
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     CollectionExists,
@@ -31,7 +32,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.persistence.attached_backends import AttachedBackends
 from gcws_search.index.storage import snapshots as snapshots_module
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import Incoming, Snapshots, sha256_of

@@ -16,9 +16,9 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.persistence.changes import WriteResult
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.service.http.problems import kind_of
 from tests.support.faults import ALL_FAULTS, ERRNOS, SQLITE, SYSTEM, Faults, install

@@ -15,7 +15,7 @@ from gcws_search.index.backends.protocol import audited
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.items import ItemBatch, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, TABLES, BatchHits
 from gcws_search.index.contracts.parameters import (

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
-from gcws_search.index.persistence.changes import WriteResult
 from tests.support.index.items import Make, held, holding, ids_of, put, vector
 
 ALL = SearchParams(limit=100, recall=1)

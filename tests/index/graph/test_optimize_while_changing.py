@@ -10,7 +10,7 @@ import pytest
 from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.optimize import optimize
+from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams

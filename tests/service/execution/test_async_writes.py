@@ -8,8 +8,8 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.writer import Put
 from gcws_search.index.contracts.policies import GroupCommitPolicy
-from gcws_search.index.persistence.changes import Put
 from gcws_search.index.storage.store import Store
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.pools import Pool

@@ -18,8 +18,8 @@ from gcws_search.service.guards.keys import (
 )
 from gcws_search.service.http.errors import ExposedWithoutKey
 from gcws_search.service.settings import Settings
-from tests.support.service.routes import GUARDED, OPEN, SENT
 from tests.support.service.client import Client, Serve, assert_problem, fill
+from tests.support.service.routes import GUARDED, OPEN, SENT
 
 ADMIN, READER = "admin-kéy", "reader-key"
 READING_POSTS: Final = {

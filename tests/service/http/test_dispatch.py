@@ -12,8 +12,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gcws_search.service.app import create_app
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.settings import Settings
-from tests.support.service.routes import SENT, routes
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.routes import SENT, routes
 
 _PLANTS: Final = "/v1/collections/plants"
 _TOLD: Final = {"allow", "content-type", "retry-after", "location", "www-authenticate"}

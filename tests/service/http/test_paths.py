@@ -5,8 +5,8 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.support.service.routes import GUARDED, SENT
 from tests.support.service.client import Serve, fill
+from tests.support.service.routes import GUARDED, SENT
 
 HOSTILE = [
     "..", "../outside", "../../outside", "/etc/passwd", "a/../../outside", "..\\outside", ".",

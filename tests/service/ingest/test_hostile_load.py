@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.persistence.changes import Put
+from gcws_search.index.collection.writer import Put
 from gcws_search.service.api import requests
 from gcws_search.service.http import bodies
 from tests.support.service.bodies import npy

@@ -11,9 +11,9 @@ from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
-from gcws_search.index.persistence.changes import WriteResult
 from tests.support.data.payloads import encode_payload
 
 DIM = 4

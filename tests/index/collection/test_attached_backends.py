@@ -9,6 +9,8 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import attached_backends
+from gcws_search.index.collection.attached_backends import notes_of_backend
 from gcws_search.index.collection.backend_index import BackendIndex, build_index
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
@@ -25,8 +27,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     NystroemParams,
 )
-from gcws_search.index.persistence import attached_backends
-from gcws_search.index.persistence.attached_backends import notes_of_backend
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
 from tests.support.index.attached_backends import (

@@ -13,6 +13,7 @@ import pytest
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
@@ -23,7 +24,6 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.persistence.changes import WriteResult
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
 

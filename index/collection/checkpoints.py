@@ -21,11 +21,11 @@ import numpy as np
 from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.arrays import Int32s, Int64s
 from gcws_search.index.contracts.errors import StoreError
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, notes_of, text_of
 from gcws_search.index.kernels.graph.bridges import bridge
-from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.graph_parts import (
     Part,
     joined,

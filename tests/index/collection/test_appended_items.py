@@ -13,9 +13,9 @@ import pytest
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import DamagedFile, DiskFull, InvalidId, ItemExists
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.persistence.changes import WriteResult
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import DIM, held, opened_catalog, put, vector
 

@@ -16,13 +16,13 @@ import orjson
 from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import EncodedBatch
+from gcws_search.index.collection.writer import codes_from_blobs, codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
 from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload.encoding import is_payload
-from gcws_search.index.persistence.changes import codes_from_blobs, codes_to_blobs
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.records import ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import BackendRecord, Identity

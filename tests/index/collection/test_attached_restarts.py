@@ -7,6 +7,7 @@ from sqlite_utils import Database
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.attached_backends import AttachedBackends
 from gcws_search.index.contracts.errors import DamagedFile
 from gcws_search.index.contracts.parameters import (
     FourierParams,
@@ -14,7 +15,6 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.persistence.attached_backends import AttachedBackends
 from tests.support.index.attached_backends import (
     LANDMARKS,
     NRFF,

@@ -28,6 +28,8 @@ from gcws_search.index.collection.backend_index import (
 )
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.recovery import params_of
+from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import (
     BackendExists,
     BackendNotFound,
@@ -39,8 +41,6 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import BackendParams, NystroemParams, backend_document
 from gcws_search.index.contracts.saved_index import notes_of, text_of
-from gcws_search.index.persistence.recovery import params_of
-from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store

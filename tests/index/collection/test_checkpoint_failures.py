@@ -38,7 +38,7 @@ def test_what_is_damaged_or_missing_is_made_anew(
     put(linked, some(2 * PART_SEQUENCES + 1))
     catalog.close()
     change_file(tmp_path, damage)
-    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     with opened(tmp_path) as again:
         assert backend_of(again).linked == missing
         assert held(again) == holding(some(2 * PART_SEQUENCES + 1))
@@ -77,7 +77,7 @@ def test_notes_of_which_a_character_has_changed_are_no_notes(
     catalog.close()
     sql = "UPDATE meta SET value = replace(value, ?, ?) WHERE name = 'notes'"
     change_file(tmp_path, sql, said, changed)
-    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     with opened(tmp_path) as again:
         assert backend_of(again).notes == {"cost": 0.5}
     assert "notes are rebuilt" in caplog.text
@@ -95,7 +95,7 @@ def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
     with (tmp_path / FILE).open("r+b") as file:
         file.seek((page - 1) * 8192)
         file.write(b"\xff" * 8192)
-    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     with opened(tmp_path) as again:
         assert held(again) == holding(some(3 * PART_SEQUENCES))
         put(again, {"x": 1.0})
@@ -117,7 +117,7 @@ def test_a_full_disk_spoils_no_item(
             raise DiskFull("things")
         write(part, data)
 
-    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     monkeypatch.setattr(linked.store, "write_links", full)
     linked.checkpoints.run()
     assert len(caplog.messages) == 1

@@ -10,13 +10,13 @@ import pytest
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import reclaim
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.persistence import reclaim
-from gcws_search.index.persistence.reclaim import vacuum_directory
 from gcws_search.index.storage.connection import connect
 from tests.support.index.items import held, opened_catalog
 

@@ -17,9 +17,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
 from gcws_search.index.contracts.policies import ReclaimPolicy
-from gcws_search.index.persistence.writer import Writer
 from gcws_search.index.storage.connection import connect, set_up, sql_errors
 from gcws_search.index.storage.data_directory import (
     DataDirectory,

@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 from gcws_search.index import Policies
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch, QueryResult
+from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import (
     BackendNotFound,
@@ -43,7 +44,6 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.persistence.changes import WriteResult
 from tests.support.data.payloads import decode_payload, encode_payload
 from tests.support.index.policies import compacting_from
 from tests.support.reference.mathematics import gmm, transform

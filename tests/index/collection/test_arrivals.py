@@ -2,8 +2,8 @@
 
 import pytest
 
+from gcws_search.index.collection.optimizer import Arrivals
 from gcws_search.index.contracts.policies import OptimizerPolicy
-from gcws_search.index.persistence.optimizer_thread import Arrivals
 
 POLICY = OptimizerPolicy(
     pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4

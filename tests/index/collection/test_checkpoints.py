@@ -322,7 +322,7 @@ def test_lists_are_written_while_many_threads_write(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "gcws_search.index.persistence.checkpoints")
+    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     put(linked, some(2 * PART_SEQUENCES))
 
     def write(thread: int) -> None:

@@ -16,7 +16,7 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.saved_index import with_checksum
-from gcws_search.index.persistence.metadata import MAX_BYTES
+from gcws_search.index.payload.encoding import MAX_METADATA_BYTES
 
 TEXT = b'{"big":1180591620717411303424,"\xc3\xa4":[null]}'
 
@@ -47,7 +47,7 @@ def test_what_is_no_object_is_refused(tmp_path: Path, value: bytes) -> None:
 
 
 def test_the_longest_is_64_kib(tmp_path: Path) -> None:
-    longest = b'{"a":"' + b"x" * (MAX_BYTES - 8) + b'"}'
+    longest = b'{"a":"' + b"x" * (MAX_METADATA_BYTES - 8) + b'"}'
     with closing(opened(tmp_path)) as catalog:
         stored, _ = catalog.create("things", CollectionConfig(dim=2))
         stored.replace_metadata(longest)
@@ -79,7 +79,12 @@ def test_a_change_that_fails_changes_nothing(
 
 @pytest.mark.parametrize(
     "value",
-    ["{}", "00000000 {}", with_checksum(b"[]"), with_checksum(b'{"a":' + b" " * MAX_BYTES + b"1}")],
+    [
+        "{}",
+        "00000000 {}",
+        with_checksum(b"[]"),
+        with_checksum(b'{"a":' + b" " * MAX_METADATA_BYTES + b"1}"),
+    ],
     ids=lambda text: text[:20],
 )
 def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(

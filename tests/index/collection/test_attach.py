@@ -10,6 +10,7 @@ from gcws_search.index import Policies
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, make_backend
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import memory_collection
+from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
@@ -24,7 +25,6 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.contracts.policies import FeaturePolicy
 from gcws_search.index.features.fourier import FourierMap
 from gcws_search.index.features.nystroem import NystroemMap
-from gcws_search.index.persistence.attached_backends import Building
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.index.attached_backends import (
     LANDMARKS,

@@ -16,11 +16,11 @@ from gcws_search.index.backends.protocol import saved_index
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.persistence.changes import codes_to_blobs
 from tests.support.index.items import held, holding, opened_catalog, vector
 from tests.support.index.policies import graphs_from
 from tests.support.paths import OLD_FORMATS
