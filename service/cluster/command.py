@@ -192,12 +192,10 @@ def node_variables(
 
     Parameters
     ----------
-    settings : Settings
-    given : dict
+    given
         Flags.
-    variables : mapping
+    variables
         Of this process.
-    is_head : bool
     """
     flags_given = {f"GCWS_{name.upper()}": str(v) for name, v in given.items() if v is not None}
     paths = {

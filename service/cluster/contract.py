@@ -20,14 +20,13 @@ class CollectionRow(NamedTuple):
 
     Attributes
     ----------
-    number : int
+    number
         Never used again, whatever the name is used for.
-    name : str
-    config : dict
+    config
         JSON-able, of `CollectionConfig.to_dict`.
-    algorithm_version : int
+    algorithm_version
         Of the hash.
-    head : int
+    head
         The key of the last change.
     """
 
@@ -43,12 +42,11 @@ class Row(NamedTuple):
 
     Attributes
     ----------
-    key : int
+    key
         Rises with every change of the collection, in the order of commits.
-    id : str
-    vector : bytes
+    vector
         Of `VectorSpace.to_blobs`; empty where it was not asked for.
-    payload : bytes or None
+    payload
         JSON text.
     """
 
@@ -63,10 +61,9 @@ class BackendRow(NamedTuple):
 
     Attributes
     ----------
-    name, kind : str
-    params : str
+    params
         JSON.
-    notes : str or None
+    notes
         What it learned of the items, for all shards to use; see `SavedIndex.notes`.
     """
 
@@ -81,11 +78,11 @@ class Position(NamedTuple):
 
     Attributes
     ----------
-    key : int
+    key
         All changes up to this one are applied.
-    commit : int
+    commit
         Key of the last commit that the database had when they were read, 0 where it had none.
-    stamp : bytes
+    stamp
         Random bytes of that commit: a database that does not know them has another history.
     """
 
@@ -99,9 +96,9 @@ class Moment(NamedTuple):
 
     Attributes
     ----------
-    epoch : int
+    epoch
         Number of the primary's; 0 where none has been read or written yet.
-    key : int
+    key
         Of the last change.
     """
 
@@ -118,10 +115,9 @@ class ChangeSet(NamedTuple):
 
     Attributes
     ----------
-    before, after : Position
-    deleted : list of str
+    deleted
         Ids of items that were there before and are not after.
-    rows : list of Row
+    rows
         Items put, by key.
     """
 
@@ -145,22 +141,21 @@ class Replica(NamedTuple):
 
     Attributes
     ----------
-    cell : str
+    cell
         Name of the cluster, of those that follow one database.
-    shard, replica : int
-    address : str
+    address
         Of its HTTP application; empty once it is not asked any more.
-    positions : dict of int to int
+    positions
         Key that it has reached, by number of the collection.
-    nbytes : int
+    nbytes
         Memory that it takes.
-    share : float
+    share
         Of its machine's memory that is in use.
-    seen : float
+    seen
         Seconds since its last sign of life.
-    shards : int
+    shards
         How many shards there are for it.
-    refusal : str
+    refusal
         Why it can store nothing more; empty where it can.
     """
 

@@ -29,15 +29,15 @@ class Epoch(NamedTuple):
 
     Attributes
     ----------
-    cluster : str
+    cluster
         Identity of the cluster.
-    number : int
+    number
         From 1 on.
-    timeline : int
+    timeline
         Of PostgreSQL.
-    stamp : str
+    stamp
         Random: another primary may have begun an epoch of the same number.
-    lsn : int
+    lsn
         Up to where the write-ahead log of the primary was seen to be on its disk.
     """
 
@@ -71,13 +71,12 @@ class EpochMemory:
 
     Parameters
     ----------
-    file : Path or None
+    file
         Where it is kept; None: as long as the process runs.
 
     Attributes
     ----------
-    last : Epoch or None
-    former : set of str
+    former
         Identities of clusters that another one took the place of.
     """
 

@@ -17,7 +17,7 @@ class FormerPrimary(StoreUnavailable):
 
     Attributes
     ----------
-    address : str
+    address
         Which one, for logs: clients need not know it.
     """
 
@@ -31,7 +31,7 @@ class HistoryLost(Exception):  # the replica is filled again
 
     Attributes
     ----------
-    is_forgotten : bool
+    is_forgotten
         It has trimmed what came after that; else it never had that commit.
     """
 

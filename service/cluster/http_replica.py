@@ -37,11 +37,10 @@ class HttpReplica:
 
     Parameters
     ----------
-    address : str
+    address
         Such as "10.0.0.7:8001".
-    place : str
+    place
         Of its shard; see `place_of`.
-    replicas : HttpReplicas
     """
 
     def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
@@ -87,14 +86,13 @@ class HttpReplicas:
 
     Parameters
     ----------
-    database : Database
-    cell : str
+    cell
         Name of the cluster.
-    shards : int
+    shards
         How many there are, where the database does not say it.
-    key : str
+    key
         That replicas ask for.
-    dead_seconds : float
+    dead_seconds
         How long a replica is asked after its last sign of life.
     """
 

@@ -55,14 +55,13 @@ class ManifestOptions:
 
     Attributes
     ----------
-    shards, replicas, routers, nodes : int
+    shards, replicas, routers, nodes
         How many there are: replicas of each shard, nodes of Ray besides its head.
-    image : str
-    memory : str
+    memory
         Of a router, of a replica, or of a node of Ray with all its replicas; as Kubernetes says it.
-    storage : str
+    storage
         For the files of a replica, or of a node, and for the snapshots of a router.
-    cell : str
+    cell
         Name of the cluster, of those that follow one database.
     """
 

@@ -31,9 +31,8 @@ class Message(NamedTuple):
 
     Attributes
     ----------
-    head : dict
+    head
         JSON-able.
-    blobs : sequence of bytes
     """
 
     head: dict[str, Any]
@@ -116,7 +115,7 @@ class PackedNames(NamedTuple):
 
     Attributes
     ----------
-    text : str
+    text
         All of them, one after the other.
     ends : (n,) int64
         Where each ends.

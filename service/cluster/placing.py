@@ -58,7 +58,7 @@ class ReplicaActor:
 
     Parameters
     ----------
-    place : tuple
+    place
         As of `ReplicaPlace`.
     """
 
@@ -200,14 +200,13 @@ class RayPlacement:
 
         Parameters
         ----------
-        place : ReplicaPlace
-        replicas : int
+        replicas
             Bundles of the group, where there is none yet.
-        nbytes : int or None
+        nbytes
             Memory that it asks for.
-        without : collection of str
+        without
             Nodes of its sisters.
-        avoided : collection of str
+        avoided
             Nodes that it should not be on now.
         """
         memory = {} if nbytes is None else {"memory": float(nbytes)}

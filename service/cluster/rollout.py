@@ -22,13 +22,7 @@ Say = Callable[[str], None]
 
 
 class ReplicaPlace(NamedTuple):
-    """A replica of a shard, of a number of shards.
-
-    Attributes
-    ----------
-    cell : str
-    shards, shard, replica : int
-    """
+    """A replica of a shard, of a number of shards."""
 
     cell: str
     shards: int
@@ -72,16 +66,15 @@ class ReplicaState(NamedTuple):
 
     Attributes
     ----------
-    node : str
+    node
         Its id.
-    pid : int
-    address : str
+    address
         Where it listens; empty before it does.
-    is_filled : bool
+    is_filled
         Whether it has all collections, and routers find it.
-    quiet_seconds : float
+    quiet_seconds
         How long nobody has asked it for anything.
-    failure : str
+    failure
         Why it does not start.
     """
 
@@ -133,11 +126,11 @@ class RolloutPolicy:
 
     Attributes
     ----------
-    fill_seconds : float
+    fill_seconds
         For replicas to be filled.
-    poll_seconds : float
+    poll_seconds
         From one look at them to the next.
-    quiet_seconds : float
+    quiet_seconds
         Routers follow within a second: a replica that nobody asked for this time is not asked.
     """
 
@@ -147,16 +140,7 @@ class RolloutPolicy:
 
 
 class Rollout:
-    """Changes the replicas of a cell.
-
-    Parameters
-    ----------
-    placement : Placement
-    database : Database
-    settings : Settings
-    say : callable
-    policy : RolloutPolicy
-    """
+    """Changes the replicas of a cell."""
 
     def __init__(
         self,
@@ -238,13 +222,7 @@ class Rollout:
         )
 
     def _wait_until_filled(self, places: Sequence[ReplicaPlace]) -> None:
-        """Return when all have all collections.
-
-        Raises
-        ------
-        RolloutError
-            They have not in time; it says what is wrong with each.
-        """
+        """Return when all have all collections."""
         end, said = time.monotonic() + self._policy.fill_seconds, ""
         while True:
             states = self._placement.states(places)

@@ -21,11 +21,11 @@ class Status(NamedTuple):
 
     Attributes
     ----------
-    rows : sequence of tuple of str
+    rows
         One a replica; see `HEADS`.
-    unanswered : sequence of int
+    unanswered
         Shards without a replica that has all collections.
-    nodes : sequence of Node or None
+    nodes
         Those that may have replicas; None where Ray cannot be asked.
     """
 
@@ -39,9 +39,7 @@ def status_of(database: Database, settings: Settings, placement: Placement | Non
 
     Parameters
     ----------
-    database : Database
-    settings : Settings
-    placement : Placement or None
+    placement
         None where Ray cannot be asked: what the database knows is shown.
 
     Raises

@@ -57,16 +57,7 @@ class _FrontMetrics(Metrics):
 
 
 class _Forwarded(Response):
-    """An answer that the owner gives.
-
-    Parameters
-    ----------
-    forward : Forward
-    body : bytes or None
-        Of the request; None where it has not been read.
-    changes : dict
-        What is another in the scope that the owner sees.
-    """
+    """An answer that the owner gives."""
 
     def __init__(self, forward: Forward, body: bytes | None = None, **changes: object) -> None:
         super().__init__()
@@ -207,12 +198,7 @@ async def delete_item(request: Request, name: str, item_id: str) -> Response:
 
 
 async def _whole(request: Request, body: bytes = b"") -> Response:
-    """Return the owner's answer to a request, sent in one message.
-
-    Raises
-    ------
-    OwnerUnavailable
-    """
+    """Return the owner's answer to a request, sent in one message."""
     head = packing.packed_request(request.scope, request_headers(request.scope))
     frame = await front_of(request).link.ask(FrameKind.REQUEST, head, body)
     status, headers, content = packing.unpacked_answer(frame)
@@ -251,8 +237,7 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
 
     Parameters
     ----------
-    settings : Settings
-    folder : Path
+    folder
         Where the owner's sockets are.
 
     Raises

@@ -33,13 +33,9 @@ class _Query(NamedTuple):
 class Gathering:
     """Queries of all fronts, searched together when the loop has read what there is.
 
-    Parameters
-    ----------
-    service : Service
-
     Attributes
     ----------
-    channels : set of Channel
+    channels
         Those that are open.
     """
 
@@ -93,14 +89,7 @@ class Gathering:
 
 
 class Channel(FrameProtocol):
-    """One connection of a front.
-
-    Parameters
-    ----------
-    app : ASGI application
-    service : Service
-    gathering : Gathering
-    """
+    """One connection of a front."""
 
     def __init__(self, app: ASGIApp, service: Service, gathering: Gathering) -> None:
         super().__init__()

@@ -71,7 +71,7 @@ class Forward:
 
     Parameters
     ----------
-    path : Path
+    path
         Of the socket at which the owner speaks HTTP.
     """
 

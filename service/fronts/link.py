@@ -45,7 +45,7 @@ class Link:
 
     Parameters
     ----------
-    path : Path
+    path
         Of the owner's socket.
     """
 

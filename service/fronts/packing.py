@@ -35,9 +35,9 @@ class PackedQuery(NamedTuple):
 
     Attributes
     ----------
-    key : bytes
+    key
         Queries of one key ask for the same of one collection.
-    vector : bytes
+    vector
         float32 numbers of a dense vector; int32 indices and float32 values of a sparse one.
     """
 
@@ -84,7 +84,7 @@ def matrix_of(queries: Sequence[QueryBody], limits: Limits) -> tuple[bytes, byte
 
     Returns
     -------
-    parameters, npy : bytes
+    parameters, npy
         What stands in the URL, and the body.
     """
     first, rows = queries[0], []

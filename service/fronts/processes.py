@@ -96,10 +96,9 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
 
     Parameters
     ----------
-    settings : Settings
-    folder : Path
+    folder
         Of the sockets.
-    opened : multiprocessing Event
+    opened
         Is set once the data directory is this process's.
     """
     _begin(settings)
@@ -131,8 +130,7 @@ def attach_channel(app: FastAPI, path: Path) -> None:
 
     Parameters
     ----------
-    app : FastAPI
-    path : Path
+    path
         Of the socket.
     """
     inner = app.router.lifespan_context
@@ -199,12 +197,7 @@ class _Child:
 
 
 class Processes:
-    """An owner and fronts.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """An owner and fronts."""
 
     def __init__(self, settings: Settings) -> None:
         context = multiprocessing.get_context("spawn")

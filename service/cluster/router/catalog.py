@@ -37,9 +37,8 @@ class ClusterCatalog:
 
     Parameters
     ----------
-    local : Catalog
+    local
         Of this machine's folder, which has the snapshots and nothing else.
-    context : RouterContext
     """
 
     def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
@@ -251,12 +250,11 @@ class ClusterCatalog:
 
         Parameters
         ----------
-        name : str
-        read : StoredCollection
+        read
             Open, and not written to meanwhile.
-        before : ClusterCollection or None
+        before
             The one whose place it takes.
-        admit : callable
+        admit
             Called with the number of collections, where there is one more; raises where that is
             too many.
         """

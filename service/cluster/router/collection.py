@@ -57,13 +57,9 @@ class RouterContext:
 
     Attributes
     ----------
-    database : Database
-    shards : ShardSet
-    metrics : Metrics
-    max_answer_bytes : int
-    threads : int or None
+    threads
         Of samples that are looked at here.
-    max_pairs : int
+    max_pairs
         More near-duplicate pairs are not listed at once.
     """
 
@@ -76,13 +72,7 @@ class RouterContext:
 
 
 class ClusterCollection:
-    """A collection whose items are in a database and on shards.
-
-    Parameters
-    ----------
-    row : CollectionRow
-    context : RouterContext
-    """
+    """A collection whose items are in a database and on shards."""
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
         self.number = row.number
@@ -269,12 +259,7 @@ class ClusterCollection:
     def _ranked(
         self, lines: Sequence[tuple[QueryRequest, GatheredHits, MergedHits]]
     ) -> list[RankedHits]:
-        """Return what the answers show.
-
-        Raises
-        ------
-        AnswerTooLarge
-        """
+        """Return what the answers show."""
         shown, size = [], AnswerBytes(self.context.max_answer_bytes)
         for asked, found, hits in lines:
             ids, scores = hits.ids, hits.scores
@@ -372,12 +357,7 @@ class ClusterCollection:
             self._require_last_primary(last)
 
     def _require_last_primary(self, stored: Moment) -> None:
-        """Raise StoreUnavailable where a shard knows of a later primary than the one that stored.
-
-        Raises
-        ------
-        StoreUnavailable
-        """
+        """Raise StoreUnavailable where a shard knows of a later primary than the one that stored."""
         try:
             self.context.database.connections.require(stored.epoch)
         except FormerPrimary as error:

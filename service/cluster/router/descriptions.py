@@ -320,13 +320,7 @@ def compared(
 def _sampled(
     collection: ClusterCollection, count: int, seed: int
 ) -> tuple[Sequence[ix.RawBatch], list[str]]:
-    """Return the vectors and ids of some items, as one node draws queries.
-
-    Raises
-    ------
-    InvalidParameter
-        There is nothing to compare: fewer than two items.
-    """
+    """Return the vectors and ids of some items, as one node draws queries."""
     found = samples.batch_drawn(collection, count, seed, None)
     if len(found.ids) < 2:  # noqa: PLR2004 (one to search for, one to find)
         raise ix.InvalidParameter(

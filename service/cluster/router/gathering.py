@@ -28,12 +28,11 @@ class GatheredHits(NamedTuple):
 
     Attributes
     ----------
-    shards : sequence of ShardHits
-    hits : sequence of MergedHits
+    hits
         One a query.
-    seconds : float
+    seconds
         How long the shards took, a query.
-    missing : sequence of int
+    missing
         Shards that did not answer.
     """
 
@@ -79,11 +78,8 @@ class QueryGathering:
 
         Parameters
         ----------
-        group : hashable
+        group
             Whatever asks for the same has the same.
-        vectors : RawBatch
-        limit : int
-        search : callable
 
         Raises
         ------
@@ -117,12 +113,6 @@ class QueryGathering:
 
 async def found_in_parts(vectors: ix.RawBatch, limit: int, search: Search) -> list[GatheredHits]:
     """Return the hits of many vectors: shards search for some while hits of others are merged.
-
-    Parameters
-    ----------
-    vectors : RawBatch
-    limit : int
-    search : callable
 
     Raises
     ------

@@ -30,18 +30,15 @@ class ShardHits:
 
     Attributes
     ----------
-    starts : (m + 1,) int64
+    starts
         Borders of the queries' hits.
-    scores : (h,) float64
-    names : PackedNames
+    names
         Ids of the hits.
-    payloads : list of bytes or None, or None
+    payloads
         None where they were not asked for.
-    vectors : RawBatch or None
-    deleted : set of int
+    deleted
         Places of hits whose vectors are not there any more.
-    work : (m, 6) int64
-    expected_recall, measured_recall : (m,) float64
+    expected_recall, measured_recall
         NaN in the second: nothing was measured.
     """
 
@@ -98,11 +95,9 @@ class MergedHits(NamedTuple):
 
     Attributes
     ----------
-    ids : list of str
-    scores : list of float
-    origins, origin_places : (h,) int64
+    origins, origin_places
         Shard of each hit, and its place in that one's answer.
-    number : int
+    number
         Of the query.
     """
 

@@ -27,13 +27,10 @@ def open_router(
 
     Parameters
     ----------
-    settings : Settings
-    local : Catalog
+    local
         Of this machine's folder, for snapshots.
-    metrics : Metrics
-    replicas : ReplicaList or None
+    replicas
         None takes those that the database lists.
-    policies : Policies
 
     Raises
     ------

@@ -73,9 +73,9 @@ class _BestPairs:
 
     Attributes
     ----------
-    threshold : float
+    threshold
         Pairs that score less are of no use.
-    wanted : int
+    wanted
         Partners of one item that may be among them.
     """
 
@@ -88,12 +88,7 @@ class _BestPairs:
         self._pairs: list[_Pair] = []
 
     def add(self, found: Iterable[_Pair]) -> None:
-        """Take pairs that have not been taken before.
-
-        Raises
-        ------
-        InvalidParameter
-        """
+        """Take pairs that have not been taken before."""
         limit = self._max_pairs
         if self._is_bounded:
             limit = self.wanted + max(_MIN_SPARE, self.wanted // _SPARE_SHARE)
@@ -165,13 +160,7 @@ class _Across:
         self._stop = stop
 
     def search(self, shard: int, shards: int) -> None:
-        """Search in the shards behind one, all at once, and for the items with more partners again.
-
-        Raises
-        ------
-        CancelledError
-            Nobody waits any more.
-        """
+        """Search in the shards behind one, all at once, and for the items with more partners again."""
         limit, wanted = min(_FIRST_LIMIT, self._best.wanted), self._best.wanted
         again = dict.fromkeys(range(shard + 1, shards), np.arange(len(self._rows)))
         while again:

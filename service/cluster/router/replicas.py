@@ -67,21 +67,20 @@ class ShardSet(Collector):
 
     Parameters
     ----------
-    replicas : ReplicaList
-    seconds : float
+    seconds
         How long a shard may take to answer a search.
-    memory : EpochMemory or None
+    memory
         Of the last epoch of the database, which replicas are told, and tell.
 
     Attributes
     ----------
-    calls, unanswered : dict of int to int
+    calls, unanswered
         Messages sent to replicas, and those that no replica answered in time, by shard.
-    failures : dict of (int, str) to int
+    failures
         Messages that a replica did not answer as it should, by shard and what was wrong.
-    follow_seconds : float
+    follow_seconds
         How long a write waits for replicas that are there.
-    rest_seconds : float
+    rest_seconds
         How long a replica that failed is asked last.
     """
 
@@ -208,9 +207,9 @@ class ShardSet(Collector):
 
         Parameters
         ----------
-        data : sequence of bytes
+        data
             A message a shard.
-        seconds : float or None
+        seconds
             How long each may take.
 
         Raises
@@ -240,10 +239,9 @@ class ShardSet(Collector):
 
         Parameters
         ----------
-        shard, shards : int
+        shard, shards
             Which one is meant, of this number of them.
-        data : bytes
-        seconds : float or None
+        seconds
             How long it may take.
 
         Raises
@@ -259,11 +257,6 @@ class ShardSet(Collector):
         """Return the replicas of each shard.
 
         One answer takes them once: another list may be of another number of shards.
-
-        Raises
-        ------
-        ShardUnavailable
-            There is another number of shards by now.
         """
         listed = self._listed()
         if len(listed) != shards:
@@ -305,16 +298,7 @@ class ShardSet(Collector):
     async def _listed_since(
         self, known: set[str], shard: int, shards: int, end: float
     ) -> list[ReplicaClient]:
-        """Return replicas that are not known yet, such as one that has just restarted.
-
-        Parameters
-        ----------
-        known : set of str
-            Addresses; those of the answer are added.
-        shard, shards : int
-        end : float
-            When the search ends.
-        """
+        """Return replicas that are not known yet, such as one that has just restarted."""
         left = end - time.monotonic()
         if left <= 0:
             return []
@@ -536,10 +520,9 @@ class ShardSet(Collector):
 
         Parameters
         ----------
-        number : int
+        number
             Of the collection.
-        moment : Moment
-        concerned : collection of int or None
+        concerned
             Shards that are waited for, None for all; the others are told of the moment.
         """
         following = [
@@ -582,13 +565,7 @@ class ShardSet(Collector):
 
 
 async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
-    """Return the first answer before a time; what failed is taken out of ``waiting``.
-
-    Raises
-    ------
-    Exception
-        What is wrong with the question.
-    """
+    """Return the first answer before a time; what failed is taken out of ``waiting``."""
     while waiting:
         left = until - time.monotonic()
         if left <= 0:
@@ -611,12 +588,7 @@ _Ask: TypeAlias = Callable[[Moment, Sequence[Message]], Awaitable[Moment]]
 
 
 class _Following:
-    """Writes that wait for one replica of one collection: it is asked for the last of them.
-
-    Parameters
-    ----------
-    ask : callable
-    """
+    """Writes that wait for one replica of one collection: it is asked for the last of them."""
 
     def __init__(self, ask: _Ask) -> None:
         self._ask = ask

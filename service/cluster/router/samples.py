@@ -54,9 +54,7 @@ async def fetched(
 
     Parameters
     ----------
-    collection : ClusterCollection
-    item_id : str
-    more : dict
+    more
         What else the message's head says, such as a key to wait for.
 
     Raises
@@ -77,11 +75,9 @@ def batch_drawn(
 
     Parameters
     ----------
-    collection : ClusterCollection
-    count : int
+    count
         All, where there are no more.
-    seed : int
-    where : str or None
+    where
         Filter as JSON: which items may be drawn.
     """
     counts = [int(answer.head["count"]) for answer in collection.ask("count", filter=where)]

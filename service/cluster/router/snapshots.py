@@ -23,7 +23,7 @@ class NodeFiles:
 
     Parameters
     ----------
-    local : Catalog
+    local
         Of the folder that has the snapshots.
     """
 

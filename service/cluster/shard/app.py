@@ -39,12 +39,7 @@ _KNOWN: Final = frozenset({"search", "count", "rows", "describe", "summary", "cu
 
 
 class ShardMetrics(Collector):
-    """What a shard counts; used on its event loop, read from any thread.
-
-    Parameters
-    ----------
-    host : ShardHost
-    """
+    """What a shard counts; used on its event loop, read from any thread."""
 
     def __init__(self, host: ShardHost) -> None:
         self._host = host
@@ -107,10 +102,9 @@ class ShardService:
 
     Parameters
     ----------
-    host : ShardHost
-    key : str
+    key
         That routers have.
-    threads : int or None
+    threads
         That search at once; None takes one a core.
 
     Raises

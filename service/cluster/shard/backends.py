@@ -16,12 +16,7 @@ _log = logging.getLogger(__name__)
 
 
 class BackendsFollower:
-    """Attaches and drops the backends of one collection, each attached in the background.
-
-    Parameters
-    ----------
-    collection : StoredCollection
-    """
+    """Attaches and drops the backends of one collection, each attached in the background."""
 
     def __init__(self, collection: ix.StoredCollection) -> None:
         self._collection = collection

@@ -54,17 +54,17 @@ class FollowPolicy:
 
     Attributes
     ----------
-    chunk_bytes : int
+    chunk_bytes
         About the vectors of one commit.
-    chunk_rows : int
+    chunk_rows
         Rows of one commit.
-    check_seconds : float
+    check_seconds
         How long a collection whose head has not changed is not asked for.
-    queue_bytes : int
+    queue_bytes
         Vectors that wait to be applied as routers sent them; with more, all are read instead.
-    full_seconds : float
+    full_seconds
         How long a full disk is waited for before the file is dropped and filled again.
-    refill_seconds : float
+    refill_seconds
         How long a file that did not fit is not filled again, unless there is more room.
     """
 
@@ -88,36 +88,32 @@ class Follower:
 
     Parameters
     ----------
-    row : CollectionRow
-    place : Place
-    database : Database
-    catalog : Catalog
+    catalog
         Of the shard's files.
-    submit : callable
+    submit
         Runs a function in a thread.
-    policy : FollowPolicy
-    has_sister : callable
+    has_sister
         Returns whether another replica of the shard has all items, and can store more.
 
     Attributes
     ----------
-    number : int
+    number
         Of the collection.
-    name : str
+    name
         Of its file.
-    reached : int
+    reached
         All changes up to this key are applied; -1 while it is being filled.
-    head : int
+    head
         The last key that the database was seen to have.
-    fills : int
+    fills
         How often its file was of no use, and it was filled again.
-    failures : int
+    failures
         How often the database could not be followed.
-    refusal : str
+    refusal
         Why nothing more can be stored; empty where it can.
-    disputed : str
+    disputed
         Why nothing can be answered: the database of this epoch has forgotten what it had.
-    epoch : int
+    epoch
         Number of the primary's that was read last.
     """
 
@@ -300,12 +296,7 @@ class Follower:
         self._fill_where_room()
 
     def _fill_where_room(self) -> None:
-        """Drop the file, and fill another one where there is more room than was too little.
-
-        Raises
-        ------
-        DiskFull
-        """
+        """Drop the file, and fill another one where there is more room than was too little."""
         self._discard()
         room, now = self._catalog.free_bytes, time.monotonic()
         is_recent = now - self._tried_at < self._policy.refill_seconds

@@ -47,12 +47,11 @@ class Announced:
 
     Attributes
     ----------
-    address : str
+    address
         Of its HTTP application.
-    replica : int
+    replica
         Which of its shard's it is.
-    cell : str
-    shares_memory : bool
+    shares_memory
         Whether the replicas of its host have one limit of memory together.
     """
 
@@ -73,16 +72,15 @@ class HostOptions:
 
     Attributes
     ----------
-    announced : Announced or None
+    announced
         None: routers find it otherwise.
-    compiles : bool
+    compiles
         Whether kernels are compiled before anything is read.
-    poll_seconds : float
+    poll_seconds
         How often the database is asked for its collections.
-    trim_seconds : float
+    trim_seconds
         How often it forgets what no replica needs; asked for by those that are announced.
-    follow : FollowPolicy
-    full : callable
+    full
         Takes the share of the memory that others have of those it is shared with; returns why
         nothing more is to be stored, None where more is.
     """
@@ -103,16 +101,14 @@ class ShardHost:
 
     Parameters
     ----------
-    database : Database
+    database
         Stays open when the host is closed.
-    folder : Path
+    folder
         Of the files, of no other replica.
-    shard, shards : int
+    shard, shards
         Which shard it is, and of how many.
-    threads : int or None
+    threads
         Threads for kernels; None takes as many as the process may use.
-    policies : Policies
-    options : HostOptions
 
     Raises
     ------
@@ -336,8 +332,7 @@ class ShardHost:
 
         Parameters
         ----------
-        asked : Message
-        stop : threading.Event or None
+        stop
             Once it is set, work of minutes ends soon, with whatever has been found.
         """
         try:
@@ -415,12 +410,7 @@ class ShardHost:
         return follower
 
     def _has_sister(self) -> bool:
-        """Return whether another replica of the shard is listed that has all, and can store more.
-
-        Raises
-        ------
-        StoreUnavailable
-        """
+        """Return whether another replica of the shard is listed that has all, and can store more."""
         announced = self._options.announced
         if announced is None:
             return False

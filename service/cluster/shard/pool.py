@@ -28,7 +28,7 @@ class MessagePool:
 
     Parameters
     ----------
-    threads : int or None
+    threads
         That compute; None takes one a core.
     """
 
@@ -56,8 +56,7 @@ class MessagePool:
 
         Parameters
         ----------
-        work : callable
-        seconds : float
+        seconds
             How long it should take.
         """
         loop = asyncio.get_running_loop()

@@ -19,9 +19,8 @@ class Place(NamedTuple):
 
     Attributes
     ----------
-    cluster : str
+    cluster
         The identity of the cluster.
-    shard, shards, buckets : int
     """
 
     cluster: str
@@ -35,10 +34,9 @@ class Followed(NamedTuple):
 
     Attributes
     ----------
-    position : Position
-    whole : int
+    whole
         The last key at which it had all that the database had; -1 before the first.
-    epoch : int
+    epoch
         Number of the primary's that was read last.
     """
 

@@ -97,14 +97,12 @@ class _Hits(NamedTuple):
 
     Attributes
     ----------
-    view : View
+    view
         What was searched.
-    sizes : (m,) int64
+    sizes
         How many each query has.
-    scores : (h,) float64
-    rows : list of int
+    rows
         In the view.
-    ids : list of str
     """
 
     view: Any

@@ -33,12 +33,11 @@ class ShardServer:
 
     Parameters
     ----------
-    settings : Settings
+    settings
         Where it listens, its folder, its database and its cell.
-    shard, replica : int
-    key : str
+    key
         Of the cluster.
-    shares_memory : bool
+    shares_memory
         Whether the replicas of its host have one limit of memory together.
 
     Raises
@@ -114,7 +113,7 @@ class ShardServer:
 
         Parameters
         ----------
-        seconds : float
+        seconds
             Bounds both waits together.
         """
         end = time.monotonic() + seconds
