@@ -5,19 +5,24 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.http_replica import HttpReplicas
 from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
-from gcws_search.service.cluster.router.descriptions import built
-from gcws_search.service.cluster.router.snapshots import NodeFiles
+from gcws_search.service.cluster.router.replicas import ReplicaList, ShardSet
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.query_request import QueryRequest
+from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.http.errors import ShardFull, StoreUnavailable
+from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -44,7 +49,7 @@ class ClusterCatalog:
     def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
         self.context = context
         self.local = local
-        self.files = NodeFiles(local)
+        self._one_snapshot = threading.Lock()
         self.snapshots = local.snapshots
         self._by_name: dict[str, ClusterCollection] = {}
         self._changing = threading.Lock()
@@ -197,13 +202,13 @@ class ClusterCatalog:
         row, is_new = self.context.database.create(
             name, config.to_dict(), ix.ALGORITHM_VERSION, admit
         )
-        found = self._taken(row)
+        found = self._add(row)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
         shards.wait(shards.follow(row.number, Moment(0, 0)))
         return found, is_new
 
-    def _taken(self, row: CollectionRow) -> ClusterCollection:
+    def _add(self, row: CollectionRow) -> ClusterCollection:
         with self._changing:
             found = self._known(row)
             self._by_name = self._by_name | {row.name: found}
@@ -229,35 +234,86 @@ class ClusterCatalog:
             self._by_name = rest
         collection.close()
 
+    # Snapshots: those of one node, by a collection of this machine's own folder
+
     def snapshot(self, name: str) -> ix.Snapshot:
-        """Make a snapshot of a collection, as one node makes it."""
-        return self.files.snapshot(self.get(name))
+        """Write all that the database has of a collection to a snapshot.
+
+        Raises
+        ------
+        CollectionBusy
+            Another snapshot is being made or restored here.
+        StoreUnavailable, DiskFull
+        """
+        collection = self.get(name)
+        with self._alone(name):
+            try:
+                self._copy_to_node(collection)
+                return self.local.snapshot(name)
+            finally:
+                self._discard(name)
+
+    @contextmanager
+    def _alone(self, name: str) -> Iterator[None]:
+        if not self._one_snapshot.acquire(blocking=False):
+            raise ix.CollectionBusy(name, "a snapshot is being made or restored")
+        try:
+            self._discard(name)
+            yield
+        finally:
+            self._one_snapshot.release()
+
+    def _discard(self, name: str) -> None:
+        with suppress(ix.CollectionNotFound):
+            self.local.drop(name)
+
+    def _copy_to_node(self, collection: ClusterCollection) -> None:
+        """Make a collection of this folder that holds the same items."""
+        number, database = collection.number, self.context.database
+        copy, _ = self.local.create(collection.name, collection.config)
+        named = [ix.NamedCoordinate(*each) for each in database.names(number)]
+        copy.store.replace_names(named)
+        copy.names.load(named)
+        copy.replace_metadata(database.metadata(number))
+        for load in database.loads(number, 0):
+            copy.save_load(load, 0)
+        for backend in database.backends(number):
+            copy.store.add_backend(ix.BackendRecord(*backend))
+        with closing(database.read_all(number, _CHUNK_ROWS)) as reading:
+            for rows in reading:
+                vectors = copy.space.from_blobs([row.vector for row in rows])
+                ids, payloads = [row.id for row in rows], [row.payload for row in rows]
+                copy.put(ix.ItemBatch(ids, vectors, payloads), "insert")
 
     def restore(
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
     ) -> ClusterCollection:
-        """Make a collection of a snapshot."""
-        return self.files.restore(self, name, snapshot, replace=replace, admit=admit)
+        """Fill a collection of the cluster from a snapshot; it appears when it is whole.
 
-    def fill(
+        Raises
+        ------
+        SnapshotNotFound, CollectionExists, CollectionBusy, DamagedSnapshot
+        StoreUnavailable, DiskFull
+        """
+        self.local.snapshots.get(name, snapshot)
+        before = self.find(name)
+        if before is not None and not replace:
+            raise ix.CollectionExists(name, "already, and is not to be replaced")
+        with self._alone(name):
+            read = self.local.restore(name, snapshot, admit=admit)
+            try:
+                return self._fill(name, read, before, admit)
+            finally:
+                self._discard(name)
+
+    def _fill(
         self,
         name: str,
         read: ix.StoredCollection,
         before: ClusterCollection | None,
         admit: Callable[[int], None],
     ) -> ClusterCollection:
-        """Make a collection of a node's; it takes the name when it is whole.
-
-        Parameters
-        ----------
-        read
-            Open, and not written to meanwhile.
-        before
-            The one whose place it takes.
-        admit
-            Called with the number of collections, where there is one more; raises where that is
-            too many.
-        """
+        """Make a collection of a node's, in the place of ``before``; it is named when whole."""
         database = self.context.database
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
@@ -267,7 +323,7 @@ class ClusterCatalog:
         )
         filled = ClusterCollection(row, self.context)
         try:
-            _copy(read, filled)
+            _copy_to_cluster(read, filled)
             database.rename(row.number, name, None if before is None else before.number)
         except BaseException:
             database.drop(row.number)
@@ -281,11 +337,11 @@ class ClusterCatalog:
         moment = database.last_moment(row.number)
         self.context.shards.wait(self.context.shards.follow(row.number, moment))
         for backend in database.backends(row.number):
-            built(found, backend.name)
+            found.wait_for_backend(backend.name)
         return found
 
 
-def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
+def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:
     """Write all that a node's collection holds to a new one of the cluster."""
     database, number = filled.context.database, filled.number
     named = read.names.listed()
@@ -308,3 +364,82 @@ def _copy(read: ix.StoredCollection, filled: ClusterCollection) -> None:
 
 def _is_named(row: CollectionRow) -> bool:
     return not row.name.startswith(_UNFINISHED)
+
+
+# Opening
+
+
+def open_router(
+    settings: Settings,
+    local: ix.Catalog,
+    metrics: Metrics,
+    replicas: ReplicaList | None = None,
+    policies: ix.Policies = ix.POLICIES,
+) -> ClusterCatalog:
+    """Join a cluster as a router.
+
+    Parameters
+    ----------
+    local
+        Of this machine's folder, for snapshots.
+    replicas
+        None takes those that the database lists.
+
+    Raises
+    ------
+    StoreUnavailable
+    ClusterMismatch
+        The database is of another cluster, or has fewer buckets than there are shards.
+    ValueError
+        There is no database, or no key.
+    OSError
+        The file of the key, or of the URL, cannot be read.
+    """
+    with ExitStack() as opened:
+        key = _key(settings) if replicas is None else ""
+        database = _database(settings)
+        opened.callback(database.close)
+        if replicas is None:
+            replicas = HttpReplicas(database, settings.cell, settings.shards, key)
+        shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
+        metrics.register(shards)
+        context = RouterContext(
+            database,
+            shards,
+            metrics,
+            settings.max_answer_bytes,
+            settings.threads,
+            policies.pairs.max_pairs,
+        )
+        catalog = ClusterCatalog(local, context)
+        opened.pop_all()  # what was opened is the catalog's from now on
+    return catalog
+
+
+def require_cluster(settings: Settings) -> None:
+    """Raise what `open_router` would raise, before anything is started."""
+    _key(settings)
+    _database(settings).close()
+
+
+def _key(settings: Settings) -> str:
+    key = cluster_key(settings)
+    if key is None:
+        raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
+    return key
+
+
+def _database(settings: Settings) -> Database:
+    url = database_url(settings)
+    if url is None:
+        raise ValueError("a router needs the URL of a database; set GCWS_DATABASE_URL")
+    if settings.shards > settings.buckets:
+        expected = f"at most {settings.buckets}, the buckets"
+        raise ClusterMismatch("shards", expected, str(settings.shards))
+    database = Database.open(url, buckets=settings.buckets, key=cluster_key(settings))
+    try:
+        database.require_shards(settings.cell, settings.shards)
+    except BaseException:
+        database.close()
+        raise
+    return database

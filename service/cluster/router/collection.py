@@ -11,9 +11,12 @@ from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
+import numpy as np
+import orjson
+
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, CollectionRow, Moment, Row, bucket_of
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment, Row, bucket_of
+from gcws_search.service.cluster.database.committer import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.cluster.messages import (
@@ -23,7 +26,14 @@ from gcws_search.service.cluster.messages import (
     packed_sparse,
     packed_vectors,
 )
-from gcws_search.service.cluster.router import descriptions, pairs, samples
+from gcws_search.service.cluster.router.descriptions import (
+    merge_audited_recall,
+    merge_audits,
+    merge_backends,
+    merge_comparisons,
+    merge_curves,
+    total,
+)
 from gcws_search.service.cluster.router.gathering import (
     PART_ROWS,
     GatheredHits,
@@ -38,7 +48,9 @@ from gcws_search.service.cluster.router.merging import (
     merged,
     totals,
 )
+from gcws_search.service.cluster.router.pairs import find_pairs
 from gcws_search.service.cluster.router.replicas import ShardSet
+from gcws_search.service.cluster.router.shards import CollectionShards, ids_of, keys_of
 from gcws_search.service.contract import JsonVector, Point, RankedHits
 from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.guards.limits import AnswerBytes
@@ -47,6 +59,11 @@ from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
+_BUILD_SECONDS: Final = 0.1
+"""How often shards are asked whether a backend is ready."""
+_LEARNING: Final = "learning"
+_LONG_SECONDS: Final = 600.0
+"""How long shards may take to compare."""
 _SMALL_WRITE: Final = 16
 """Writes of more concern all shards."""
 
@@ -79,13 +96,14 @@ class ClusterCollection:
         self.name = row.name
         self.config = ix.CollectionConfig.from_dict(row.config)
         self.context = context
-        self.empty = samples.in_memory(row.name, self.config)
+        self.empty = self._in_memory()
         """It has no items; sketches and explanations need none."""
         self.space = self.empty.space
         self.names = self.empty.names
         if self.names.is_open:
             self.names.allocate = self._allocate
-        self.committer = Committer(context.database, row.number, row.name, self._publish)
+        self.shards = CollectionShards(row.number, row.name, context.database, context.shards)
+        self.committer = self.shards.committer
         self.names_read = 0
         """Key of the last change whose names are known here."""
         self._gathering = QueryGathering()
@@ -106,52 +124,6 @@ class ClusterCollection:
         else:
             self.names.load(named)
         self.names_read = head
-
-    # Asking shards
-
-    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the head of a message about this collection, as it is after our last write."""
-        return {
-            "method": method,
-            "collection": self.number,
-            "at": self.committer.last.key,
-            "since": self.committer.last.epoch,
-            "epoch": self.context.shards.epoch,
-            "seconds": self.context.shards.seconds,
-            **more,
-        }
-
-    def ask(self, method: str, timeout: float | None = None, **more: Any) -> list[Message]:  # noqa: ANN401
-        """Return each shard's answer; called in a thread."""
-        shards = self.context.shards
-        with self._named():
-            return shards.wait(shards.ask_all(Message(self.head(method, **more)), timeout))
-
-    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
-        """Return the answers of the shards that answer, and the others; called in a thread."""
-        shards = self.context.shards
-        data = [packed(Message(self.head(method)))] * len(shards)
-        try:
-            with self._named():
-                return shards.wait(shards.ask_some(data))
-        except ShardUnavailable as error:
-            return [], [*error.missing]
-
-    @contextmanager
-    def _named(self) -> Iterator[None]:
-        """Say what has become of a collection that shards do not know; called in a thread."""
-        try:
-            yield
-        except ix.CollectionNotFound:
-            raise self._not_found() from None
-
-    def _not_found(self) -> Exception:
-        """Return why shards do not know the collection: it was dropped, or replaced just now."""
-        is_replaced = self.context.database.find(self.name) is not None
-        return ix.CollectionLoading(self.name) if is_replaced else ix.CollectionNotFound(self.name)
-
-    def _publish(self, change: ChangeSet) -> None:
-        self.context.shards.publish(self.number, change, self.context.database.buckets)
 
     # Searching
 
@@ -230,7 +202,7 @@ class ClusterCollection:
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
     ) -> tuple[list[ShardHits], list[int]]:
         said, blobs = ({}, []) if vectors is None else packed_vectors(vectors)
-        head = self.head(
+        head = self.shards.head(
             "search",
             params=asdict(asked.params),
             filter=asked.filter_text.decode() or None,
@@ -244,14 +216,14 @@ class ClusterCollection:
         try:
             answers, missing = await shards.ask_some([message] * len(shards))
         except ix.CollectionNotFound:
-            raise await asyncio.to_thread(self._not_found) from None
+            raise await asyncio.to_thread(self.shards.not_found) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         return [ShardHits.of(answer) for answer in answers], missing
 
     async def _vector_of(self, item_id: str, more: dict[str, Any]) -> ix.RawBatch:
         """Return an item's vector, from the shard that has it."""
-        found = await samples.fetched(self, item_id, more)
+        found = await self.shards.fetch(item_id, more)
         if not len(found):
             raise ix.ItemNotFound(item_id)
         return found.vectors
@@ -323,8 +295,29 @@ class ClusterCollection:
         ItemExists
             The mode is "insert" and an id comes twice.
         """
-        return samples.prepared(
-            self.space, self.names, items, mode, keeps_payloads=keeps_payloads, progress=progress
+        ix.check_ids(["0" if each is None else each for each in items.ids])
+        places = ix.last_places(items.ids, mode)
+        vectors, payloads = items.vectors, items.payloads
+        ids: Sequence[str | None] = items.ids
+        if len(places) < len(ids):
+            vectors = vectors[np.array(places, np.int64)]
+            ids = [ids[place] for place in places]
+            payloads = [payloads[place] for place in places]
+        rows = self.space.prepare(vectors)
+        coordinates, new = 0, list[ix.NamedCoordinate]()
+        if self.names.is_open and len(rows.slots):
+            new = self.names.use(rows, set())
+            coordinates = (int(rows.slots.max()) >> 1) + 1
+        return PreparedPut(
+            ids=ids,
+            vectors=self.space.to_blobs(vectors),
+            payloads=payloads,
+            places=places,
+            mode=mode,
+            keeps_payloads=keeps_payloads,
+            progress=progress,
+            coordinates=coordinates,
+            names=[each.coordinate for each in new],
         )
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
@@ -357,7 +350,7 @@ class ClusterCollection:
             self._require_last_primary(last)
 
     def _require_last_primary(self, stored: Moment) -> None:
-        """Raise StoreUnavailable where a shard knows of a later primary than the one that stored."""
+        """Raise StoreUnavailable where a shard knows of a later primary than this write's."""
         try:
             self.context.database.connections.require(stored.epoch)
         except FormerPrimary as error:
@@ -406,8 +399,8 @@ class ClusterCollection:
 
         def choose(head: int) -> list[str]:
             since = self.context.database.connections.memory.number
-            answers = self.ask("rows", filter=filter_text(where), at=head, since=since)
-            return [item_id for answer in answers for item_id in samples.ids_of(answer)]
+            answers = self.shards.ask("rows", filter=filter_text(where), at=head, since=since)
+            return [item_id for answer in answers for item_id in ids_of(answer)]
 
         return self._delete(PreparedDelete(choose=choose))
 
@@ -437,12 +430,68 @@ class ClusterCollection:
         self.context.database.save_load(self.number, record, forgotten)
 
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
-        """Attach a comparison backend on all shards."""
-        return descriptions.attached(self, params, name)
+        """Attach a comparison backend on all shards; return when it is ready on each.
+
+        Raises
+        ------
+        InvalidParameter, BackendExists
+        BackendNotFound
+            It was dropped before it was ready.
+        """
+        ready = {each.name for each in self.describe().backends}
+        if name is None:
+            name, count = params.kind, 1
+            while name in ready:
+                count += 1
+                name = f"{params.kind}_{count}"
+        else:
+            ix.check_name(name)
+        if name in ready:
+            raise ix.BackendExists(name)
+        items = self.count(None)
+        ix.require_landmarks(params, items)
+        text = orjson.dumps(ix.backend_document(params)["params"]).decode()
+        row = BackendRow(name, params.kind, text, self._learn(params, items))
+        self.context.database.add_backend(self.number, row)
+        return self.wait_for_backend(name)
+
+    def wait_for_backend(self, name: str) -> ix.BackendDescription:
+        """Return a backend that the database lists, once all shards have it.
+
+        Raises
+        ------
+        BackendNotFound
+            It was dropped before that.
+        """
+        while True:
+            if all(name in answer.head["ready"] for answer in self.shards.refresh()):
+                found = {each.name: each for each in self.describe().backends}
+                if name in found and found[name].status == "ready":
+                    return found[name]
+            if name not in {each.name for each in self.context.database.backends(self.number)}:
+                raise ix.BackendNotFound(name)
+            time.sleep(_BUILD_SECONDS)
+
+    def _learn(self, params: ix.BackendParams, items: int) -> str | None:
+        """Return the notes of a backend that learns of items, so that all shards have the same."""
+        if not isinstance(params, ix.NystroemParams):
+            return None
+        with self._sample(params.landmarks, params.seed, None) as sample:
+            sample.attach(params, _LEARNING)
+            notes = ix.notes_of_backend(sample.memory.indexed(sample.memory.view, _LEARNING))
+        return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
 
     def detach(self, name: str) -> None:
-        """Drop a comparison backend."""
-        descriptions.detach(self, name)
+        """Drop a comparison backend from all shards.
+
+        Raises
+        ------
+        PrimaryBackend, BackendNotFound
+        """
+        if name == self.config.backend.kind:
+            raise ix.PrimaryBackend(name)
+        self.context.database.remove_backend(self.number, name)
+        self.shards.refresh()
 
     # Reading
 
@@ -476,8 +525,10 @@ class ClusterCollection:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
             rows = [row for row in rows if row.key > after][: limit + 1]
         elif where is not None:
-            answers = self.ask("rows", filter=filter_text(where), after=after, limit=limit + 1)
-            keys = sorted(key for answer in answers for key in samples.keys_of(answer))
+            answers = self.shards.ask(
+                "rows", filter=filter_text(where), after=after, limit=limit + 1
+            )
+            keys = sorted(key for answer in answers for key in keys_of(answer))
             rows = database.at(self.number, keys[: limit + 1])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
@@ -488,7 +539,7 @@ class ClusterCollection:
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
         text = None if where is None else filter_text(where)
-        return sum(int(answer.head["count"]) for answer in self.ask("count", filter=text))
+        return sum(int(answer.head["count"]) for answer in self.shards.ask("count", filter=text))
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names."""
@@ -496,20 +547,49 @@ class ClusterCollection:
         return [ix.NamedCoordinate(*each) for each in found]
 
     def describe(self) -> ix.Description:
-        """Return all there is to know of the collection."""
-        return descriptions.described(self)
+        """Return all there is to know of the collection: sums over its shards."""
+        parts = [answer.head for answer in self.shards.ask("describe")]
+        return ix.Description(
+            name=self.name,
+            config=self.config,
+            items=total(parts, "items"),
+            rows=total(parts, "rows"),
+            names=len(self.names),
+            metadata=self.context.database.metadata(self.number),
+            bytes_in_memory=total(parts, "bytes_in_memory"),
+            bytes_mapped=total(parts, "bytes_mapped"),
+            bytes_on_disk=total(parts, "bytes_on_disk"),
+            backends=merge_backends([part["backends"] for part in parts]),
+            commits=self.committer.commits,
+            commit_seconds=self.committer.commit_seconds,
+            versions=parts[0]["versions"],
+        )
 
     def summary(self) -> ix.Summary:
-        """Return one line of the list of collections."""
-        return descriptions.summed_up(self)
+        """Return one line of the list of collections; sizes are of the shards that answer."""
+        answers, missing = self.shards.ask_some("summary")
+        parts = [answer.head for answer in answers]
+        items = self.context.database.count(self.number) if missing else total(parts, "items")
+        return ix.Summary(
+            name=self.name,
+            items=items,
+            dim=self.config.dim,
+            backends=parts[0]["backends"] if parts else [self.config.backend.kind],
+            bytes_on_disk=total(parts, "bytes_on_disk"),
+            bytes_in_memory=total(parts, "bytes_in_memory"),
+            commits=self.committer.commits,
+            commit_seconds=self.committer.commit_seconds,
+            commit_counts=tuple(self.committer.commit_counts),
+            audited=merge_audited_recall([part["audited"] for part in parts]),
+        )
 
     def curve(self, limit: int) -> ix.CostCurve:
         """Return what recall costs for a limit, on all shards together."""
-        return descriptions.curve(limit, self.ask("curve", limit=limit))
+        return merge_curves(limit, self.shards.ask("curve", limit=limit))
 
     def audited(self) -> ix.AuditedQueries:
         """Return recall asked against recall found."""
-        return descriptions.audited(self.ask("audited"))
+        return merge_audits(self.shards.ask("audited"))
 
     def compare(
         self,
@@ -521,10 +601,44 @@ class ClusterCollection:
         backends: Sequence[str] | None,
         stop: threading.Event,
     ) -> ix.Comparison:
-        """Search for the same by several backends, each shard among its own items."""
-        return descriptions.compared(
-            self, queries, params, sample=sample, seed=seed, backends=backends, stop=stop
+        """Search for the same by several backends, each shard among its own items.
+
+        Raises
+        ------
+        BackendNotFound, InvalidParameter, InvalidVector
+        CancelledError
+            Of `concurrent.futures`: ``stop`` was set.
+        """
+        skip: list[str] = []
+        if queries is None:
+            drawn = self.shards.sample(sample, seed, None)
+            if len(drawn.ids) < 2:  # noqa: PLR2004 (one to search for, one to find)
+                raise ix.InvalidParameter(
+                    expected="a collection of at least 2 items",
+                    got=f"one of {len(drawn.ids)}",
+                    loc=("sample",),
+                )
+            queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
+        parts: list[dict[str, Any]] = []
+        blobs: list[bytes] = []
+        for part in queries:
+            if isinstance(part, ix.SparseVector):
+                parts.append({"unknown": packed_sparse(part)})
+            else:
+                said, more = packed_vectors(part)
+                parts.append(said)
+                blobs += more
+        answers = self.shards.ask(
+            "compare",
+            _LONG_SECONDS,
+            stop,
+            blobs,
+            queries=parts,
+            skip=skip,
+            params=asdict(params),
+            backends=None if backends is None else [*backends],
         )
+        return merge_comparisons(answers, params.limit)
 
     def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
         """Return what each coordinate adds to a similarity."""
@@ -538,7 +652,10 @@ class ClusterCollection:
         row = self.context.database.fetch(self.number, [point]).get(point)
         if row is None:
             raise ix.ItemNotFound(point)
-        return samples.given(self.space, row)
+        raw = self.space.from_blobs([row.vector])
+        if raw.form == "dense":
+            return raw.dense[0]
+        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
 
     def sketch(
         self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
@@ -550,14 +667,23 @@ class ClusterCollection:
         self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
     ) -> list[tuple[str, str, float]]:
         """Return near-duplicate pairs; soon, once ``stop`` is set."""
-        return pairs.pairs(self, min_score=min_score, recall=recall, limit=limit, stop=stop)
+        max_pairs = self.context.max_pairs
+        return find_pairs(
+            self.shards,
+            self.space,
+            max_pairs,
+            min_score=min_score,
+            recall=recall,
+            limit=limit,
+            stop=stop,
+        )
 
     def map_items(
         self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
     ) -> ix.ItemMap:
         """Return places in a plane for a sample of the items."""
         text = None if where is None else filter_text(where)
-        with samples.drawn(self, params.sample, params.seed, text) as sample:
+        with self._sample(params.sample, params.seed, text) as sample:
             placed = [self._placed(each, sample) for each in also]
             return ix.map_items(sample.memory, params, also=placed)
 
@@ -568,9 +694,27 @@ class ClusterCollection:
 
     def profile(self, sample: int, seed: int) -> ix.Profile:
         """Return histograms of a sample of the items."""
-        with samples.drawn(self, sample, seed, None) as found:
+        with self._sample(sample, seed, None) as found:
             profile = ix.profile(found.memory, sample=sample, seed=seed)
         return replace(profile, items=self.context.database.count(self.number))
+
+    def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
+        """Return a collection of no items, in memory wherever the shards have their vectors."""
+        config = replace(self.config, storage="memory")
+        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
+
+    @contextmanager
+    def _sample(self, count: int, seed: int, where: str | None) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory that has some of the items."""
+        items = self.shards.sample(count, seed, where)
+        sample = self._in_memory(self.context.threads)
+        try:
+            sample.names.load(self.names.listed())
+            if len(items):
+                sample.put(items)
+            yield sample
+        finally:
+            sample.close(dropped=True)
 
     def close(self) -> None:
         """Let nothing be written through this object any more."""

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -15,9 +15,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, buckets_of
 from gcws_search.service.cluster.messages import Message, packed, packed_vectors, unpacked_texts
 from gcws_search.service.cluster.router.merging import ShardHits
-
-if TYPE_CHECKING:
-    from gcws_search.service.cluster.router.collection import ClusterCollection
+from gcws_search.service.cluster.router.shards import CollectionShards
 
 _CHUNK_ROWS: Final = 512
 """Items that are read, and searched for in other shards, together."""
@@ -34,8 +32,10 @@ _LONG_SECONDS: Final = 3600.0
 _Pair = tuple[str, str, float]
 
 
-def pairs(
-    collection: ClusterCollection,
+def find_pairs(
+    shards: CollectionShards,
+    space: ix.VectorSpace,
+    max_pairs: int,
     *,
     min_score: float,
     recall: float,
@@ -52,17 +52,16 @@ def pairs(
     InvalidParameter
         There are more pairs than one collection would list.
     """
-    best = _BestPairs(min_score, limit, collection.context.max_pairs)
-    head = collection.head("pairs", min_score=min_score, recall=recall, limit=limit)
-    shards = collection.context.shards
+    best = _BestPairs(min_score, limit, max_pairs)
+    wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
     try:
-        answers = shards.wait(shards.ask_all(Message(head), _LONG_SECONDS), stop)
+        answers = shards.ask("pairs", _LONG_SECONDS, stop, **wanted)
         count = len(answers)
         while answers:
             best.add(_within(answers.pop()))
         for shard in range(count - 1):
-            for rows in _rows_of_shard(collection, shard, count):
-                _Across(collection, best, recall, rows, stop).search(shard, count)
+            for rows in _rows_of_shard(shards, shard, count):
+                _Across(shards, space, best, recall, rows, stop).search(shard, count)
     except CancelledError:
         return []
     return best.ranked()
@@ -126,17 +125,15 @@ def _within(answer: Message) -> Iterator[_Pair]:
         yield (a or b"").decode(), (b or b"").decode(), score
 
 
-def _rows_of_shard(
-    collection: ClusterCollection, shard: int, shards: int
-) -> Iterator[Sequence[Row]]:
+def _rows_of_shard(every: CollectionShards, shard: int, shards: int) -> Iterator[Sequence[Row]]:
     """Yield a shard's items in chunks; each that is there throughout comes once.
 
     Each chunk is read by itself: no transaction is open meanwhile.
     """
-    database = collection.context.database
+    database = every.database
     for bucket in buckets_of(shard, shards, database.buckets):
         after = ""
-        while rows := database.of_bucket(collection.number, bucket, after=after, limit=_CHUNK_ROWS):
+        while rows := database.of_bucket(every.number, bucket, after=after, limit=_CHUNK_ROWS):
             yield rows
             after = rows[-1].id
 
@@ -146,21 +143,22 @@ class _Across:
 
     def __init__(
         self,
-        collection: ClusterCollection,
+        shards: CollectionShards,
+        space: ix.VectorSpace,
         best: _BestPairs,
         recall: float,
         rows: Sequence[Row],
         stop: threading.Event,
     ) -> None:
-        self._collection = collection
+        self._shards = shards
         self._best = best
         self._recall = recall
         self._rows = rows
-        self._vectors = collection.space.from_blobs([row.vector for row in rows])
+        self._vectors = space.from_blobs([row.vector for row in rows])
         self._stop = stop
 
     def search(self, shard: int, shards: int) -> None:
-        """Search in the shards behind one, all at once, and for the items with more partners again."""
+        """Search the shards behind one, all at once; again for items with more partners."""
         limit, wanted = min(_FIRST_LIMIT, self._best.wanted), self._best.wanted
         again = dict.fromkeys(range(shard + 1, shards), np.arange(len(self._rows)))
         while again:
@@ -190,22 +188,22 @@ class _Across:
         """Return what shards find for some of the items."""
         if self._stop.is_set():
             raise CancelledError
-        asked = self._collection.context.shards
+        every = self._shards.every
 
         async def ask() -> list[Message]:
             work = [
-                asked.ask(other, shards, self._question(rows, limit), _LONG_SECONDS)
+                every.ask(other, shards, self._question(rows, limit), _LONG_SECONDS)
                 for other, rows in parts.items()
             ]
             return await asyncio.gather(*work)
 
-        answers = asked.wait(ask(), self._stop)
+        answers = every.wait(ask(), self._stop)
         return {other: ShardHits.of(each) for other, each in zip(parts, answers, strict=True)}
 
     def _question(self, rows: ix.Int64s, limit: int) -> bytes:
         said, blobs = packed_vectors(self._vectors[rows])
         params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
-        head = self._collection.head(
+        head = self._shards.head(
             "search",
             params=asdict(params),
             filter=None,

@@ -410,7 +410,7 @@ class ShardHost:
         return follower
 
     def _has_sister(self) -> bool:
-        """Return whether another replica of the shard is listed that has all, and can store more."""
+        """Return whether another listed replica of the shard is complete and can store more."""
         announced = self._options.announced
         if announced is None:
             return False

@@ -11,7 +11,7 @@ from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import ReplicaClient
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.router.opening import open_router
+from gcws_search.service.cluster.router.catalog import open_router
 from gcws_search.service.cluster.shard.host import ShardHost
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.settings import Settings
