@@ -8,7 +8,7 @@
 - `placing`: replicas as actors of Ray
 - `rollout`: replicas of all shards, one elsewhere, another number of them
 - `status`: a line a replica
-- `manifests`: a cluster as Kubernetes takes it
+- `manifests`: `kubernetes.yml` and `kuberay.yml` with other numbers
 - `command`: ``gcws-search cluster``
 
 `database` is all that speaks SQL. `shard` is a part of each collection's items, in memory and in a
