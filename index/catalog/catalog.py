@@ -138,7 +138,7 @@ class Catalog:
         """Let indexes be improved, and begin where that is due."""
         self._paused.clear()
         for collection in self._open_collections():
-            collection.optimizer.start_if_due()
+            collection.optimizer.start()
 
     def load(self, progress: Progress | None = None) -> None:
         """Read all collections; one whose file fails is kept in `failures`, the others load.

@@ -42,13 +42,13 @@ from gcws_search.index.collection.items import (
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widened
-from gcws_search.index.collection.optimizer import OptimizerThread
+from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import loaded
 from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
@@ -119,7 +119,7 @@ class StoredCollection:
         self.writer = Writer(store, self.memory, self._changed)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attached_backends = AttachedBackends(store, self.memory, self.writer, threads)
-        self.optimizer = OptimizerThread(
+        self.optimizer = Optimizer(
             self.memory, self.writer, self._on_publish, paused or threading.Event()
         )
         self.audit = RecallAudit(self.memory, policies.audit)
@@ -190,8 +190,8 @@ class StoredCollection:
     def begin(self) -> None:
         """Begin what is due in the background: the second part of `load`."""
         self.checkpoints.loaded()
-        self.optimizer.start_if_due()
-        self.reclaimer.start()  # a process that was killed left its log
+        self.optimizer.start()
+        self.reclaimer.request()  # a process that was killed left its log
 
     def _load_meta(
         self, key: Literal["metadata", "next_id"], read: Callable[[str], T], what: str
@@ -288,9 +288,9 @@ class StoredCollection:
         """Begin what is due after a commit."""
         if any(map(len, (write.rows for write in writes))):
             self.checkpoints.start_if_due()
-        self.optimizer.start_if_due()
+        self.optimizer.start()
         if any(write.removed for write in writes):
-            self.reclaimer.start()
+            self.reclaimer.request()
 
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names, in the place of all names before.
@@ -401,7 +401,7 @@ class StoredCollection:
         self.checkpoints.stop()
         if not (dropped or replaced):
             self._save_notes()  # a failure of the storage may have kept them out
-        self.writer.close(refusal, None if dropped or replaced else self.checkpoints.finish)
+        self.writer.close(refusal, None if dropped or replaced else self.checkpoints.write_all)
 
     # Comparison backends
 
@@ -410,7 +410,7 @@ class StoredCollection:
     ) -> BackendDescription:
         """Attach a comparison backend, made beside other work; see `AttachedBackends.attach`."""
         attached = self.attached_backends.attach(params, name, notes)
-        self.optimizer.start_if_due()
+        self.optimizer.start()
         return described(self.memory.indexed(self.memory.view, attached))
 
     def detach(self, name: str) -> None:
@@ -552,14 +552,29 @@ class StoredCollection:
         if backend is not None:  # a name is refused before a vector
             self.memory.indexed(view, backend)
         prepared = self.space.prepare(queries)
-        found = self.auditor.search(view, prepared, params, where=where, backend=backend)
-        return self._wake_optimizer(params, found)
-
-    def _wake_optimizer(self, params: SearchParams, found: T) -> T:
-        """Return what was found; start the optimizer where such searches need more tables."""
-        if params.guarantee == "proven" or params.rerank == "none":
-            self.optimizer.start_if_due()
+        found = self.memory.search(view, prepared, params, where=where, backend=backend)
+        self._observe(prepared, params, found, where=where, backend=backend)
         return found
+
+    def _observe(
+        self,
+        queries: VectorBatch,
+        params: SearchParams,
+        found: QueryResults,
+        *,
+        where: Filter | None,
+        skip: Int64s | None = None,
+        backend: str | None,
+    ) -> None:
+        """Audit some of the queries later; start the optimizer where they need more tables."""
+        is_primary = backend is None or backend == self.config.backend.kind
+        if is_primary and self.audit.offer(queries, params, found, where=where, skip=skip):
+            self.auditor.start()
+        self._wake_optimizer(params)
+
+    def _wake_optimizer(self, params: SearchParams) -> None:
+        if params.guarantee == "proven" or params.rerank == "none":
+            self.optimizer.start()
 
     def search_around(
         self,
@@ -587,8 +602,9 @@ class StoredCollection:
             query = view.vectors[row : row + 1]
         else:
             raise ItemNotFound(item_id)
-        found = self.auditor.search(view, query, params, where=where, skip=skip, backend=backend)
-        return self._wake_optimizer(params, found)[0]
+        found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
+        self._observe(query, params, found, where=where, skip=skip, backend=backend)
+        return found[0]
 
     def search_with_unknown(
         self,
@@ -656,7 +672,8 @@ class StoredCollection:
         else:
             chosen = ComparedQueries.given(self.space, queries, rows)
         found = compare(self.memory, view, chosen, params, backends, stop)
-        return self._wake_optimizer(params, found)
+        self._wake_optimizer(params)
+        return found
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to a similarity; see `collection.explain.explain`."""
@@ -702,7 +719,7 @@ class StoredCollection:
         """
         view = self.memory.view
         found = self.memory.pairs(view, min_score=min_score, recall=recall, limit=limit, stop=stop)
-        self.optimizer.start_if_due()  # tables that were of use are kept
+        self.optimizer.start()  # tables that were of use are kept
         return view.ranked(found)[:limit]
 
     def map_items(

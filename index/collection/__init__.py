@@ -7,6 +7,7 @@
 - `backend_index`: a backend with its index of a view
 - `writer`: puts and deletes, in the file and in memory; one writer a collection
 - `group_commit`: the queue of writes that are committed together
+- `background_task`: a thread that begins when something is due
 - `recovery`: from a file to memory, at the start
 - `checkpoints`: the graph written to the file, part by part
 - `optimizer`: compactions and optimized indexes, made in the background

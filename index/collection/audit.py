@@ -21,7 +21,7 @@ import numpy as np
 import orjson
 
 from gcws_search.index.backends.protocol import audited
-from gcws_search.index.background import give_way
+from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
@@ -34,6 +34,8 @@ from gcws_search.index.contracts.policies import AuditPolicy
 from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
 from gcws_search.index.payload.filters import Filter
 from gcws_search.index.storage.store import Store
+
+_log = logging.getLogger(__name__)
 
 _DEVIATIONS: Final = 1.96
 """Standard errors on each side of a mean that make an interval of 95 per cent."""
@@ -325,11 +327,10 @@ def _week(seconds: float) -> str:
     return f"{year:04}-W{week:02}"
 
 
-_log = logging.getLogger(__name__)
+class Auditor(BackgroundTask):
+    """Answers some queries exactly, one at a time, and keeps in the file what they found.
 
-
-class Auditor:
-    """Searches for queries of one collection, and audits some of them in the background.
+    After each it waits so long that audits take `AuditPolicy.busy` of the time.
 
     Parameters
     ----------
@@ -339,16 +340,16 @@ class Auditor:
         Makes the changes of the store.
     """
 
+    name = "audit"
+    gives_way = True
+
     def __init__(self, audit: RecallAudit, store: Store, writer: Writer) -> None:
+        super().__init__()
         self._audit = audit
         self._store = store
         self._writer = writer
-        self._starting = threading.Lock()
-        self._skip_pause = threading.Event()
-        self._stopping = False
         self._saved = audit.to_json()
         self._last_saved = time.monotonic()
-        self.thread: threading.Thread | None = None
 
     def load(self) -> None:
         """Read what the file has kept."""
@@ -357,46 +358,6 @@ class Auditor:
         except (KeyError, ValueError, TypeError) as error:
             _log.warning("collection %r: its audit is unreadable (%s)", self._store.name, error)
         self._saved = self._audit.to_json()
-
-    def search(
-        self,
-        view: View,
-        queries: VectorBatch,
-        params: SearchParams,
-        *,
-        where: Filter | None = None,
-        skip: Int64s | None = None,
-        backend: str | None = None,
-    ) -> QueryResults:
-        """Return what `MemoryCollection.search` does, and audit some queries later; any thread."""
-        memory = self._audit.collection
-        found = memory.search(view, queries, params, where=where, skip=skip, backend=backend)
-        is_primary = backend is None or backend == memory.backend.kind
-        if is_primary and self._audit.offer(queries, params, found, where=where, skip=skip):
-            self.start()
-        return found
-
-    def start(self) -> None:
-        """Begin soon: a query waits; any thread."""
-        with self._starting:
-            if self.thread is None and not self._stopping:
-                self.thread = threading.Thread(target=self._run, name="audit", daemon=True)
-                self.thread.start()
-
-    def finish(self) -> None:
-        """Answer at once what waits; return when it is done."""
-        self._skip_pause.set()
-        with self._starting:
-            thread = self.thread
-        if thread is not None:
-            thread.join()
-        self._skip_pause.clear()
-
-    def stop(self) -> None:
-        """Leave what waits, and begin no more."""
-        with self._starting:
-            self._stopping = True
-        self.finish()
 
     def save(self) -> None:
         """Write what has come since it was last written; no change is being made.
@@ -411,25 +372,20 @@ class Auditor:
             self._saved = text
         self._last_saved = time.monotonic()
 
-    def _run(self) -> None:
-        give_way()
-        while self._goes_on():
-            start = time.perf_counter()
-            try:
-                self._audit.step()
-            except Exception:
-                _log.exception("collection %r: a query could not be audited", self._store.name)
-            taken = time.perf_counter() - start
-            self._save_if_due()
-            self._skip_pause.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
+    def is_due(self) -> bool:
+        """Return whether a query waits."""
+        return self._audit.waiting > 0
 
-    def _goes_on(self) -> bool:
-        """Return whether there is more to do; who asks to begin after a False is not too late."""
-        with self._starting:
-            if self._stopping or not self._audit.waiting:
-                self.thread = None
-                return False
-            return True
+    def step(self) -> None:
+        """Answer one query, save what was found now and then, and pause."""
+        start = time.perf_counter()
+        try:
+            self._audit.step()
+        except Exception:
+            _log.exception("collection %r: a query could not be audited", self._store.name)
+        taken = time.perf_counter() - start
+        self._save_if_due()
+        self.skip_pause.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
 
     def _save_if_due(self) -> None:
         if time.monotonic() - self._last_saved < self._audit.policy.save_seconds:

@@ -8,7 +8,6 @@ missing or damaged.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator
@@ -19,6 +18,7 @@ from typing import Any, Final, Protocol, TypeVar
 import numpy as np
 
 from gcws_search.index.backends.protocol import saved_index
+from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
@@ -74,8 +74,10 @@ class _Copy:
         return packed(self.rows, self.view.sequences, self.view.alive, self.links)
 
 
-class Checkpoints:
+class Checkpoints(BackgroundTask):
     """Reads and writes the saved index of one collection.
+
+    After each part it waits as long as that took the interpreter from others.
 
     Parameters
     ----------
@@ -85,7 +87,10 @@ class Checkpoints:
         Makes the changes of both.
     """
 
+    name = "checkpoint"
+
     def __init__(self, store: Store, collection: MemoryCollection, writer: Writer) -> None:
+        super().__init__()
         self._store = store
         self._collection = collection
         self._writer = writer
@@ -95,9 +100,6 @@ class Checkpoints:
         self._next_sequence = store.next_sequence  # rows from here on have not been written
         self._complete = False  # whether the file had the links of all rows
         self._version: int | None = None  # of the view whose links the file has
-        self._starting = threading.Lock()
-        self.stopping = threading.Event()
-        self.thread: threading.Thread | None = None
 
     def read(self, sequences: Int64s) -> SavedIndex:
         """Return what the file has for rows; to be called once, before all else.
@@ -164,42 +166,26 @@ class Checkpoints:
         if not policy.is_due(put, self._collection.count):
             return
         view = self._collection.view
-        if saved_index(self._collection.backend, view.state) is None:
-            return
-        self._start()
+        if saved_index(self._collection.backend, view.state) is not None:
+            self.start()
 
-    def _start(self) -> threading.Thread | None:
-        """Return a thread that has just begun to write, None where there is one already."""
-        with self._starting:
-            busy = self.thread is not None and self.thread.is_alive()
-            if busy or self.stopping.is_set():
-                return None
-            self.thread = threading.Thread(target=self.run, name="checkpoint", daemon=True)
-            self.thread.start()
-            return self.thread
+    def is_due(self) -> bool:
+        """Return whether a step may begin: one writes all that there is."""
+        return not self.is_running
 
     def bring_up_to_date(self) -> None:
         """Return when all that there is at this moment is written, or no more can be."""
         while not self.stopping.is_set():
-            started = self._start()
-            thread = started or self.thread
-            if thread is not None:
-                thread.join()
-            if started is not None:
+            is_new = self.start()
+            self.join()
+            if is_new:
                 return
 
-    def stop(self) -> None:
-        """Wait for the part being written, and begin no other."""
-        with self._starting:
-            self.stopping.set()
-        if self.thread is not None:
-            self.thread.join()
-
-    def finish(self) -> None:
+    def write_all(self) -> None:
         """Write all that the file does not have; the caller sees to it that nothing changes."""
         self._write(lambda work: work())
 
-    def run(self) -> None:
+    def step(self) -> None:
         """Write all that the file does not have, one part after the other between changes."""
         resumed = time.perf_counter()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -10,8 +9,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from gcws_search.index.backends.protocol import self_optimizing
-from gcws_search.index.background import give_way
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
+from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
@@ -109,9 +108,6 @@ def _with_changes(
     return None if state is None else indexed.with_state(state)
 
 
-_log = logging.getLogger(__name__)
-
-
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """Rows and version of a collection at one moment.
@@ -158,8 +154,10 @@ class Arrivals:
         return min(max(policy.pause_seconds, policy.gap_factor * gap), policy.max_pause_seconds)
 
 
-class OptimizerThread:
-    """Optimizes one collection in the background.
+class Optimizer(BackgroundTask):
+    """Compacts one collection and optimizes its indexes.
+
+    It waits until rows come in slowly, but no longer than the work would take.
 
     Parameters
     ----------
@@ -172,6 +170,10 @@ class OptimizerThread:
         It begins nothing while this is set.
     """
 
+    name = "optimizer"
+    failure = "an index could not be optimized, or compacted"
+    gives_way = True
+
     def __init__(
         self,
         collection: MemoryCollection,
@@ -179,84 +181,37 @@ class OptimizerThread:
         on_publish: Callable[[], None],
         paused: threading.Event,
     ) -> None:
+        super().__init__()
         self._collection = collection
         self._writer = writer
-        self._published = on_publish
+        self._on_publish = on_publish
         self._paused = paused
-        self._starting = threading.Lock()
-        self._stopping = threading.Event()
-        self._skip_pause = threading.Event()  # set to end a pause
-        self._busy = False
         self._seen: Arrivals | None = None  # when it last looked, or began
         self._seconds_a_row = collection.policies.optimizer.seconds_a_row
-        self.thread: threading.Thread | None = None
 
-    @property
-    def _is_due(self) -> bool:
+    def is_due(self) -> bool:
+        """Return whether tombstones or an index are overdue."""
         if self._paused.is_set():
             return False
         collection = self._collection
         return collection.compaction_is_overdue or collection.overdue(collection.view) is not None
 
-    def start_if_due(self) -> None:
-        """Begin when there is something to do; any thread."""
-        with self._starting:
-            # Looking is what an insert waits for: while the thread runs it looks by itself.
-            if not self._busy and not self._stopping.is_set() and self._is_due:
-                self._busy = True
-                self.thread = threading.Thread(target=self._run, name="optimizer", daemon=True)
-                self.thread.start()
-
-    def finish(self) -> None:
-        """Do at once what there is to do, and return when it is done."""
-        self.start_if_due()
-        self._skip_pause.set()
-        self._wait()
-        if not self._stopping.is_set():
-            self._skip_pause.clear()
-
-    def stop(self) -> None:
-        """End soon, and begin nothing more."""
-        with self._starting:
-            self._stopping.set()
-        self._skip_pause.set()
-        self._wait()
-
-    def _wait(self) -> None:
-        if self.thread is not None:
-            self.thread.join()
-
-    def _run(self) -> None:
-        give_way()
+    def step(self) -> None:
+        """Compact, or optimize one index, and publish it."""
+        self._wait_for_quiet()
+        if self.stopping.is_set() or not self.is_due():  # much may have changed meanwhile
+            return
         policy = self._collection.policies.optimizer
-        try:
-            while self._goes_on():
-                self._wait_for_quiet()
-                if not self._goes_on():  # much may have changed meanwhile
-                    break
-                self._seen = began = self._now()
-                compacts = self._collection.compaction_is_overdue
-                published = optimize(
-                    self._collection, self._writer.run_between_changes, self._stopping
-                )
-                if not compacts:  # which takes much less
-                    taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
-                    self._seconds_a_row = max(policy.seconds_a_row, taken)
-                if published is None:
-                    self._stopping.set()  # nothing can be published any more
-                elif published:
-                    self._published()
-        except Exception:
-            # Searches go on without; the next change tries again.
-            _log.exception("an index could not be optimized, or compacted")
-            with self._starting:
-                self._busy = False
-
-    def _goes_on(self) -> bool:
-        """Return whether there is more to do; who asks to begin after a False is not too late."""
-        with self._starting:
-            self._busy = self._is_due and not self._stopping.is_set()
-            return self._busy
+        self._seen = began = self._now()
+        compacts = self._collection.compaction_is_overdue
+        published = optimize(self._collection, self._writer.run_between_changes, self.stopping)
+        if not compacts:  # which takes much less
+            taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
+            self._seconds_a_row = max(policy.seconds_a_row, taken)
+        if published is None:
+            self.stopping.set()  # nothing can be published any more
+        elif published:
+            self._on_publish()
 
     def _wait_for_quiet(self) -> None:
         """Return once rows come in slowly, or there is no time to wait for that.
@@ -265,7 +220,7 @@ class OptimizerThread:
         """
         policy, began = self._collection.policies.optimizer, self._now()
         since, pause = self._seen or began, policy.pause_seconds
-        while pause and not self._skip_pause.wait(pause) and not self._stopping.is_set():
+        while pause and not self.skip_pause.wait(pause) and not self.stopping.is_set():
             self._seen = now = self._look()
             pause = now.pause(since, self._seconds_a_row, policy)
             if now.time - began.time > self._seconds_a_row * now.rows:

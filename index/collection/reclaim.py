@@ -8,7 +8,6 @@ after items are deleted or updated, and gives free pages back once there are man
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
 from gcws_search.index.contracts.policies import ReclaimPolicy
@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Reclaimer:
-    """Reclaims the space of one collection's file in a thread of its own.
+class Reclaimer(BackgroundTask):
+    """Reclaims the space of one collection's file.
+
+    It rests before each step, longer after each failure of the storage.
 
     Parameters
     ----------
@@ -46,54 +48,37 @@ class Reclaimer:
     policy : ReclaimPolicy
     """
 
+    name = "reclaimer"
+
     def __init__(self, store: Store, writer: Writer, policy: ReclaimPolicy) -> None:
+        super().__init__()
         self._store = store
         self._policy = policy
         self._writer = writer
-        self._starting = threading.Lock()
-        self.thread: threading.Thread | None = None
         self._due = False
-        self._skip_rest = threading.Event()
-        self._stopping = False
+        self._rest_seconds = policy.rest_seconds
 
-    def start(self) -> None:
+    def request(self) -> None:
         """Begin soon: something has been deleted or updated; any thread."""
-        with self._starting:
-            self._due = True
-            if self.thread is None and not self._stopping:
-                self.thread = threading.Thread(target=self._run, name="reclaimer", daemon=True)
-                self.thread.start()
+        self._due = True
+        self.start()
 
-    def finish(self) -> None:
-        """Return when what is due is done, or cannot be."""
-        with self._starting:
-            thread = self.thread
-            self._skip_rest.set()
-        if thread is not None:
-            thread.join()
-        self._skip_rest.clear()
+    def is_due(self) -> bool:
+        """Return whether something has been deleted or updated since the last step."""
+        return self._due
 
-    def stop(self) -> None:
-        """Leave the work, and begin no more; closing the file empties its log."""
-        with self._starting:
-            self._stopping = True
-        self.finish()
-
-    def _run(self) -> None:
+    def step(self) -> None:
+        """Rest, then reclaim what is due; closing the file empties the log of one that stops."""
         policy = self._policy
-        rest = policy.rest_seconds
-        while True:
-            self._skip_rest.wait(rest)
-            with self._starting:
-                if self._stopping or not self._due:
-                    self.thread = None
-                    return
-                self._due = False
-            rest = (
-                policy.rest_seconds
-                if self._try_reclaim()
-                else min(2.0 * rest, policy.max_rest_seconds)
-            )
+        self.skip_pause.wait(self._rest_seconds)
+        if self.stopping.is_set():
+            return
+        self._due = False
+        self._rest_seconds = (
+            policy.rest_seconds
+            if self._try_reclaim()
+            else min(2.0 * self._rest_seconds, policy.max_rest_seconds)
+        )
 
     def _try_reclaim(self) -> bool:
         """Do what is due; return False where the storage failed, and it is due still.
@@ -112,7 +97,7 @@ class Reclaimer:
             _log.exception("collection %r: its space is not reclaimed", self._store.name)
         else:
             return True
-        self._due = self._due or not self._skip_rest.is_set()
+        self._due = self._due or not self.skip_pause.is_set()
         return False
 
     def _reclaim(self) -> bool:
@@ -136,7 +121,7 @@ class Reclaimer:
     def _release_pages(self, connection: sqlite3.Connection) -> None:
         step = partial(_release_some_pages, connection, self._policy.step_pages)
         resumed = time.perf_counter()
-        while not self._stopping and self._writer.run_between_changes(step):
+        while not self.stopping.is_set() and self._writer.run_between_changes(step):
             # For as long as this took, others now have the file.
             time.sleep(time.perf_counter() - resumed)
             resumed = time.perf_counter()

@@ -145,7 +145,7 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "after the log is cut off": _at_sql("PRAGMA wal_checkpoint(TRUNCATE)", done=True),
     "a snapshot written, not published": before(Snapshots, "publish"),
     "a snapshot published, not answered": after(Snapshots, "publish"),
-    "while closing": before(Checkpoints, "finish"),
+    "while closing": before(Checkpoints, "write_all"),
 }
 """What each point does to the program to be reached."""
 

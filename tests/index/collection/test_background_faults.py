@@ -102,7 +102,7 @@ def test_what_could_not_be_reclaimed_is_without_a_further_delete(
             thread = stored.reclaimer.thread
             if thread is not None:
                 thread.join()
-        assert stored.reclaimer.thread is None
+        assert not stored.reclaimer.is_running
         assert path.read_bytes()[_FREE_PAGES] == bytes(4)
         assert path.with_name(f"{path.name}-wal").stat().st_size == 0
         assert held(stored) == holding({"i0": 1.0, "used": 0.5})

@@ -119,7 +119,7 @@ def test_a_full_disk_spoils_no_item(
 
     caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     monkeypatch.setattr(linked.store, "write_links", full)
-    linked.checkpoints.run()
+    linked.checkpoints.step()
     assert len(caplog.messages) == 1
     put(linked, {"x": 1.0})
     monkeypatch.undo()
@@ -163,7 +163,7 @@ def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
         patched.setattr(linked.memory, "put", fail)
         with pytest.raises(MemoryError):
             put(linked, {"b": 2})
-    linked.checkpoints.run()
+    linked.checkpoints.step()
     catalog.close()
     with opened(tmp_path) as again:
         assert backend_of(again).linked == 6

@@ -40,7 +40,7 @@ def written_parts(stored: StoredCollection) -> list[int]:
         write(part, data)
 
     stored.store.write_links = told  # type: ignore[method-assign]
-    stored.checkpoints.finish()
+    stored.checkpoints.write_all()
     stored.store.write_links = write  # type: ignore[method-assign]
     return numbers
 
@@ -85,7 +85,7 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(10))
-    linked.checkpoints.finish()
+    linked.checkpoints.write_all()
     backend_of(linked).keeps = False
     put(linked, some(1, first=10))
     catalog.close()
@@ -114,7 +114,7 @@ def test_a_restart_without_changes_writes_nothing(
 
 def test_new_notes_tell_of_lists_changed_without_a_write(linked: StoredCollection) -> None:
     put(linked, some(3 * PART_SEQUENCES))
-    linked.checkpoints.finish()
+    linked.checkpoints.write_all()
     backend, view = backend_of(linked), linked.memory.view
     view.state.links[PART_SEQUENCES] = view.state.links[0]
     backend.notes = {"cost": 0.125}
@@ -153,7 +153,7 @@ def test_a_dropped_collection_is_not_written_first(
     linked: StoredCollection, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(linked, some(10))
-    monkeypatch.setattr(linked.checkpoints, "finish", lambda: pytest.fail("written"))
+    monkeypatch.setattr(linked.checkpoints, "write_all", lambda: pytest.fail("written"))
     catalog.drop("things")
 
 
@@ -215,7 +215,7 @@ class _Between(threading.Event):
 def checkpoint_with(stored: StoredCollection, between: Callable[[], None]) -> None:
     """Write what is due as in the background, with some work before each step."""
     stored.checkpoints.stopping = _Between(between)
-    stored.checkpoints.run()
+    stored.checkpoints.step()
     stored.checkpoints.stopping = threading.Event()
 
 
@@ -270,7 +270,7 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
     linked: StoredCollection, tmp_path: Path
 ) -> None:
     put(linked, some(3 * PART_SEQUENCES))
-    linked.checkpoints.finish()
+    linked.checkpoints.write_all()
     for n in range(3):
         linked.delete([f"i{n * PART_SEQUENCES + 500}"])
         put(linked, some(5, first=4 * PART_SEQUENCES + 5 * n))

@@ -138,7 +138,7 @@ def test_rows_that_wait_when_a_process_ends_have_lists_after_its_restart(
         put(stored, rows[:3000])
         stored.finish_background_work()
         with monkeypatch.context() as patched:
-            patched.setattr(stored.optimizer, "start_if_due", lambda: None)
+            patched.setattr(stored.optimizer, "start", lambda: None)
             for first in range(3000, 3060):
                 put(stored, rows[first : first + 1], first)
         assert stored.describe().backends[0].stats["delta_rows"] == 60

@@ -22,7 +22,7 @@ def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
     put(stored, {"a": 1, "b": 2})
     stored.finish_background_work()
     monkeypatch.setattr(stored.memory.backend, "can_defer", lambda *_: True)
-    monkeypatch.setattr(stored.optimizer, "start_if_due", lambda: None)
+    monkeypatch.setattr(stored.optimizer, "start", lambda: None)
     return stored
 
 

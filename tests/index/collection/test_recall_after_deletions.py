@@ -42,7 +42,7 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
     rows, queries = some(rng, ROWS), some(rng, HOLES)
     things.put(ItemBatch([*map(str, range(ROWS))], things.space.from_dense(rows), [None] * ROWS))
     things.finish_background_work()
-    things.checkpoints.finish()
+    things.checkpoints.write_all()
     near = things.search(things.space.from_dense(queries), SearchParams(limit=20, recall=1.0))
     things.delete(sorted({hit.id for result in near for hit in result.hits}))
     before = shares_found(things, queries)
