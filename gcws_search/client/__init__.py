@@ -1,10 +1,10 @@
 """Collections for programs: on a server, in a file, or in memory, behind one interface.
 
+- `collection`: what every collection can do, to wait for or to await
+- `remote`: a collection of a server
+- `embedded`: a collection of this process
 - `connection`: a server: how requests are sent, and what is asked besides one collection
-- `collection`: what a program calls, to wait for or to await
-- `operations`: what every collection can do, as generators of effects
-- `remote`: the operations on a server; `embedded` has those of this process
-- `retries`: requests sent again
+- `retries`: requests, and which are sent again
 - `results`: answers, printed in one line each
 - `export`: a whole collection as a file
 - `errors`: errors of a server, and of the way to it

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
 from functools import wraps
 from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, SupportsIndex, TypeVar, cast
 
-from gcws_search.client.operations import (
-    AsyncExchange,
-    Exchange,
-    Operations,
-    Plan,
-    Reply,
-    Send,
-    run,
-    run_async,
-)
-from gcws_search.client.results import Item
+from gcws_search.client.export import export_items
+from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pair
+from gcws_search.client.retries import run
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -31,6 +25,11 @@ from gcws_search.index.contracts.parameters import (
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Mode = Literal["upsert", "insert"]
+OnError = Literal["stop", "skip"]
+Guarantee = Literal["measured", "proven"]
+Progress = Callable[[int], None]
+"""Called with the number of rows handed over since the last call."""
 
 UNSET: Final[Any] = object()
 """Stands for a ``dim`` that is not given; None is an open space."""
@@ -88,85 +87,23 @@ def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> Non
             raise InvalidParameter(expected=", ".join(known), got=repr(word), loc=(name,))
 
 
-def _waiting(
-    operation: Callable[Concatenate[Any, P], Plan[R]],
-) -> Callable[Concatenate[Collection, P], R]:
-    """Return an operation as a method that returns when it is done."""
-
-    @wraps(operation)
-    def method(self: Collection, *given: P.args, **named: P.kwargs) -> R:
-        plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
-        return run(plan, self.exchange)
-
-    return cast("Callable[Concatenate[Collection, P], R]", method)
-
-
-def _awaiting(
-    operation: Callable[Concatenate[Any, P], Plan[R]],
-) -> Callable[Concatenate[AsyncCollection, P], Awaitable[R]]:
-    """Return an operation as a method to be awaited."""
-
-    @wraps(operation)
-    async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:
-        plan: Plan[R] = getattr(self.operations, operation.__name__)(*given, **named)
-        return await run_async(plan, self.exchange)
-
-    return cast("Callable[Concatenate[AsyncCollection, P], Awaitable[R]]", method)
-
-
-def _no_exchange(request: Send) -> Reply:
-    raise AssertionError(f"{request.path}: an embedded collection sends nothing")
-
-
-async def _no_async_exchange(request: Send) -> Reply:
-    return _no_exchange(request)
-
-
-class _Described:
-    """What is known of a collection without asking for it."""
-
-    operations: Operations
-
-    @property
-    def name(self) -> str:
-        """Name of the collection."""
-        return self.operations.name
-
-    @property
-    def config(self) -> CollectionConfig:
-        """What the collection was created with."""
-        return self.operations.config
-
-    def __repr__(self) -> str:
-        """Return name and dim in one line."""
-        return f"{type(self).__name__}({self.name!r}, dim={self.config.dim})"
-
-
-class Collection(_Described):
+class Collection(ABC):
     """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
 
-    Parameters
+    `client.remote` has those of a server, and `client.embedded` those of this process.
+
+    Attributes
     ----------
-    operations : Operations
-    exchange : callable
-        Sends requests.
-    close : callable
-        Is called by `close`.
+    name : str
+    config : CollectionConfig
+        What it was created with.
     """
 
-    def __init__(
-        self,
-        operations: Operations,
-        exchange: Exchange = _no_exchange,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.operations = operations
-        self.exchange = exchange
-        self._close = close
+    name: str
+    config: CollectionConfig
 
-    @classmethod
+    @staticmethod
     def open(
-        cls,
         path: str | Path,
         *,
         dim: int | None = UNSET,
@@ -201,26 +138,285 @@ class Collection(_Described):
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        operations, close = _opened(path, config, durability, threads)
-        return cls(operations, close=close)
+        from gcws_search.client.embedded import open_file  # noqa: PLC0415
 
-    add = _waiting(Operations.add)
-    query = _waiting(Operations.query)
-    query_many = _waiting(Operations.query_many)
-    get = _waiting(Operations.get)
-    delete = _waiting(Operations.delete)
-    pairs = _waiting(Operations.pairs)
-    explain = _waiting(Operations.explain)
-    map = _waiting(Operations.map)
-    profile = _waiting(Operations.profile)
-    compare = _waiting(Operations.compare)
-    page = _waiting(Operations.page)
-    export = _waiting(Operations.export)
-    names = _waiting(Operations.names)
-    set_names = _waiting(Operations.set_names)
-    count = _waiting(Operations.count)
-    describe = _waiting(Operations.describe)
+        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
+        return open_file(path, config, durability=durability, threads=threads)
+
+    @abstractmethod
+    def add(
+        self,
+        data: Any,
+        *,
+        ids: Any = None,
+        payloads: Any = None,
+        mode: Mode = "upsert",
+        on_error: OnError = "stop",
+        id_start: int | None = None,
+        keep_payloads: bool = False,
+        progress: Progress | None = None,
+    ) -> Added:
+        """Store items, a batch at a time; what was stored before an error stays.
+
+        Parameters
+        ----------
+        data : array, sparse matrix, frame, sequence of vectors, or iterable of items
+            An (n, dim) array of any type and order; anything of scipy's sparse; a frame of pandas,
+            polars or Arrow; lists of numbers; dicts of names or coordinates and their values.
+        ids : sequence, str or None
+            A string names the column of a frame; "index" is the index of a frame of pandas. None
+            takes the frame's column ``id``, or its index where that has a name or holds text. Rows
+            without ids are given the next numbers not taken, from 0 on: see ``ids`` of the result.
+        payloads : dict of columns, sequence of dicts, names of columns, or None
+            ``{"label": y}`` gives row i the payload ``{"label": y[i]}``.
+        mode : {"upsert", "insert"}
+            "upsert" replaces items that exist; "insert" refuses them.
+        on_error : {"stop", "skip"}
+            "skip" leaves out rows that cannot be stored, and names them in the result.
+        id_start : int or None
+            Number rows without ids from here on instead: items of these numbers are replaced.
+        keep_payloads : bool
+            Whether an item that exists keeps its payload where it comes without one; takes ids.
+        progress : callable or None
+            Called with the number of rows handed over since the last call.
+
+        Raises
+        ------
+        InvalidVector, InvalidId, InvalidPayload
+        ItemExists
+            The mode is "insert".
+        """
+
+    @abstractmethod
+    def query(
+        self,
+        vector: Any = None,
+        *,
+        id: str | int | None = None,  # the API's word
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Guarantee = "measured",
+        backend: str | None = None,
+        explain: bool = False,
+    ) -> Hits:
+        """Return the most similar items.
+
+        Parameters
+        ----------
+        vector : (dim,) array, sequence of numbers, dict, or sparse row
+        id : str, int or None
+            Search around this stored item instead, which is left out.
+        limit : int
+        recall : float
+            Expected share of the true hits, in (0, 1]; 1 is an exact scan.
+        min_score : float
+        where : dict or None
+            Condition on payloads: a filter of the API, or values by key: ``{"label": 3}``,
+            ``{"label": [3, 5]}``, ``{"price": {"gte": 5, "lt": 9}}``.
+        guarantee : {"measured", "proven"}
+        backend : str or None
+        explain : bool
+            Whether the hits have an ``explanation`` of what the query cost.
+
+        Raises
+        ------
+        InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
+        """
+
+    @abstractmethod
+    def query_many(
+        self,
+        vectors: Any,
+        *,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Guarantee = "measured",
+        backend: str | None = None,
+        on_error: OnError = "stop",
+    ) -> ManyHits:
+        """Return the most similar items of each vector, as arrays; see `query` and `add`.
+
+        With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
+        ``rejected`` of the result.
+        """
+
+    @abstractmethod
+    def get(self, id: str | int) -> Item:
+        """Return an item.
+
+        Raises
+        ------
+        ItemNotFound
+        """
+
+    @abstractmethod
+    def delete(
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Delete items by their ids, or all that pass a filter; return how many there were."""
+
+    @abstractmethod
+    def pairs(
+        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+    ) -> list[Pair]:
+        """Return the pairs of items at least so similar, the most similar first."""
+
+    @abstractmethod
+    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
+        """Return what each coordinate adds to the similarity of two items, or vectors.
+
+        Parameters
+        ----------
+        a, b : str, int or vector
+            A string, or an integer, is the id of an item.
+        limit : int
+            How many coordinates are listed, 1 to 4096; all others are summed.
+
+        Raises
+        ------
+        ItemNotFound, InvalidVector, InvalidParameter
+        """
+
+    @abstractmethod
+    def map(
+        self,
+        *,
+        sample: int = 5000,
+        landmarks: int = 256,
+        seed: int = 0,
+        where: Mapping[str, Any] | None = None,
+        also: Iterable[Any] = (),
+        key: str | None = None,
+    ) -> ItemMap:
+        """Return places in a plane for a sample of items and others, with their neighbours.
+
+        Parameters
+        ----------
+        sample, landmarks : int
+            Items at most, up to 20,000, and those of them that the axes are learned from.
+        seed : int
+            Of the choice of both.
+        where : dict or None
+            Condition on payloads of the sample, as of `query`.
+        also : iterable of str, int or vector
+            Ids and vectors that are given places and neighbours too.
+        key : str or None
+            Payload key whose values are returned.
+
+        Raises
+        ------
+        ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
+        """
+
+    @abstractmethod
+    def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
+        """Return histograms of similarities and non-zeros, S-curves and bucket sizes.
+
+        Parameters
+        ----------
+        sample : int
+            Items at most that are looked at, up to 10,000.
+        seed : int
+            Of their choice.
+
+        Returns
+        -------
+        dict
+            As the API shows it.
+
+        Raises
+        ------
+        InvalidParameter
+        """
+
+    @abstractmethod
+    def compare(
+        self,
+        queries: Any = None,
+        *,
+        sample: int = 100,
+        limit: int = 10,
+        recall: float = 0.9,
+        backends: list[str] | None = None,
+        seed: int = 0,
+    ) -> Compared:
+        """Return what each backend finds of the exact neighbours, and what it costs.
+
+        Parameters
+        ----------
+        queries : vectors or None
+            None takes ``sample`` stored items.
+        sample, limit : int
+        recall : float
+        backends : list of str or None
+            Names; None for all.
+        seed : int
+            Of the choice of the sample.
+        """
+
+    @abstractmethod
+    def page(
+        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+    ) -> tuple[list[Item], str | None]:
+        """Return some items in the order in which they were put, and where the next page starts."""
+
+    @abstractmethod
+    def names(
+        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
+    ) -> dict[int, str]:
+        """Return names of coordinates by coordinate.
+
+        Parameters
+        ----------
+        prefix : str
+            Only names that begin so.
+        limit : int
+        indices : iterable of int, or None
+            The names of these coordinates instead; one without a name is left out.
+        """
+
+    @abstractmethod
+    def set_names(self, names: Iterable[str]) -> int:
+        """Give the first coordinates of a fixed ``dim`` their names; return how many.
+
+        In an open space, names come with the items that are added.
+        """
+
+    @abstractmethod
+    def count(self) -> int:
+        """Return the number of items."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """Return all there is to know of the collection, as the API shows it."""
+
+    def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
+        """Write all items to a file that `gcws-search load` reads; return how many.
+
+        Parameters
+        ----------
+        path : str or Path
+            Ends in ``.ndjson`` or ``.parquet``; the file appears when it is whole.
+        progress : callable or None
+
+        Raises
+        ------
+        InvalidParameter
+            The file's name says no format.
+        OSError
+        """
+        return run(export_items(_Blocking(self), str(path), progress, _call))
+
+    def __repr__(self) -> str:
+        """Return name and dim in one line."""
+        return f"Collection({self.name!r}, dim={self.config.dim})"
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -247,9 +443,8 @@ class Collection(_Described):
             if cursor is None:
                 return
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027  # a server's has nothing to close
         """Close the file; a collection of a server has nothing to close."""
-        self._close()
 
     def __enter__(self) -> Self:
         """Return the collection."""
@@ -265,27 +460,57 @@ class Collection(_Described):
         self.close()
 
 
-class AsyncCollection(_Described):
+async def _call(function: Callable[[], R]) -> R:
+    return function()
+
+
+class _Blocking:
+    """The operations that `export_items` awaits, done where they are awaited."""
+
+    def __init__(self, collection: Collection) -> None:
+        self._collection = collection
+        self.config = collection.config
+
+    async def names(self, **chosen: Any) -> dict[int, str]:
+        return self._collection.names(**chosen)
+
+    async def page(self, cursor: str | None) -> tuple[list[Item], str | None]:
+        return self._collection.page(cursor)
+
+
+def _awaiting(
+    operation: Callable[Concatenate[Collection, P], R],
+) -> Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]:
+    """Return an operation as a method to be awaited: on the event loop, or on a thread."""
+
+    @wraps(operation)
+    async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:
+        import asyncio  # noqa: PLC0415  # waiting callers need none
+
+        work = getattr(self.waiting, operation.__name__)
+        coroutine = getattr(work, "__wrapped__", None)  # a server's; see `retries.waiting`
+        if coroutine is None:
+            return await asyncio.to_thread(work, *given, **named)
+        return await coroutine(self.waiting, *given, **named)  # type: ignore[no-any-return]
+
+    return cast("Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]", method)
+
+
+class AsyncCollection:
     """A collection whose operations are awaited; otherwise as `Collection`.
+
+    Those of a server are sent on the event loop; those of this process happen on a thread.
 
     Parameters
     ----------
-    operations : Operations
-    exchange : callable
-        Sends requests.
-    close : callable
-        Is called by `close`, on another thread.
+    waiting : Collection
+        Has the operations; of a server, one that `connect_async` returns.
     """
 
-    def __init__(
-        self,
-        operations: Operations,
-        exchange: AsyncExchange = _no_async_exchange,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.operations = operations
-        self.exchange = exchange
-        self._close = close
+    def __init__(self, waiting: Collection) -> None:
+        self.waiting = waiting
+        self.name = waiting.name
+        self.config = waiting.config
 
     @classmethod
     async def open(
@@ -300,28 +525,39 @@ class AsyncCollection(_Described):
         threads: int | None = None,
     ) -> AsyncCollection:
         """Open a collection's file without a server; see `Collection.open`."""
-        import asyncio  # noqa: PLC0415  # waiting callers need none
+        import asyncio  # noqa: PLC0415
 
-        config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        operations, close = await asyncio.to_thread(_opened, path, config, durability, threads)
-        return cls(operations, close=close)
+        opened = await asyncio.to_thread(
+            Collection.open, path, dim=dim, transform=transform, backend=backend, storage=storage,
+            durability=durability, threads=threads,
+        )  # fmt: skip
+        return cls(opened)
 
-    add = _awaiting(Operations.add)
-    query = _awaiting(Operations.query)
-    query_many = _awaiting(Operations.query_many)
-    get = _awaiting(Operations.get)
-    delete = _awaiting(Operations.delete)
-    pairs = _awaiting(Operations.pairs)
-    explain = _awaiting(Operations.explain)
-    map = _awaiting(Operations.map)
-    profile = _awaiting(Operations.profile)
-    compare = _awaiting(Operations.compare)
-    page = _awaiting(Operations.page)
-    export = _awaiting(Operations.export)
-    names = _awaiting(Operations.names)
-    set_names = _awaiting(Operations.set_names)
-    count = _awaiting(Operations.count)
-    describe = _awaiting(Operations.describe)
+    add = _awaiting(Collection.add)
+    query = _awaiting(Collection.query)
+    query_many = _awaiting(Collection.query_many)
+    get = _awaiting(Collection.get)
+    delete = _awaiting(Collection.delete)
+    pairs = _awaiting(Collection.pairs)
+    explain = _awaiting(Collection.explain)
+    map = _awaiting(Collection.map)
+    profile = _awaiting(Collection.profile)
+    compare = _awaiting(Collection.compare)
+    page = _awaiting(Collection.page)
+    names = _awaiting(Collection.names)
+    set_names = _awaiting(Collection.set_names)
+    count = _awaiting(Collection.count)
+    describe = _awaiting(Collection.describe)
+
+    async def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
+        """Write all items to a file; see `Collection.export`."""
+        import asyncio  # noqa: PLC0415
+
+        return await export_items(self, str(path), progress, asyncio.to_thread)
+
+    def __repr__(self) -> str:
+        """Return name and dim in one line."""
+        return f"AsyncCollection({self.name!r}, dim={self.config.dim})"
 
     async def __aiter__(self) -> AsyncIterator[Item]:
         """Yield every item, in the order in which they were put."""
@@ -337,7 +573,7 @@ class AsyncCollection(_Described):
         """Close the file; a collection of a server has nothing to close."""
         import asyncio  # noqa: PLC0415
 
-        await asyncio.to_thread(self._close)
+        await asyncio.to_thread(self.waiting.close)
 
     async def __aenter__(self) -> Self:
         """Return the collection."""
@@ -351,15 +587,3 @@ class AsyncCollection(_Described):
     ) -> None:
         """Close the collection."""
         await self.close()
-
-
-def _opened(
-    path: str | Path,
-    config: CollectionConfig | None,
-    durability: Literal["full", "normal"],
-    threads: int | None,
-) -> tuple[Operations, Callable[[], None]]:
-    from gcws_search.client.embedded.files import opened  # noqa: PLC0415
-
-    operations = opened(path, config, durability=durability, threads=threads)
-    return operations, operations.close

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import os
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import orjson
 
 from gcws_search.client.collection import UNSET, AsyncCollection, Collection, config_of
-from gcws_search.client.operations import Piece, Plan, Reply, Send, run, run_async
-from gcws_search.client.remote import RemoteOperations, path_of
-from gcws_search.client.retries import DroppedConnection, RetryPolicy, answered
+from gcws_search.client.remote import RemoteCollection, path_of
+from gcws_search.client.retries import (
+    DroppedConnection,
+    Reply,
+    Requester,
+    RetryPolicy,
+    Send,
+    run,
+)
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -24,6 +31,8 @@ from gcws_search.index.contracts.parameters import (
 if TYPE_CHECKING:
     import httpx
 
+R = TypeVar("R")
+_COLLECTIONS = "/v1/collections"
 _CONNECT_SECONDS = 10.0
 
 
@@ -60,40 +69,8 @@ def connect_async(
     return AsyncServer(url, api_key, timeout_seconds, policy or RetryPolicy())
 
 
-class _Requests:
-    """Plans of what can be asked of a server, for both faces."""
-
-    def __init__(self, policy: RetryPolicy) -> None:
-        self.policy = policy
-
-    def collection(
-        self,
-        name: str,
-        config: CollectionConfig | None,
-    ) -> Plan[RemoteOperations]:
-        request = Send("GET", path_of(name))
-        if config is not None:
-            body = orjson.dumps(config.to_dict())
-            request = Send("PUT", path_of(name), body, {"Content-Type": "application/json"})
-        reply = yield from answered(request, self.policy, name)
-        found = CollectionConfig.from_dict(orjson.loads(reply.content))
-        return RemoteOperations(name, found, self.policy)
-
-    def asked(self, method: str, path: str, name: str | None = None) -> Plan[Any]:
-        reply = yield from answered(Send(method, path), self.policy, name)
-        return orjson.loads(reply.content) if reply.content else None
-
-
-def _options(url: str, api_key: str | None, timeout_seconds: float | None) -> dict[str, Any]:
-    import httpx  # noqa: PLC0415  # takes a third of the time to import this package
-
-    headers = {"User-Agent": "gcws-search"} | ({} if api_key is None else {"X-API-Key": api_key})
-    timeout = httpx.Timeout(timeout_seconds, connect=_CONNECT_SECONDS)
-    return {"base_url": url, "headers": headers, "timeout": timeout}
-
-
-class _Address:
-    """Where a server is, and how it is asked.
+class _Server(Requester):
+    """What can be asked of a server besides one collection, as coroutines.
 
     A forked process has copies of its parent's sockets. If both use one, each may read the answer
     of the other. So a client notes the process that opened it, and no other uses or closes it.
@@ -103,16 +80,45 @@ class _Address:
         self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
     ) -> None:
         self.url = url if "://" in url else f"http://{url}"
-        self._options = api_key, timeout_seconds
-        self._requests = _Requests(policy)
+        self.policy = policy
+        self._headers = {"User-Agent": "gcws-search"}
+        if api_key is not None:
+            self._headers["X-API-Key"] = api_key
+        self._timeout_seconds = timeout_seconds
         self._has_answered = False
 
     def __repr__(self) -> str:
         """Return the address in one line."""
         return f"{type(self).__name__}({self.url!r})"
 
+    def _options(self) -> dict[str, Any]:
+        import httpx  # noqa: PLC0415  # takes a third of the time to import this package
 
-class Server(_Address):
+        timeout = httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS)
+        return {"base_url": self.url, "headers": self._headers, "timeout": timeout}
+
+    def _dropped(self, error: Exception) -> DroppedConnection:
+        cause = str(error) or type(error).__name__
+        return DroppedConnection(self.url, cause, has_answered=self._has_answered)
+
+    async def _get(self, path: str) -> dict[str, Any]:
+        found: dict[str, Any] = orjson.loads((await self.ask(Send("GET", path))).content)
+        return found
+
+    async def _drop(self, name: str) -> None:
+        await self.ask(Send("DELETE", path_of(name)), name)
+
+    async def _collection(self, name: str, config: CollectionConfig | None) -> RemoteCollection:
+        request = Send("GET", path_of(name))
+        if config is not None:
+            body = orjson.dumps(config.to_dict())
+            request = Send("PUT", path_of(name), body, {"Content-Type": "application/json"})
+        reply = await self.ask(request, name)
+        found = CollectionConfig.from_dict(orjson.loads(reply.content))
+        return RemoteCollection(name, found, self)
+
+
+class Server(_Server):
     """A server, asked by callers that wait; made by `connect`."""
 
     _opened: tuple[int, httpx.Client] | None = None
@@ -124,18 +130,13 @@ class Server(_Address):
         process = os.getpid()
         if self._opened is not None and self._opened[0] == process:
             return self._opened[1]
-        client = httpx.Client(**_options(self.url, *self._options))
+        client = httpx.Client(**self._options())
         self._opened = process, client
         weakref.finalize(self, _close, process, client)  # who forgets to close leaves no socket
         return client
 
-    def exchange(self, request: Send) -> Reply:
-        """Send a request, and return the answer.
-
-        Raises
-        ------
-        DroppedConnection
-        """
+    async def exchange(self, request: Send) -> Reply:
+        """Send a request, and return the answer; nothing suspends here."""
         import httpx  # noqa: PLC0415
 
         client = self._client()
@@ -149,15 +150,20 @@ class Server(_Address):
                 params=request.params or None,
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise _dropped(self.url, error, self._has_answered) from error
+            raise self._dropped(error) from error
         finally:
             if isinstance(content, Generator):  # what it reads is closed now, not some time
                 content.close()
         self._has_answered = True
         return Reply(answer.status_code, answer.headers, answer.content)
 
-    def _run(self, plan: Plan[Any]) -> Any:
-        return run(plan, self.exchange)
+    async def pause(self, seconds: float) -> None:
+        """Block for some time."""
+        time.sleep(seconds)  # noqa: ASYNC251  # nothing suspends here
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Call a function."""
+        return function()
 
     def collection(
         self,
@@ -188,24 +194,20 @@ class Server(_Address):
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
         config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        plan = self._requests.collection(name, config)
-        return Collection(self._run(plan), self.exchange)
+        return run(self._collection(name, config))
 
     def collections(self) -> list[dict[str, Any]]:
         """Return name, items, dim, backends and bytes of each collection."""
-        found: list[dict[str, Any]] = self._run(self._requests.asked("GET", path_of("")[:-1]))[
-            "collections"
-        ]
+        found: list[dict[str, Any]] = run(self._get(_COLLECTIONS))["collections"]
         return found
 
     def drop(self, name: str) -> None:
         """Drop a collection and its file."""
-        self._run(self._requests.asked("DELETE", path_of(name), name))
+        run(self._drop(name))
 
     def health(self) -> dict[str, Any]:
         """Return status and phase of the server."""
-        found: dict[str, Any] = self._run(self._requests.asked("GET", "/healthz"))
-        return found
+        return run(self._get("/healthz"))
 
     def close(self) -> None:
         """Close connections; they open again when something is asked."""
@@ -227,7 +229,7 @@ class Server(_Address):
         self.close()
 
 
-class AsyncServer(_Address):
+class AsyncServer(_Server):
     """A server, asked by callers that await; made by `connect_async`."""
 
     _opened: tuple[int, httpx.AsyncClient] | None = None
@@ -238,16 +240,11 @@ class AsyncServer(_Address):
 
         process = os.getpid()
         if self._opened is None or self._opened[0] != process:
-            self._opened = process, httpx.AsyncClient(**_options(self.url, *self._options))
+            self._opened = process, httpx.AsyncClient(**self._options())
         return self._opened[1]
 
     async def exchange(self, request: Send) -> Reply:
-        """Send a request, and return the answer.
-
-        Raises
-        ------
-        DroppedConnection
-        """
+        """Send a request, and return the answer."""
         import httpx  # noqa: PLC0415
 
         client = self._client()
@@ -261,12 +258,21 @@ class AsyncServer(_Address):
                 params=request.params or None,
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise _dropped(self.url, error, self._has_answered) from error
+            raise self._dropped(error) from error
         self._has_answered = True
         return Reply(answer.status_code, answer.headers, answer.content)
 
-    async def _run(self, plan: Plan[Any]) -> Any:
-        return await run_async(plan, self.exchange)
+    async def pause(self, seconds: float) -> None:
+        """Wait on the event loop."""
+        import asyncio  # noqa: PLC0415
+
+        await asyncio.sleep(seconds)
+
+    async def call(self, function: Callable[[], R]) -> R:
+        """Call a function on a thread."""
+        import asyncio  # noqa: PLC0415
+
+        return await asyncio.to_thread(function)
 
     async def collection(
         self,
@@ -279,23 +285,20 @@ class AsyncServer(_Address):
     ) -> AsyncCollection:
         """Return a collection; see `Server.collection`."""
         config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        plan = self._requests.collection(name, config)
-        return AsyncCollection(await self._run(plan), self.exchange)
+        return AsyncCollection(await self._collection(name, config))
 
     async def collections(self) -> list[dict[str, Any]]:
         """Return name, items, dim, backends and bytes of each collection."""
-        found = await self._run(self._requests.asked("GET", path_of("")[:-1]))
-        collections: list[dict[str, Any]] = found["collections"]
-        return collections
+        found: list[dict[str, Any]] = (await self._get(_COLLECTIONS))["collections"]
+        return found
 
     async def drop(self, name: str) -> None:
         """Drop a collection and its file."""
-        await self._run(self._requests.asked("DELETE", path_of(name), name))
+        await self._drop(name)
 
     async def health(self) -> dict[str, Any]:
         """Return status and phase of the server."""
-        found: dict[str, Any] = await self._run(self._requests.asked("GET", "/healthz"))
-        return found
+        return await self._get("/healthz")
 
     async def close(self) -> None:
         """Close connections; they open again when something is asked."""
@@ -323,11 +326,8 @@ def _close(process: int, client: httpx.Client) -> None:
         client.close()
 
 
-async def _pieces(content: Callable[[], Iterable[Piece]]) -> AsyncIterator[Piece]:
+async def _pieces(
+    content: Callable[[], Iterable[bytes | memoryview]],
+) -> AsyncIterator[bytes | memoryview]:
     for piece in content():
         yield piece
-
-
-def _dropped(url: str, error: Exception, has_answered: bool) -> DroppedConnection:
-    cause = str(error) or type(error).__name__
-    return DroppedConnection(url, cause, has_answered=has_answered)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final, Literal
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 from urllib.parse import quote
 
 import numpy as np
 import orjson
 
-from gcws_search.client.export import exported
-from gcws_search.client.operations import Call, Mode, OnError, Piece, Plan, Progress, Reply, Send
+from gcws_search.client.collection import Collection, Guarantee, Mode, OnError, Progress
 from gcws_search.client.results import (
     Added,
     BackendFigures,
@@ -26,11 +24,11 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.client.retries import RetryPolicy, answered
+from gcws_search.client.retries import Reply, Requester, Send, waiting
 from gcws_search.formats import bodies
-from gcws_search.formats.items import Items, items_of, require_ids, texts_of
+from gcws_search.formats.items import items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, Rows, is_id, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, is_id, row_of, rows_of
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
     SHARES,
@@ -43,8 +41,7 @@ from gcws_search.index.contracts.analysis import (
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
-_ARROW_HEADERS: Final = {"Content-Type": bodies.ARROW}
-_NPY_HEADERS: Final = {"Content-Type": bodies.NPY}
+_NO_HEADERS: Final[Mapping[str, str]] = {}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
 _INDICES: Final = 4000
@@ -74,39 +71,46 @@ def _segment(text: str) -> str:
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
-class RemoteOperations:
-    """Operations as requests to a server.
+class RemoteCollection(Collection):
+    """A collection of a server; see `Collection` for its operations.
+
+    Each is a coroutine that `waiting` turns into one that waits; `AsyncCollection` awaits it.
 
     Parameters
     ----------
     name : str
     config : CollectionConfig
-    policy : RetryPolicy
+    server : Requester
     """
 
-    def __init__(self, name: str, config: CollectionConfig, policy: RetryPolicy) -> None:
+    def __init__(self, name: str, config: CollectionConfig, server: Requester) -> None:
         self.name = name
         self.config = config
-        self._policy = policy
-        words = (
-            "", "query", "query/batch", "load", "items", "items/delete", "pairs", "compare",
-            "explain", "map", "names", "profile",
-        )  # fmt: skip
-        self._paths = {
-            word: path_of(name, *word.split("/")) if word else path_of(name) for word in words
-        }
+        self._server = server
+        self._path = path_of(name)
 
-    def _ask(self, request: Send) -> Plan[Reply]:
-        return (yield from answered(request, self._policy, self.name))
+    async def _ask(
+        self,
+        method: str,
+        word: str,
+        content: Any = None,
+        headers: Mapping[str, str] = _NO_HEADERS,
+        params: Mapping[str, str] = _NO_HEADERS,
+        *,
+        repeatable: bool = True,
+    ) -> Reply:
+        path = f"{self._path}/{word}" if word else self._path
+        request = Send(method, path, content, headers, params, repeatable)
+        return await self._server.ask(request, self.name)
 
-    def _post(self, word: str, document: Mapping[str, Any]) -> Plan[Any]:
+    async def _post(self, word: str, document: Mapping[str, Any]) -> Any:
         body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        reply = yield from self._ask(Send("POST", self._paths[word], body, _JSON_HEADERS))
-        return read_json(reply.content)
+        return read_json((await self._ask("POST", word, body, _JSON_HEADERS)).content)
 
     # Writing
 
-    def add(  # noqa: D102, PLR0913  # as `Operations` says; so are those below
+    @waiting
+    async def add(
         self,
         data: Any,
         *,
@@ -117,59 +121,45 @@ class RemoteOperations:
         id_start: int | None = None,
         keep_payloads: bool = False,
         progress: Progress | None = None,
-    ) -> Plan[Added]:
-        items: Items = yield Call(lambda: items_of(data, ids, payloads, id_start))
+    ) -> Added:
+        items = await self._server.call(lambda: items_of(data, ids, payloads, id_start))
         if not len(items):
             return Added(0, 0)
         params: dict[str, str] = {"mode": mode, "on_error": on_error}
         if keep_payloads:
             require_ids(items)
             params["payloads"] = "keep"
-        headers = {"Idempotency-Key": secrets.token_hex(16)}
-        rows = items.rows
-        is_plain = isinstance(items.ids, range | None) and items.payloads is None
-        if is_plain and isinstance(rows, DenseRows) and rows.array.shape[1]:
-            if items.ids is not None:
-                params["id_start"] = str(items.ids[0])
-            headers |= _NPY_HEADERS | {"Content-Length": str(bodies.npy_bytes(rows))}
-            return (yield from self.load(lambda: _told(rows, progress), headers, params))
-        headers["Content-Type"] = bodies.ARROW
-        return (
-            yield from self.load(
-                lambda: bodies.arrow(_each_told(items.batches(), progress)), headers, params
-            )
-        )
+        body = bodies.load_body(items, items.batches, progress)
+        return await self.load(body, params, secrets.token_hex(16))
 
-    def load(
-        self,
-        content: Any,
-        headers: Mapping[str, str],
-        params: Mapping[str, str],
-    ) -> Plan[Added]:
+    async def load(
+        self, body: bodies.LoadBody, params: Mapping[str, str], key: str | None = None
+    ) -> Added:
         """Send a body of any length to the route ``load``.
 
         Parameters
         ----------
-        content : callable
-            Returns the pieces of the body; called again where the connection broke.
-        headers : mapping of str to str
-            ``Content-Type``, and ``Idempotency-Key``, by which a load goes on where it broke off.
+        body : LoadBody
         params : mapping of str to str
-            ``mode``, ``on_error``, ``id_start``, ``payloads``.
+            ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
+        key : str or None
+            ``Idempotency-Key``, by which a load goes on where it broke off.
         """
-        is_repeatable = "Idempotency-Key" in headers
+        headers = {"Content-Type": body.content_type}
+        if key is not None:
+            headers["Idempotency-Key"] = key
+        if body.bytes_ is not None:
+            headers["Content-Length"] = str(body.bytes_)
+        if body.id_start is not None:
+            params = {**params, "id_start": str(body.id_start)}
         attempts = 0
 
-        def counted() -> Iterable[Piece]:
+        def pieces() -> Iterable[bodies.Piece]:
             nonlocal attempts
             attempts += 1
-            pieces: Iterable[Piece] = content()
-            return pieces
+            return body.pieces()
 
-        request = Send(
-            "POST", self._paths["load"], counted, headers, params, repeatable=is_repeatable
-        )
-        reply = yield from self._ask(request)
+        reply = await self._ask("POST", "load", pieces, headers, params, repeatable=key is not None)
         found = orjson.loads(reply.content)
         ids = GivenIds(**found["ids"]) if "ids" in found else None
         before = found.get("loaded_before") if attempts == 1 else None  # else by this very call
@@ -179,23 +169,25 @@ class RemoteOperations:
         counts = found["inserted"], found["updated"]
         return Added(*counts, rejected, found["rejected_count"], ids, before)
 
-    def delete(  # noqa: D102
+    @waiting
+    async def delete(
         self,
         ids: str | int | Iterable[str] | None = None,
         *,
         where: Mapping[str, Any] | None = None,
-    ) -> Plan[int]:
+    ) -> int:
         document: dict[str, Any] = {}
         if ids is not None:
             document["ids"] = texts_of(ids)
         if where is not None:
             document["filter"] = filter_of(where)
-        found = yield from self._post("items/delete", document)
+        found = await self._post("items/delete", document)
         return int(found["deleted"])
 
     # Searching
 
-    def query(  # noqa: D102, PLR0913
+    @waiting
+    async def query(
         self,
         vector: Any = None,
         *,
@@ -204,10 +196,10 @@ class RemoteOperations:
         recall: float = 0.9,
         min_score: float = 0.0,
         where: Mapping[str, Any] | None = None,
-        guarantee: Literal["measured", "proven"] = "measured",
+        guarantee: Guarantee = "measured",
         backend: str | None = None,
         explain: bool = False,
-    ) -> Plan[Hits]:
+    ) -> Hits:
         document: dict[str, Any] = {"limit": limit, "recall": recall}
         if vector is not None:
             document["vector"] = _json_vector(vector)
@@ -223,11 +215,12 @@ class RemoteOperations:
             document["backend"] = backend
         if explain:
             document["explain"] = True
-        found = yield from self._post("query", document)
+        found = await self._post("query", document)
         hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
         return Hits(hits, found.get("explain"))
 
-    def query_many(  # noqa: D102, PLR0913
+    @waiting
+    async def query_many(
         self,
         vectors: Any,
         *,
@@ -235,11 +228,11 @@ class RemoteOperations:
         recall: float = 0.9,
         min_score: float = 0.0,
         where: Mapping[str, Any] | None = None,
-        guarantee: Literal["measured", "proven"] = "measured",
+        guarantee: Guarantee = "measured",
         backend: str | None = None,
         on_error: OnError = "stop",
-    ) -> Plan[ManyHits]:
-        rows: Rows = yield Call(lambda: rows_of(vectors))
+    ) -> ManyHits:
+        rows = await self._server.call(lambda: rows_of(vectors))
         asked: dict[str, Any] = {
             "limit": limit,
             "recall": recall,
@@ -249,19 +242,24 @@ class RemoteOperations:
         }
         if backend is not None:
             asked["backend"] = backend
+        params = {name: str(value) for name, value in asked.items()} | {"with_payload": "false"}
+        if on_error != "stop":
+            params["on_error"] = on_error
+        if where is not None:
+            asked["filter"] = filter_of(where)
         step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
             if where is None:
-                more = {} if on_error == "stop" else {"on_error": on_error}
-                found += yield from self._matrix(part, asked | more)
+                kind, body = bodies.queries(part)
+                headers = {"Content-Type": kind}
+                reply = await self._ask("POST", "query/batch", body, headers, params)
+                answer = orjson.loads(reply.content)
             else:
-                each = asked | ({} if where is None else {"filter": filter_of(where)})
-                queries = [{"vector": vector, **each} for vector in part.json()]
-                body = {"queries": queries, "on_error": on_error}
-                answer = yield from self._post("query/batch", body)
-                found += answer["results"]
+                queries = [{"vector": vector, **asked} for vector in part.json()]
+                answer = await self._post("query/batch", {"queries": queries, "on_error": on_error})
+            found += answer["results"]
         lists = [
             ([hit["id"] for hit in each["hits"]], [hit["score"] for hit in each["hits"]])
             for each in found
@@ -274,32 +272,23 @@ class RemoteOperations:
         ]
         return hits_of(lists, limit).spread(rejected)
 
-    def _matrix(self, rows: Rows, asked: Mapping[str, Any]) -> Plan[list[dict[str, Any]]]:
-        """Ask for the hits of many vectors that ask for the same."""
-        headers = _NPY_HEADERS if isinstance(rows, DenseRows) else _ARROW_HEADERS
-        params = {name: str(value).lower() for name, value in asked.items() if name != "backend"}
-        if "backend" in asked:
-            params["backend"] = asked["backend"]
-        body = bodies.queries(rows)
-        request = Send("POST", self._paths["query/batch"], body, headers, params)
-        reply = yield from self._ask(request)
-        results: list[dict[str, Any]] = orjson.loads(reply.content)["results"]
-        return results
-
-    def pairs(  # noqa: D102
+    @waiting
+    async def pairs(
         self, *, min_score: float, limit: int | None = None, recall: float = 0.9
-    ) -> Plan[list[Pair]]:
+    ) -> list[Pair]:
         body = orjson.dumps({"min_score": min_score, "limit": limit, "recall": recall})
-        reply = yield from self._ask(Send("POST", self._paths["pairs"], body, _JSON_HEADERS))
+        reply = await self._ask("POST", "pairs", body, _JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
-    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Plan[Explained]:  # noqa: D102
+    @waiting
+    async def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
         asked = {"a": _item_or_vector(a), "b": _item_or_vector(b), "limit": limit}
-        found = yield from self._post("explain", asked)
+        found = await self._post("explain", asked)
         coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
         return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
 
-    def map(  # noqa: D102
+    @waiting
+    async def map(
         self,
         *,
         sample: int = 5000,
@@ -308,21 +297,21 @@ class RemoteOperations:
         where: Mapping[str, Any] | None = None,
         also: Iterable[Any] = (),
         key: str | None = None,
-    ) -> Plan[ItemMap]:
+    ) -> ItemMap:
         asked: dict[str, Any] = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
         asked["also"] = [str(each) if is_id(each) else _json_vector(each) for each in also]
         if where is not None:
             asked["filter"] = filter_of(where)
-        found = yield from self._post("map", asked)
+        found = await self._post("map", asked)
         return ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
 
-    def profile(  # noqa: D102
-        self, *, sample: int = 1000, seed: int = 0
-    ) -> Plan[dict[str, Any]]:
-        found: dict[str, Any] = yield from self._post("profile", {"sample": sample, "seed": seed})
+    @waiting
+    async def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
+        found: dict[str, Any] = await self._post("profile", {"sample": sample, "seed": seed})
         return found
 
-    def compare(  # noqa: D102
+    @waiting
+    async def compare(
         self,
         queries: Any = None,
         *,
@@ -331,7 +320,7 @@ class RemoteOperations:
         recall: float = 0.9,
         backends: list[str] | None = None,
         seed: int = 0,
-    ) -> Plan[Compared]:
+    ) -> Compared:
         asked: dict[str, Any] = {"limit": limit, "recall": recall, "seed": seed}
         if queries is None:
             asked["sample"] = sample
@@ -339,62 +328,64 @@ class RemoteOperations:
             asked["queries"] = [*rows_of(queries).json()]
         if backends is not None:
             asked["backends"] = backends
-        found = yield from self._post("compare", asked)
+        found = await self._post("compare", asked)
         figures = [BackendFigures(**each) for each in found["backends"]]
         return Compared(figures, found["mean_similarity"])
 
     # Reading
 
-    def get(self, id: str | int) -> Plan[Item]:  # noqa: D102
-        reply = yield from self._ask(Send("GET", path_of(self.name, "items", str(id))))
+    @waiting
+    async def get(self, id: str | int) -> Item:
+        reply = await self._ask("GET", f"items/{_segment(str(id))}")
         return Item(**read_json(reply.content))
 
-    def page(  # noqa: D102
+    @waiting
+    async def page(
         self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
-    ) -> Plan[tuple[list[Item], str | None]]:
+    ) -> tuple[list[Item], str | None]:
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
         if cursor is not None:
             params["cursor"] = cursor
-        reply = yield from self._ask(Send("GET", self._paths["items"], params=params))
+        reply = await self._ask("GET", "items", params=params)
         found = read_json(reply.content)
         items = [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
         return items, found["next_cursor"]
 
-    def export(  # noqa: D102
-        self, path: str | Path, *, progress: Progress | None = None
-    ) -> Plan[int]:
-        return (yield from exported(self, str(path), progress))
-
-    def names(  # noqa: D102
+    @waiting
+    async def names(
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
-    ) -> Plan[dict[int, str]]:
+    ) -> dict[int, str]:
         if indices is None:
             params = {"limit": str(limit)} | ({"prefix": prefix} if prefix else {})
-            return (yield from self._names(params))
+            return await self._names(params)
         wanted = sorted({*map(int, indices)})
         found: dict[int, str] = {}
         for first in range(0, len(wanted), _INDICES):
             some = ",".join(map(str, wanted[first : first + _INDICES]))
-            found |= yield from self._names({"indices": some})
+            found |= await self._names({"indices": some})
         return found
 
-    def _names(self, params: Mapping[str, str]) -> Plan[dict[int, str]]:
-        reply = yield from self._ask(Send("GET", self._paths["names"], params=params))
+    async def _names(self, params: Mapping[str, str]) -> dict[int, str]:
+        reply = await self._ask("GET", "names", params=params)
         return {each["index"]: each["name"] for each in orjson.loads(reply.content)["names"]}
 
-    def set_names(self, names: Iterable[str]) -> Plan[int]:  # noqa: D102
+    @waiting
+    async def set_names(self, names: Iterable[str]) -> int:
         body = orjson.dumps({"names": [*names]})
-        reply = yield from self._ask(Send("PUT", self._paths["names"], body, _JSON_HEADERS))
+        reply = await self._ask("PUT", "names", body, _JSON_HEADERS)
         return int(orjson.loads(reply.content)["count"])
 
-    def count(self) -> Plan[int]:  # noqa: D102
-        found = yield from self.describe()
-        return int(found["items"])
-
-    def describe(self) -> Plan[dict[str, Any]]:  # noqa: D102
-        reply = yield from self._ask(Send("GET", self._paths[""]))
-        found: dict[str, Any] = orjson.loads(reply.content)
+    async def _describe(self) -> dict[str, Any]:
+        found: dict[str, Any] = orjson.loads((await self._ask("GET", "")).content)
         return found
+
+    @waiting
+    async def count(self) -> int:
+        return int((await self._describe())["items"])
+
+    @waiting
+    async def describe(self) -> dict[str, Any]:
+        return await self._describe()
 
 
 def _item_or_vector(what: Any) -> dict[str, Any]:
@@ -408,21 +399,6 @@ def _json_vector(vector: Any) -> Any:
             return np.ascontiguousarray(vector, np.float32)
     rows = row_of(vector)
     return rows.matrix()[0] if isinstance(rows, DenseRows) else next(rows.json())
-
-
-def _told(rows: DenseRows, progress: Progress | None) -> Iterator[Piece]:
-    """Yield the pieces of an `.npy` body, and tell how many rows each holds."""
-    for piece in bodies.npy(rows):
-        yield piece
-        if progress is not None and isinstance(piece, memoryview):
-            progress(len(piece) // rows.row_bytes)
-
-
-def _each_told(batches: Iterable[Items], progress: Progress | None) -> Iterator[Items]:
-    for batch in batches:
-        yield batch
-        if progress is not None:
-            progress(len(batch))
 
 
 def _places(columns: dict[str, Any]) -> Places:

@@ -1,26 +1,62 @@
-"""Requests sent again: which, how often, and after how long."""
+"""Requests to a server: which are sent again, how often, and after how long."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import wraps
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
 
 import orjson
 
 from gcws_search.client.errors import NoServer, error_of
-from gcws_search.client.operations import Pause, Plan, Reply, Send
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
 
 _TOLD_SECONDS: Final = 1.0
-"""Waits shorter than this are not worth a word."""
+"""Waits shorter than this are not reported."""
 _BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
 _STARTING: Final = "loading"
 """Code of the problem of a server, or of a collection, that has not started yet."""
-_READY: Final = Send("GET", "/readyz")
 _DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
 """Codes of problems after which the request may have been served all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A request.
+
+    Attributes
+    ----------
+    content : bytes, or callable that returns an iterable of bytes
+        A callable is called again for each attempt.
+    repeatable : bool
+        Whether the request may be sent again where it may have been served.
+    """
+
+    method: str
+    path: str
+    content: bytes | Callable[[], Iterable[bytes | memoryview]] | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, str] = field(default_factory=dict)
+    repeatable: bool = True
+
+
+_READY: Final = Send("GET", "/readyz")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a server answered."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: bytes
 
 
 class DroppedConnection(Exception):
@@ -28,8 +64,6 @@ class DroppedConnection(Exception):
 
     Attributes
     ----------
-    url : str
-    cause : str
     has_answered : bool
         Whether the server answered an earlier request, so that it may be on its way back.
     """
@@ -73,79 +107,115 @@ class RetryPolicy:
         return float(longest * random.uniform(0.5, 1))
 
 
-def answered(request: Send, policy: RetryPolicy, collection: str | None = None) -> Plan[Reply]:
-    """Return the answer to a request, sent again where the server had no room or went away.
+def waiting(
+    operation: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
+) -> Callable[Concatenate[S, P], R]:
+    """Return a coroutine function as one that waits; ``__wrapped__`` is the former.
 
-    A server that starts is waited for as long as its start progresses.
-
-    Parameters
-    ----------
-    request : Send
-    policy : RetryPolicy
-    collection : str or None
-        Name of the collection that is asked, for errors.
-
-    Raises
-    ------
-    NoServer
-    GcwsError
-        What the server answers as a problem, as the class of its code.
+    The requester below it must block where it is awaited, as that of a `Server` does.
     """
-    waited = 0.0
-    is_told = policy.report is None
-    attempt = -1
-    progress: Any = None
-    while True:
-        attempt += 1
-        try:
-            reply: Reply = yield request
-        except DroppedConnection as dropped:
-            is_last = attempt + 1 >= policy.attempts
-            if is_last or not request.repeatable or not dropped.has_answered:
-                raise NoServer(dropped.url, dropped.cause) from dropped
-            wait = policy.wait_seconds(attempt)
-            until = f"for about {policy.longest_seconds:.0f} s"
-            cause = f"{dropped.url} does not answer ({dropped.cause})"
-        else:
-            if reply.status < HTTPStatus.BAD_REQUEST:
-                return reply
-            after = _retry_after_seconds(reply.headers)
-            # Of conflicts only another operation on the same name is over soon.
-            is_busy = reply.status in _BUSY or (reply.status == HTTPStatus.CONFLICT and after > 0)
-            problem = _document(reply)
-            if not request.repeatable and problem.get("code") in _DOUBTFUL:
-                is_busy = False
-            until = f"for about {policy.longest_seconds:.0f} s"
-            if problem.get("code") == _STARTING:
-                before, progress = progress, (yield from _progress())
-                if progress is not None and progress != before:
-                    attempt = 0
-                until = "as long as its start progresses"
-            is_last = attempt + 1 >= policy.attempts
-            if is_last or not is_busy or after > policy.max_seconds:
-                raise error_of(reply.status, problem, collection=collection)
-            wait = after + policy.wait_seconds(attempt)
-            cause = str(problem.get("detail") or f"the server answered {reply.status}")
-        waited += wait
-        if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
-            is_told = True
-            policy.report(f"{cause}; asking again {until}")
-        yield Pause(wait)
+
+    @wraps(operation)
+    def method(self: S, *given: P.args, **named: P.kwargs) -> R:
+        return run(operation(self, *given, **named))
+
+    return cast("Callable[Concatenate[S, P], R]", method)
 
 
-def _progress() -> Plan[Any]:
-    """Return how far the start of a server has come; None where it does not say."""
+def run(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Return the result of a coroutine that never suspends."""
     try:
-        reply: Reply = yield _READY
-    except DroppedConnection:
-        return None
-    document = _document(reply)
-    return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
+        coroutine.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    raise AssertionError("a requester that blocks was suspended")
 
 
-def _retry_after_seconds(headers: Mapping[str, str]) -> float:
-    text = headers.get("retry-after", "")
-    return float(text) if text.isdecimal() else 0.0
+class Requester(ABC):
+    """Sends requests to a server, and again where it had no room or went away.
+
+    Its methods are coroutines. They suspend on an event loop, or block and never suspend.
+    """
+
+    policy: RetryPolicy
+
+    @abstractmethod
+    async def exchange(self, request: Send) -> Reply:
+        """Send a request once; raise DroppedConnection where no answer comes."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    @abstractmethod
+    async def call(self, function: Callable[[], R]) -> R:
+        """Call a function that computes for a while."""
+
+    async def ask(self, request: Send, collection: str | None = None) -> Reply:
+        """Return the answer to a request; a server that starts is waited for while it progresses.
+
+        Parameters
+        ----------
+        request : Send
+        collection : str or None
+            Name of the collection that is asked, for errors.
+
+        Raises
+        ------
+        NoServer
+        GcwsError
+            What the server answers as a problem, as the class of its code.
+        """
+        policy = self.policy
+        waited, is_told = 0.0, policy.report is None
+        attempt, progress = -1, None
+        while True:
+            attempt += 1
+            until = f"for about {policy.longest_seconds:.0f} s"
+            try:
+                reply = await self.exchange(request)
+            except DroppedConnection as dropped:
+                is_last = attempt + 1 >= policy.attempts
+                if is_last or not request.repeatable or not dropped.has_answered:
+                    raise NoServer(dropped.url, dropped.cause) from dropped
+                wait = policy.wait_seconds(attempt)
+                cause = f"{dropped.url} does not answer ({dropped.cause})"
+            else:
+                if reply.status < HTTPStatus.BAD_REQUEST:
+                    return reply
+                text = reply.headers.get("retry-after", "")
+                after = float(text) if text.isdecimal() else 0.0
+                # Of conflicts only another operation on the same name is over soon.
+                is_conflict = reply.status == HTTPStatus.CONFLICT and after > 0
+                is_busy = reply.status in _BUSY or is_conflict
+                problem = _document(reply)
+                if not request.repeatable and problem.get("code") in _DOUBTFUL:
+                    is_busy = False
+                if problem.get("code") == _STARTING:
+                    before, progress = progress, await self._progress()
+                    if progress is not None and progress != before:
+                        attempt = 0
+                    until = "as long as its start progresses"
+                is_last = attempt + 1 >= policy.attempts
+                if is_last or not is_busy or after > policy.max_seconds:
+                    raise error_of(reply.status, problem, collection=collection)
+                wait = after + policy.wait_seconds(attempt)
+                cause = str(problem.get("detail") or f"the server answered {reply.status}")
+            waited += wait
+            if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
+                is_told = True
+                policy.report(f"{cause}; asking again {until}")
+            await self.pause(wait)
+
+    async def _progress(self) -> list[Any] | None:
+        """Return how far the start of a server has come; None where it does not say."""
+        try:
+            reply = await self.exchange(_READY)
+        except DroppedConnection:
+            return None
+        document = _document(reply)
+        return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
 
 
 def _document(reply: Reply) -> dict[str, Any]:

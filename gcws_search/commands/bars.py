@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ class Bar:
             told=f"{self.rows_done:,} rows, {self.rows_done / seconds:,.0f}/s{megabytes}{rejected}",
         )
 
-    def each(self, pieces: Iterator[Any]) -> Iterator[Any]:
+    def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
         """Yield pieces of a body, and count their bytes."""
         for piece in pieces:
             self.bytes_done += len(piece)

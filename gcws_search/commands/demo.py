@@ -135,14 +135,13 @@ def _viewed(server: Any, name: str, dim: int | None) -> Any:
     """Create a collection that has its view."""
     import json  # noqa: PLC0415
 
-    from gcws_search.client.operations import Send, run  # noqa: PLC0415
-    from gcws_search.client.retries import answered  # noqa: PLC0415
+    from gcws_search.client.retries import Send, run  # noqa: PLC0415
 
     created = server.collection(name, dim=dim)
     body = json.dumps({"metadata": {"view": VIEWS[name]}}).encode()
     headers = {"Content-Type": "application/json"}
     request = Send("PATCH", f"/v1/collections/{name}", body, headers)
-    run(answered(request, _READY, name), server.exchange)
+    run(server.ask(request, name))
     return created
 
 

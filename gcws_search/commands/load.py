@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from gcws_search.client.connection import Server
     from gcws_search.client.results import Added, Rejected
     from gcws_search.commands.bars import Bar
+    from gcws_search.formats.bodies import LoadBody
     from gcws_search.formats.files import InputFile
     from gcws_search.formats.folders import Folder
-    from gcws_search.formats.sources import Choices, LoadBody, Source
+    from gcws_search.formats.sources import Choices, Source
 
 cli = family()
 
@@ -431,23 +432,15 @@ def _upload(
     collection: Collection, body: LoadBody, task: _Task, progress: Bar, key: str | None,
     *, max_rejected: int | None = None,
 ) -> Added:  # fmt: skip
-    from gcws_search.client.operations import run  # noqa: PLC0415
-    from gcws_search.client.remote import RemoteOperations  # noqa: PLC0415
+    from gcws_search.client.remote import RemoteCollection  # noqa: PLC0415
+    from gcws_search.client.retries import run  # noqa: PLC0415
 
-    operations = collection.operations
-    assert isinstance(operations, RemoteOperations)
-    headers = {"Content-Type": body.content_type}
-    if key is not None:
-        headers["Idempotency-Key"] = key
-    if body.bytes_ is not None:
-        headers["Content-Length"] = str(body.bytes_)
+    assert isinstance(collection, RemoteCollection)
     params = {"mode": task.mode, "on_error": task.on_error, "payloads": task.payloads}
     if max_rejected is not None:
         params["max_rejected"] = str(max_rejected)
-    if body.id_start is not None:
-        params["id_start"] = str(body.id_start)
-    plan = operations.load(lambda: progress.each(body.pieces()), headers, params)
-    return run(plan, collection.exchange)
+    counted = replace(body, pieces=lambda: progress.each(body.pieces()))
+    return run(collection.load(counted, params, key))
 
 
 def _skipping(

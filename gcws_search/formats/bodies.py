@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,18 +16,75 @@ ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
 NDJSON: Final = "application/x-ndjson"
 JSON: Final = "application/json"
+Piece = bytes | memoryview
 
 
-def npy(rows: DenseRows) -> Iterator[bytes | memoryview]:
+@dataclass(frozen=True, slots=True)
+class LoadBody:
+    """The body of one load.
+
+    Attributes
+    ----------
+    content_type : str
+    pieces : callable
+        Returns the bytes from the start at each call.
+    rows : int or None
+        How many rows it holds, where that is known.
+    bytes_ : int or None
+    original : callable or None
+        Returns a row, by its number in the body, as it stands in the file.
+    numbers : sequence of int, or None
+        Which row of the file each is; None where they follow those of the body before.
+    id_start : int or None
+        What the first row is called, where the body has no ids.
+    """
+
+    content_type: str
+    pieces: Callable[[], Iterable[Piece]]
+    rows: int | None = None
+    bytes_: int | None = None
+    original: Callable[[int], Any] | None = None
+    numbers: Sequence[int] | None = None
+    id_start: int | None = None
+
+
+def load_body(
+    items: Items,
+    batches: Callable[[], Iterable[Items]],
+    progress: Callable[[int], None] | None,
+) -> LoadBody:
+    """Return items as one body: `.npy` where they are dense vectors alone, else Arrow.
+
+    Parameters
+    ----------
+    items : Items
+        All of them.
+    batches : callable
+        Yields them in parts.
+    progress : callable or None
+        Called with the number of rows handed over since the last call.
+    """
+    rows = items.rows
+    is_plain = isinstance(items.ids, range | None) and items.payloads is None
+    if is_plain and isinstance(rows, DenseRows) and rows.array.shape[1]:
+        start = None if items.ids is None else int(items.ids[0])
+        size = npy_bytes(rows)
+        return LoadBody(NPY, lambda: npy(rows, progress), len(rows), size, id_start=start)
+    return LoadBody(ARROW, lambda: arrow(batches(), progress), len(rows))
+
+
+def npy(rows: DenseRows, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
     """Yield what `numpy.save` writes of the vectors in float32 and C order."""
-    yield npy_header(rows)
+    yield _npy_header(rows)
     step = max(1, BATCH_BYTES // max(1, rows.row_bytes))
     for first in range(0, len(rows), step):
-        yield rows.part(slice(first, first + step)).matrix().reshape(-1).view(np.uint8).data
+        part = rows.part(slice(first, first + step))
+        yield part.matrix().reshape(-1).view(np.uint8).data
+        if progress is not None:
+            progress(len(part))
 
 
-def npy_header(rows: DenseRows) -> bytes:
-    """Return the head of the file that `npy` yields."""
+def _npy_header(rows: DenseRows) -> bytes:
     head = io.BytesIO()
     shape = (len(rows), rows.array.shape[1])
     described = {"descr": "<f4", "fortran_order": False, "shape": shape}
@@ -36,7 +94,7 @@ def npy_header(rows: DenseRows) -> bytes:
 
 def npy_bytes(rows: DenseRows) -> int:
     """Return how many bytes `npy` yields."""
-    return len(npy_header(rows)) + len(rows) * rows.row_bytes
+    return len(_npy_header(rows)) + len(rows) * rows.row_bytes
 
 
 class _Sink(io.RawIOBase):
@@ -52,12 +110,14 @@ class _Sink(io.RawIOBase):
         self.pieces.append(bytes(data))
         return len(data)
 
-    def taken(self) -> list[bytes]:
+    def take(self) -> list[bytes]:
         pieces, self.pieces = self.pieces, []
         return pieces
 
 
-def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
+def arrow(
+    batches: Iterable[Items], progress: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
     """Yield an Arrow stream of items in pieces; all batches are of one form."""
     import pyarrow as pa  # noqa: PLC0415  # an array is added without it
 
@@ -68,10 +128,12 @@ def arrow(batches: Iterable[Items]) -> Iterator[bytes]:
         if writer is None:
             writer = pa.ipc.new_stream(sink, record.schema)
         writer.write_batch(record)
-        yield from sink.taken()
+        yield from sink.take()
+        if progress is not None:
+            progress(len(batch))
     if writer is not None:
         writer.close()
-        yield from sink.taken()
+        yield from sink.take()
 
 
 def record_batch(items: Items) -> Any:
@@ -86,17 +148,17 @@ def record_batch(items: Items) -> Any:
     return pa.record_batch(columns)
 
 
-def queries(rows: DenseRows | SparseRows) -> bytes:
-    """Return vectors without ids: `.npy` of dense ones, an Arrow stream of sparse ones."""
+def queries(rows: DenseRows | SparseRows) -> tuple[str, bytes]:
+    """Return type and bytes of vectors without ids: `.npy` of dense, Arrow of sparse ones."""
     if isinstance(rows, DenseRows):
-        return b"".join(npy(rows))
+        return NPY, b"".join(npy(rows))
     import pyarrow as pa  # noqa: PLC0415
 
     record = pa.record_batch(_vector_columns(rows))
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, record.schema) as writer:
         writer.write_batch(record)
-    return bytes(sink.getvalue().to_pybytes())
+    return ARROW, bytes(sink.getvalue().to_pybytes())
 
 
 def _vector_columns(rows: DenseRows | SparseRows) -> dict[str, Any]:

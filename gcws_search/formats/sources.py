@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from gcws_search.formats.bodies import ARROW, NDJSON, NPY, arrow, npy, npy_bytes
+from gcws_search.formats.bodies import ARROW, NDJSON, LoadBody, arrow, load_body
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.items import Items, number_words, numbers_of
 from gcws_search.formats.payloads import from_columns, read_json
@@ -64,35 +64,6 @@ class Choices:
     id_start: int | None = None
     lenient: bool = False
     missing: Literal["error", "drop", "zero", "mean"] = "error"
-
-
-@dataclass(frozen=True, slots=True)
-class LoadBody:
-    """The body of one load.
-
-    Attributes
-    ----------
-    content_type : str
-    pieces : callable
-        Returns the bytes from the start at each call.
-    rows : int or None
-        How many rows it holds, where that is known.
-    bytes_ : int or None
-    original : callable or None
-        Returns a row, by its number in the body, as it stands in the file.
-    numbers : sequence of int, or None
-        Which row of the file each is; None where they follow those of the body before.
-    id_start : int or None
-        What the first row is called, where the body has no ids.
-    """
-
-    content_type: str
-    pieces: Callable[[], Iterator[Any]]
-    rows: int | None = None
-    bytes_: int | None = None
-    original: Callable[[int], Any] | None = None
-    numbers: Sequence[int] | None = None
-    id_start: int | None = None
 
 
 class Unreadable(NamedTuple):
@@ -269,26 +240,9 @@ class ItemSource:
 
     def whole(self, told: Callable[[int], None]) -> LoadBody:
         """Return all items as one body."""
-        whole = self._array
-        if whole is not None and whole.payloads is None and isinstance(whole.rows, DenseRows):
-            rows = whole.rows
-            size = npy_bytes(rows)
-
-            def pieces() -> Iterator[Any]:
-                for piece in npy(rows):
-                    yield piece
-                    if isinstance(piece, memoryview):
-                        told(len(piece) // rows.row_bytes)
-
-            start = whole.ids[0] if isinstance(whole.ids, range) else None
-            return LoadBody(NPY, pieces, len(rows), size, id_start=start)
-
-        def counted() -> Iterator[Items]:
-            for batch in self.batches():
-                yield batch
-                told(len(batch))
-
-        return LoadBody(ARROW, lambda: arrow(counted()), self.rows)
+        if self._array is not None:
+            return load_body(self._array, self.batches, told)
+        return LoadBody(ARROW, lambda: arrow(self.batches(), told), self.rows)
 
     def segments(self) -> Iterator[LoadBody]:
         """Yield the items as bodies of some thousand rows."""

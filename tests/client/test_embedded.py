@@ -12,7 +12,7 @@ import pytest
 
 import gcws_search
 from gcws_search import Collection
-from gcws_search.client.embedded.operations import EmbeddedOperations
+from gcws_search.client.embedded import EmbeddedCollection
 from tests.support.paths import REPOSITORY
 
 
@@ -164,7 +164,7 @@ def work():
         items.set_names("abc")
         items.add(X[:3000] + 1, id_start=0, payloads=[{"text": "x" * 9000}] * 3000)
         items.delete([str(each) for each in range(1000)])
-        items.operations.index.finish_background_work()
+        items.index.finish_background_work()
         items.query_many(X[:100])
         items.query(X[0], where={"label": 4000})
         items.pairs(min_score=0.99)
@@ -213,8 +213,8 @@ def test_many_read_a_memory_while_one_writes() -> None:
 def test_a_memory_can_be_copied_to_a_file(tmp_path: Path) -> None:
     with Collection.open(":memory:", dim=2) as items:
         items.add([[1, 2], [3, 4]], payloads={"label": [1, 2]})
-        assert isinstance(items.operations, EmbeddedOperations)
-        items.operations.index.copy_to(tmp_path / "copy.sqlite")
+        assert isinstance(items, EmbeddedCollection)
+        items.index.copy_to(tmp_path / "copy.sqlite")
         expected = [*items]
     with Collection.open(tmp_path / "copy.sqlite") as copy:
         assert [*copy] == expected

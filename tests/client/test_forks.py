@@ -155,7 +155,7 @@ OPERATIONS: Final[dict[str, Callable[[Json], object]]] = {
     "set_names": lambda items: items.set_names(["x"]),
     "count": len,
     "describe": lambda items: items.describe(),
-    "index": lambda items: items.operations.index,
+    "index": lambda items: items.index,
 }
 
 

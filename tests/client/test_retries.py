@@ -1,22 +1,25 @@
 """Which requests are sent again, and after how long; nothing is sent here."""
 
 import json
+from collections.abc import Callable
+from typing import TypeVar
 
 import pytest
 
 from gcws_search import (
     AccessRefused,
     CollectionLoading,
+    GcwsError,
     InvalidVector,
     NoServer,
     RetryPolicy,
     ServerBusy,
 )
-from gcws_search.client.operations import Effect, Pause, Reply, Send
-from gcws_search.client.retries import DroppedConnection, answered
+from gcws_search.client.retries import DroppedConnection, Reply, Requester, Send, run
 from gcws_search.service.http.errors import NotReady
 from gcws_search.service.http.problems import document
 
+R = TypeVar("R")
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
 DONE = Reply(200, {}, b"{}")
 
@@ -31,49 +34,56 @@ def dropped(has_answered: bool = True) -> DroppedConnection:
     return DroppedConnection("http://there", "reset", has_answered=has_answered)
 
 
+class Scripted(Requester):
+    """A server whose answers are given; notes requests, and seconds between them."""
+
+    def __init__(self, answers: list[Reply | DroppedConnection], policy: RetryPolicy) -> None:
+        self.policy = policy
+        self._answers = iter(answers)
+        self.done: list[Send | float] = []
+
+    async def exchange(self, request: Send) -> Reply:
+        self.done.append(request)
+        answer = next(self._answers)
+        if isinstance(answer, DroppedConnection):
+            raise answer
+        return answer
+
+    async def pause(self, seconds: float) -> None:
+        self.done.append(seconds)
+
+    async def call(self, function: Callable[[], R]) -> R:
+        raise AssertionError(function)
+
+
 def carried_out(
-    request: Send, answers: list[Reply | DroppedConnection]
-) -> tuple[Reply | Exception, list[Effect]]:
-    """Return the end of a request that is answered so, and its effects."""
-    plan = answered(request, POLICY)
-    effects: list[Effect] = []
-    effect = next(plan)
-    coming = iter(answers)
-    while True:
-        effects.append(effect)
-        try:
-            if isinstance(effect, Pause):
-                effect = plan.send(None)
-            elif isinstance(answer := next(coming), DroppedConnection):
-                effect = plan.throw(answer)
-            else:
-                effect = plan.send(answer)
-        except StopIteration as end:
-            return end.value, effects
-        except Exception as error:
-            return error, effects
+    request: Send, answers: list[Reply | DroppedConnection], policy: RetryPolicy = POLICY
+) -> tuple[Reply | Exception, list[Send | float]]:
+    """Return the end of a request that is answered so, and what was done for it."""
+    server = Scripted(answers, policy)
+    try:
+        return run(server.ask(request)), server.done
+    except GcwsError as error:
+        return error, server.done
 
 
 def test_a_request_that_waits_for_long_says_so_once() -> None:
     told: list[str] = []
     policy = RetryPolicy(attempts=5, first_seconds=0.6, max_seconds=4, report=told.append)
-    plan = answered(GET, policy)
-    next(plan)
-    for answer in (problem(503, "overloaded"), dropped(), dropped(), problem(429, "queue_full")):
-        pause = plan.throw(answer) if isinstance(answer, DroppedConnection) else plan.send(answer)
-        assert isinstance(pause, Pause)
-        plan.send(None)
+    answers: list[Reply | DroppedConnection] = [
+        problem(503, "overloaded"), dropped(), dropped(), problem(429, "queue_full"), DONE,
+    ]  # fmt: skip
+    assert carried_out(GET, answers, policy)[0] == DONE
     assert len(told) == 1
     assert told[0].startswith("http://there does not answer (reset); asking again for about ")
     told.clear()
-    short = answered(GET, RetryPolicy(attempts=2, first_seconds=0.1, report=told.append))
-    next(short)
-    short.send(problem(429, "queue_full"))
+    short = RetryPolicy(attempts=2, first_seconds=0.1, report=told.append)
+    carried_out(GET, [problem(429, "queue_full"), DONE], short)
     assert not told
 
 
-def pauses(effects: list[Effect]) -> list[float]:
-    return [each.seconds for each in effects if isinstance(each, Pause)]
+def pauses(done: list[Send | float]) -> list[float]:
+    return [each for each in done if isinstance(each, float)]
 
 
 GET = Send("GET", "/v1")
@@ -88,18 +98,18 @@ def test_a_good_answer_is_returned_at_once() -> None:
 )
 def test_a_server_without_room_is_asked_again_when_it_says(status: int, code: str) -> None:
     busy = problem(status, code, retry_after="2")
-    end, effects = carried_out(GET, [busy, busy, DONE])
+    end, done = carried_out(GET, [busy, busy, DONE])
     assert end == DONE
-    first, second = pauses(effects)
+    first, second = pauses(done)
     assert 2.5 <= first <= 3
     assert 3 <= second <= 4
 
 
 def test_a_server_that_stays_without_room_is_given_up() -> None:
-    end, effects = carried_out(GET, [problem(503, "overloaded")] * 3)
+    end, done = carried_out(GET, [problem(503, "overloaded")] * 3)
     assert isinstance(end, ServerBusy)
     assert end.status == 503
-    assert effects.count(GET) == 3
+    assert done.count(GET) == 3
 
 
 def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
@@ -110,52 +120,52 @@ def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
         return Reply(503, {}, json.dumps({"phase": "compiling", "loaded": loaded}).encode())
 
     steps = [each for loaded in range(40) for each in (starting, progress(loaded))]
-    end, effects = carried_out(GET, [*steps, DONE])
+    end, done = carried_out(GET, [*steps, DONE])
     assert end == DONE
-    assert effects.count(GET) == 41
+    assert done.count(GET) == 41
     stuck = [starting, progress(7)] * 50
-    end, effects = carried_out(GET, [*steps, *stuck])
+    end, done = carried_out(GET, [*steps, *stuck])
     assert isinstance(end, CollectionLoading)
-    assert effects.count(GET) == 40 + POLICY.attempts
-    end, effects = carried_out(GET, [starting, dropped()] * 50)
+    assert done.count(GET) == 40 + POLICY.attempts
+    end, done = carried_out(GET, [starting, dropped()] * 50)
     assert isinstance(end, CollectionLoading)
-    assert effects.count(GET) == POLICY.attempts
+    assert done.count(GET) == POLICY.attempts
 
 
 def test_a_time_that_is_too_long_is_not_waited_for() -> None:
-    end, effects = carried_out(GET, [problem(503, "overloaded", retry_after="60")])
+    end, done = carried_out(GET, [problem(503, "overloaded", retry_after="60")])
     assert isinstance(end, ServerBusy)
-    assert effects == [GET]
+    assert done == [GET]
 
 
 def test_a_dropped_connection_is_opened_again() -> None:
-    end, effects = carried_out(GET, [dropped(), dropped(), DONE])
+    end, done = carried_out(GET, [dropped(), dropped(), DONE])
     assert end == DONE
-    assert len(pauses(effects)) == 2
+    assert len(pauses(done)) == 2
 
 
 def test_a_server_that_never_answered_is_not_there() -> None:
-    end, effects = carried_out(GET, [dropped(has_answered=False)])
+    end, done = carried_out(GET, [dropped(has_answered=False)])
     assert isinstance(end, NoServer)
     assert "http://there" in str(end)
     assert "gcws-search serve" in str(end)
-    assert effects == [GET]
+    assert done == [GET]
 
 
 def test_what_may_have_happened_is_not_asked_for_twice() -> None:
     request = Send("POST", "/v1/load", repeatable=False)
-    end, effects = carried_out(request, [dropped()])
+    end, done = carried_out(request, [dropped()])
     assert isinstance(end, NoServer)
-    assert effects == [request]
+    assert done == [request]
 
 
 @pytest.mark.parametrize("code", ["owner_unavailable", "stopping"])
 def test_a_doubtful_answer_is_final_for_what_may_have_happened_alone(code: str) -> None:
     doubtful = problem(503, code, retry_after="1")
     request = Send("POST", "/v1/load", repeatable=False)
-    end, effects = carried_out(request, [doubtful])
+    end, done = carried_out(request, [doubtful])
     assert isinstance(end, ServerBusy)
-    assert effects == [request]
+    assert done == [request]
     assert carried_out(GET, [doubtful, DONE])[0] == DONE
     full = problem(503, "overloaded", retry_after="1")
     assert carried_out(request, [full, DONE])[0] == DONE
@@ -166,9 +176,9 @@ def test_a_doubtful_answer_is_final_for_what_may_have_happened_alone(code: str) 
     [(401, "key_missing", AccessRefused), (403, "key_refused", AccessRefused)],
 )
 def test_a_refusal_is_final(status: int, code: str, expected: type[Exception]) -> None:
-    end, effects = carried_out(GET, [problem(status, code)])
+    end, done = carried_out(GET, [problem(status, code)])
     assert isinstance(end, expected)
-    assert effects == [GET]
+    assert done == [GET]
 
 
 def test_an_answer_that_is_no_problem_is_told_by_its_status() -> None:

@@ -23,7 +23,7 @@ OUTSIDE: Final = {
 }
 """Files of the repository, and what they become in the site."""
 DOCUMENTED: Final = (
-    "gcws_search.client.operations.Operations",
+    "gcws_search.client.collection.Collection",
     "gcws_search.client.connection.Server",
     "gcws_search.client.results",
     "gcws_search.client.errors",

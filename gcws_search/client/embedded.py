@@ -1,0 +1,620 @@
+"""A collection of this process: in a file, or in memory."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from weakref import WeakSet
+
+import numpy as np
+
+from gcws_search.client.collection import Collection, Guarantee, Mode, OnError, Progress
+from gcws_search.client.errors import CLASSES, note_stored
+from gcws_search.client.results import (
+    Added,
+    BackendFigures,
+    Compared,
+    GivenIds,
+    Hit,
+    Hits,
+    Item,
+    ManyHits,
+    Pair,
+    Rejected,
+    hits_of,
+)
+from gcws_search.formats.items import Items, items_of, require_ids, texts_of
+from gcws_search.formats.payloads import filter_of, read_json
+from gcws_search.formats.vectors import (
+    DenseRows,
+    Rows,
+    SparseRows,
+    bad_rows,
+    is_id,
+    row_of,
+    rows_of,
+)
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
+from gcws_search.index.contracts.arrays import Float32s
+from gcws_search.index.contracts.errors import (
+    CollectionExists,
+    CollectionNotFound,
+    DirectoryLocked,
+    GcwsError,
+    InvalidInput,
+    InvalidParameter,
+    InvalidVector,
+    ItemExists,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+
+if TYPE_CHECKING:
+    from gcws_search import index as ix
+
+MEMORY: Final = ":memory:"
+_SUFFIX: Final = ".sqlite"
+_BATCH_BYTES: Final = 32 << 20
+
+
+def open_file(
+    path: str | Path,
+    config: CollectionConfig | None,
+    *,
+    durability: Literal["full", "normal"],
+    threads: int | None,
+) -> EmbeddedCollection:
+    """Return the collection of a file, or of ":memory:"; see `OpenFolder.open` for errors.
+
+    Raises
+    ------
+    InvalidParameter
+        The path is none of a collection's file.
+    """
+    if str(path) == MEMORY:
+        from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
+
+        if config is None:
+            raise InvalidParameter(
+                expected="dim, the number of coordinates, or None for an open space of sparse "
+                "vectors",
+                got="none",
+                loc=("dim",),
+            )
+        stored = StoredCollection.in_memory("memory", config, threads=threads)
+        return EmbeddedCollection(stored, Path(MEMORY), lambda _: stored.close(dropped=True))
+    file = Path(path)
+    if file.suffix != _SUFFIX:
+        raise InvalidParameter(
+            expected=f"a path that ends in {_SUFFIX!r}, or {MEMORY!r}",
+            got=repr(str(path)),
+            loc=("path",),
+        )
+    if config is None and not file.exists():
+        raise CollectionNotFound(file.stem)
+    return OpenFolder.open(
+        file.parent.resolve(), file.stem, config, durability=durability, threads=threads
+    )
+
+
+class OpenFolder:
+    """The catalog of a folder, shared by all collections of it that this process has open.
+
+    Parameters
+    ----------
+    path : Path
+        Resolved.
+    durability : {"full", "normal"}
+    threads : int or None
+    """
+
+    _open: ClassVar[dict[Path, OpenFolder]] = {}
+    _lock: ClassVar[threading.RLock] = threading.RLock()
+
+    def __init__(
+        self, path: Path, durability: Literal["full", "normal"], threads: int | None
+    ) -> None:
+        from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
+
+        self.path = path
+        self.process = os.getpid()
+        self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
+        self._users: dict[str, WeakSet[EmbeddedCollection]] = {}
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        name: str,
+        config: CollectionConfig | None,
+        *,
+        durability: Literal["full", "normal"],
+        threads: int | None,
+    ) -> EmbeddedCollection:
+        """Return a collection of a folder; it is created where it is not there.
+
+        All that are opened by one name share its file, so a cell of a notebook can run twice.
+
+        Raises
+        ------
+        DirectoryLocked
+            Another process has the folder, which it names.
+        CollectionNotFound
+            It is not there, and there is no configuration to create it with.
+        CollectionExists
+            It is there with another configuration.
+        DamagedFile, IncompatibleFile, StorageFailed
+        """
+        with cls._lock:
+            folder = cls._open.get(path) or cls(path, durability, threads)
+            if folder.process != os.getpid():
+                # SQLite takes locks that it knows of for this process's, which has none.
+                raise DirectoryLocked.before_fork(path, folder.process)
+            cls._open[path] = folder
+            try:
+                found = folder.catalog.read(name)
+                if found is None and config is None:
+                    raise CollectionNotFound(name)
+                if found is None:
+                    assert config is not None
+                    found, _ = folder.catalog.create(name, config)
+                elif config is not None and found.config != config:
+                    if name not in folder._users:
+                        folder.catalog.release(name)
+                    raise CollectionExists(name, found.config.difference(config))
+                collection = EmbeddedCollection(found, path, folder.leave)
+                folder._users.setdefault(name, WeakSet()).add(collection)
+                return collection
+            finally:
+                folder._close_if_unused()
+
+    def leave(self, collection: EmbeddedCollection) -> None:
+        """Close a file with the last collection that uses it, and the folder with its last file."""
+        with self._lock:
+            users = self._users.get(collection.name)
+            if users is None:
+                return
+            users.discard(collection)
+            if not users:
+                del self._users[collection.name]
+                self.catalog.release(collection.name)
+                self._close_if_unused()
+
+    @classmethod
+    def free_lock(cls) -> None:
+        """Let a forked process open folders: whichever thread had the lock is not there."""
+        cls._lock = threading.RLock()
+
+    def _close_if_unused(self) -> None:
+        if not self._users:
+            self._open.pop(self.path, None)
+            self.catalog.close()
+
+
+os.register_at_fork(after_in_child=OpenFolder.free_lock)
+
+
+class EmbeddedCollection(Collection):
+    """A collection of this process; see `Collection` for its operations.
+
+    A fork of it has neither the threads nor the locks of the collection, so it is refused there.
+
+    Parameters
+    ----------
+    stored : gcws_search.index.StoredCollection
+    folder : Path
+        Where its file lies.
+    close : callable
+        Takes this collection, which does not use the stored one any more.
+    """
+
+    def __init__(
+        self,
+        stored: ix.StoredCollection,
+        folder: Path,
+        close: Callable[[EmbeddedCollection], None],
+    ) -> None:
+        self._stored: ix.StoredCollection | None = stored
+        self._folder = folder
+        self._process = os.getpid()
+        self._close = close
+        self.name = stored.name
+        self.config = stored.config
+
+    @property
+    def index(self) -> ix.StoredCollection:
+        """The collection of the index, for what only that can do.
+
+        Raises
+        ------
+        DirectoryLocked
+            This process is a fork of the one that opened it.
+        CollectionNotFound
+            It is closed.
+        """
+        if self._process != os.getpid():
+            raise DirectoryLocked.before_fork(self._folder, self._process)
+        if self._stored is None:
+            raise CollectionNotFound(self.name)
+        return self._stored
+
+    def close(self) -> None:
+        """Close the file, unless others use it; once is enough. A forked process closes nothing."""
+        if self._process == os.getpid():
+            self._close(self)
+            self._stored = None
+
+    # Writing
+
+    def add(
+        self,
+        data: Any,
+        *,
+        ids: Any = None,
+        payloads: Any = None,
+        mode: Mode = "upsert",
+        on_error: OnError = "stop",
+        id_start: int | None = None,
+        keep_payloads: bool = False,
+        progress: Progress | None = None,
+    ) -> Added:
+        items = items_of(data, ids, payloads, id_start)
+        if keep_payloads and len(items):
+            require_ids(items)
+
+        def put(batch: Items) -> Added:
+            index = self.index
+            put = index.prepare(self._item_batch(batch), mode, keeps_payloads=keep_payloads)
+            result = index.commit(put)
+            given = None if result.ids is None else GivenIds(*result.ids)
+            return Added(result.inserted, result.updated, ids=given)
+
+        done = Added(0, 0)
+        first = 0
+        for batch in items.batches(_BATCH_BYTES):
+            try:
+                done += put(batch) if on_error == "stop" else self._put_good(put, batch, first)
+            except GcwsError as error:
+                stored = done.inserted + done.updated
+                if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
+                    moved = _moved(error, first)
+                    note_stored(moved, stored)
+                    raise moved from None
+                note_stored(error, stored)
+                raise
+            first += len(batch)
+            if progress is not None:
+                progress(len(batch))
+        return done
+
+    def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
+        """Store those items of a batch that can be stored; its first row has number ``first``."""
+        with suppress(InvalidInput, ItemExists):
+            return put(batch)
+
+        def check(rows: slice) -> None:
+            self.index.prepare(self._item_batch(batch.part(rows.start, rows.stop)))
+
+        bad: dict[int, InvalidInput | ItemExists] = {
+            row: _at_row(error, row) for row, error in bad_rows(len(batch), check).items()
+        }
+        good = [row for row in range(len(batch)) if row not in bad]
+        done = Added(0, 0)
+        while good:
+            try:
+                done = put(batch.take(good))
+            except ItemExists as error:
+                row = good.pop(error.row)
+                bad[row] = ItemExists(error.item_id, row)
+            else:
+                break
+        rejected = [
+            Rejected(first + row, _code(bad[row]), str(_moved(bad[row], first)))
+            for row in sorted(bad)
+        ]
+        return done + Added(0, 0, rejected, len(rejected))
+
+    def _item_batch(self, batch: Items) -> ix.ItemBatch:
+        from gcws_search.index import ItemBatch  # noqa: PLC0415
+
+        index = self.index
+        ids: Sequence[str | None] = batch.texts() or [None] * len(batch)
+        vectors = batch.rows.check(index.space, index.names.reserve)
+        return ItemBatch(ids, vectors, [*(batch.payloads or [None] * len(batch))])
+
+    def delete(
+        self,
+        ids: str | int | Iterable[str] | None = None,
+        *,
+        where: Mapping[str, Any] | None = None,
+    ) -> int:
+        if (ids is None) == (where is None):
+            got = "neither" if ids is None else "both"
+            raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
+        if ids is not None:
+            return self.index.delete(texts_of(ids))
+        found = _filter(where)
+        assert found is not None
+        found.require_conditions()
+        return self.index.delete_where(found)
+
+    # Searching
+
+    def query(
+        self,
+        vector: Any = None,
+        *,
+        id: str | int | None = None,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Guarantee = "measured",
+        backend: str | None = None,
+        explain: bool = False,
+    ) -> Hits:
+        if (vector is None) == (id is None):
+            got = "neither" if vector is None else "both"
+            raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        condition = _filter(where)
+        with _located("vector"):
+            if id is not None:
+                found = self.index.search_around(str(id), params, where=condition, backend=backend)
+            else:
+                found = self._search(row_of(vector), params, condition, backend)[0]
+        hits = [
+            Hit(item_id, score, None if payload is None else read_json(payload))
+            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+        ]
+        return Hits(hits, asdict(found.explanation) if explain else None)
+
+    def query_many(
+        self,
+        vectors: Any,
+        *,
+        limit: int = 10,
+        recall: float = 0.9,
+        min_score: float = 0.0,
+        where: Mapping[str, Any] | None = None,
+        guarantee: Guarantee = "measured",
+        backend: str | None = None,
+        on_error: OnError = "stop",
+    ) -> ManyHits:
+        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        condition = _filter(where)
+        with _located("queries"):
+            rows = rows_of(vectors)
+            bad = self._bad_queries(rows) if on_error == "skip" else {}
+            if bad:
+                rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*bad]))
+            rejected = [
+                Rejected(row, _code(bad[row]), str(bad[row].at("queries"))) for row in sorted(bad)
+            ]
+            if not len(rows):
+                return hits_of([], limit).spread(rejected)
+            return _arrays(self._search(rows, params, condition, backend), limit).spread(rejected)
+
+    def _bad_queries(self, rows: Rows) -> dict[int, InvalidInput]:
+        """Return the vectors that cannot be searched for."""
+        from gcws_search.index import RawBatch  # noqa: PLC0415
+
+        def check(some: slice) -> None:
+            for part in self._parts(rows.part(some)):
+                if isinstance(part, RawBatch):
+                    self.index.space.prepare(part)
+
+        return {row: _at_row(error, row) for row, error in bad_rows(len(rows), check).items()}
+
+    def _search(
+        self, rows: Rows, params: SearchParams, where: ix.Filter | None, backend: str | None
+    ) -> Sequence[ix.QueryResult]:
+        """Return the result of each query."""
+        from gcws_search.index import RawBatch  # noqa: PLC0415
+
+        index, parts = self.index, self._parts(rows)
+        if not self._is_each_alone(rows):
+            [raw] = parts
+            assert isinstance(raw, RawBatch)
+            return index.search(raw, params, where=where, backend=backend)
+        found: list[ix.QueryResult] = []
+        for row, query in enumerate(parts):
+            try:
+                if isinstance(query, RawBatch):
+                    found += index.search(query, params, where=where, backend=backend)
+                else:
+                    found.append(
+                        index.search_with_unknown(query, params, where=where, backend=backend)
+                    )
+            except InvalidVector as error:
+                error.loc = (row, *error.loc[1:])
+                raise
+        return found
+
+    def _is_each_alone(self, rows: Rows) -> bool:
+        """Whether queries are searched one by one: by name where dim is fixed."""
+        is_named = isinstance(rows, SparseRows) and rows.names is not None
+        return is_named and self.config.dim is not None
+
+    def _parts(self, rows: Rows) -> list[ix.RawBatch | ix.SparseVector]:
+        """Return queries as they are searched."""
+        space, names = self.index.space, self.index.names
+        if not self._is_each_alone(rows):
+            return [rows.check(space, lambda words: names.find(words)[0])]
+        assert isinstance(rows, SparseRows)
+        each = rows.one_by_one(space, lambda words: names.find(words, beyond_dim=True)[0])
+        return [query for query, _ in each]
+
+    def pairs(
+        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
+    ) -> list[Pair]:
+        for name, value in (("min_score", min_score), ("recall", recall)):
+            if not 0 < value <= 1:
+                raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
+        found = self.index.pairs(min_score=min_score, limit=limit, recall=recall)
+        return [Pair(*each) for each in found]
+
+    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
+        return self.index.explain(_item_or_vector(a), _item_or_vector(b), limit=limit)
+
+    def map(
+        self,
+        *,
+        sample: int = 5000,
+        landmarks: int = 256,
+        seed: int = 0,
+        where: Mapping[str, Any] | None = None,
+        also: Iterable[Any] = (),
+        key: str | None = None,
+    ) -> ItemMap:
+        from gcws_search.index import MapParams, map_items  # noqa: PLC0415
+
+        params = MapParams(sample=sample, landmarks=landmarks, seed=seed, key=key)
+        condition, others = _filter(where), [_item_or_vector(each) for each in also]
+        return map_items(self.index.memory, params, where=condition, also=others)
+
+    def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
+        from gcws_search.index import profile  # noqa: PLC0415
+
+        return profile(self.index.memory, sample=sample, seed=seed).to_dict()
+
+    def compare(
+        self,
+        queries: Any = None,
+        *,
+        sample: int = 100,
+        limit: int = 10,
+        recall: float = 0.9,
+        backends: list[str] | None = None,
+        seed: int = 0,
+    ) -> Compared:
+        params = SearchParams(limit=limit, recall=recall)
+        with _located("queries"):
+            parts = None if queries is None else self._parts(rows_of(queries))
+            found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
+        figures = [BackendFigures(**asdict(each)) for each in found.backends]
+        return Compared(figures, found.similarities.tolist())
+
+    # Reading
+
+    def get(self, id: str | int) -> Item:
+        return _item(self.index.get(str(id)))
+
+    def page(
+        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+    ) -> tuple[list[Item], str | None]:
+        found = self.index.page(limit=limit, cursor=cursor, with_vector=with_vector)
+        return [*map(_item, found.items)], found.next_cursor
+
+    def names(
+        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
+    ) -> dict[int, str]:
+        if indices is not None:
+            return dict(self.index.names.of([*map(int, indices)]))
+        if limit < 1:
+            raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        return dict(self.index.find_names(prefix, limit))
+
+    def set_names(self, names: Iterable[str]) -> int:
+        given = [*names]
+        self.index.set_names(given)
+        return len(given)
+
+    def count(self) -> int:
+        return len(self.index)
+
+    def describe(self) -> dict[str, Any]:
+        found = asdict(self.index.describe())
+        del found["config"]
+        return {"name": found.pop("name"), **self.config.to_dict(), **found}
+
+
+def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
+    if where is None:
+        return None
+    from gcws_search.index import parse_filter  # noqa: PLC0415
+
+    return parse_filter(filter_of(where))
+
+
+def _item_or_vector(what: Any) -> str | Float32s | ix.SparseVector | ix.NamedVector:
+    """Return an id or a vector as the index explains it."""
+    from gcws_search.index import NamedVector, SparseVector  # noqa: PLC0415
+
+    if is_id(what):
+        return str(what)
+    row = row_of(what)
+    if isinstance(row, DenseRows):
+        dense: Float32s = row.matrix()[0]
+        return dense
+    if row.names is not None:
+        return NamedVector([row.names[code] for code in row.indices.tolist()], row.values)
+    return SparseVector(row.indices, row.values)
+
+
+def _item(stored: ix.StoredItem) -> Item:
+    payload = None if stored.payload is None else read_json(stored.payload)
+    return Item(stored.id, stored.vector, payload)
+
+
+def _arrays(found: Sequence[ix.QueryResult], limit: int) -> ManyHits:
+    """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
+    from gcws_search.index import QueryResults  # noqa: PLC0415
+
+    if not isinstance(found, QueryResults):
+        return hits_of([(each.ids, each.scores) for each in found], limit)
+    raw = found.found
+    width = min(limit, raw.rows.shape[1])
+    rows, scores = raw.rows[:, :width], np.array(raw.scores[:, :width], np.float64)
+    ids = found.view.ids
+    absent = np.arange(width) >= raw.sizes[:, None]
+    is_full = not absent.any()
+    names = np.full(rows.size, None, object)
+    if is_full:
+        names[:] = [ids[row] for row in rows.ravel().tolist()]
+    else:
+        present = ~absent.ravel()
+        names[present] = [ids[row] for row in rows.ravel()[present].tolist()]
+        scores[absent] = np.nan
+    table = names.reshape(rows.shape)
+    tied = (scores[:, 1:] == scores[:, :-1]).any(axis=1)
+    for query in {*np.flatnonzero(tied).tolist(), *raw.wider}:
+        one = found[query]
+        table[query, : len(one.ids)] = one.ids
+        scores[query, : len(one.ids)] = one.scores
+    return ManyHits(table, scores)
+
+
+def _at_row(error: InvalidInput, row: int) -> InvalidInput:
+    """Return an error of the only row of a part as one of row ``row``."""
+    return type(error)(expected=error.expected, got=error.got, loc=(row, *error.loc[1:]))
+
+
+def _moved(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
+    """Return an error of a batch as one of the whole: its row counts from the first batch on."""
+    if isinstance(error, ItemExists):
+        return ItemExists(error.item_id, first + error.row)
+    at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)
+    if at is None:
+        return error
+    word = ("vector",) if isinstance(error, InvalidVector) else ()
+    loc = ("rows", first + int(error.loc[at]), *word, *error.loc[at + 1 :])
+    return type(error)(expected=error.expected, got=error.got, loc=loc)
+
+
+def _code(error: Exception) -> str:
+    return next((code for code, cls in CLASSES.items() if cls is type(error)), "invalid_input")
+
+
+@contextmanager
+def _located(name: str) -> Iterator[None]:
+    """Let errors of vectors say which argument they are about."""
+    try:
+        yield
+    except InvalidVector as error:
+        loc = error.loc[1:] if name == "vector" else error.loc
+        raise type(error)(expected=error.expected, got=error.got, loc=(name, *loc)) from None
