@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -60,7 +60,7 @@ class NamedVector:
     values: Sequence[float] | AnyArray
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class RawBatch:
     """Checked vectors as they were sent, float32.
 
@@ -76,10 +76,22 @@ class RawBatch:
     """
 
     form: Form
-    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
-    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
-    indices: Int32s = field(default_factory=lambda: _NO_INDICES)
-    values: Float32s = field(default_factory=lambda: _NO_VALUES)
+    dense: Float32s
+    indptr: Int64s
+    indices: Int32s
+    values: Float32s
+
+    def __init__(
+        self,
+        form: Form,
+        *,
+        dense: Float32s = _NO_ROWS,
+        indptr: Int64s = _NO_INDPTR,
+        indices: Int32s = _NO_INDICES,
+        values: Float32s = _NO_VALUES,
+    ) -> None:
+        self.form, self.dense = form, dense
+        self.indptr, self.indices, self.values = indptr, indices, values
 
     def __len__(self) -> int:
         """Return the number of vectors."""
@@ -131,7 +143,7 @@ class RowCopies(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, init=False, eq=False)
 class VectorBatch:
     """Transformed vectors, ready to be hashed and scored.
 
@@ -153,12 +165,26 @@ class VectorBatch:
     """
 
     form: Form
-    dense: Float32s = field(default_factory=lambda: _NO_ROWS)
-    indptr: Int64s = field(default_factory=lambda: _NO_INDPTR)
-    slots: UInt32s = field(default_factory=lambda: _NO_SLOTS)
-    values: Float32s = field(default_factory=lambda: _NO_VALUES)
-    norms: Float32s = field(default_factory=lambda: _NO_VALUES)
-    copies: RowCopies | None = None
+    dense: Float32s
+    indptr: Int64s
+    slots: UInt32s
+    values: Float32s
+    norms: Float32s
+    copies: RowCopies | None
+
+    def __init__(
+        self,
+        form: Form,
+        *,
+        dense: Float32s = _NO_ROWS,
+        indptr: Int64s = _NO_INDPTR,
+        slots: UInt32s = _NO_SLOTS,
+        values: Float32s = _NO_VALUES,
+        norms: Float32s = _NO_VALUES,
+        copies: RowCopies | None = None,
+    ) -> None:
+        self.form, self.dense, self.norms, self.copies = form, dense, norms, copies
+        self.indptr, self.slots, self.values = indptr, slots, values
 
     def __len__(self) -> int:
         """Return the number of vectors."""
