@@ -141,8 +141,10 @@ from .contracts.hits import (
     Explanation as Explanation,
 )
 from .contracts.parameters import (
+    BACKEND_KINDS as BACKEND_KINDS,
     MAX_DIM as MAX_DIM,
     SHAPES as SHAPES,
+    BackendKind as BackendKind,
     BackendParams as BackendParams,
     CollectionConfig as CollectionConfig,
     Distribution as Distribution,
@@ -154,12 +156,14 @@ from .contracts.parameters import (
     GcwsParams as GcwsParams,
     Guarantee as Guarantee,
     Normalize as Normalize,
+    NystroemKind as NystroemKind,
     NystroemParams as NystroemParams,
     RandomBinningParams as RandomBinningParams,
     Rerank as Rerank,
     SearchParams as SearchParams,
     Storage as Storage,
     Transform as Transform,
+    Within as Within,
     backend_document as backend_document,
     backend_params as backend_params,
 )

@@ -3,7 +3,7 @@
 - `arrays`: names of array types
 - `batches`: vectors as arrays
 - `hits`: what a search sees, and what it returns by row
-- `parameters`, `backend_parameters`: collections, searches and backends, validated
+- `parameters`: of collections, backends and searches, validated
 - `policies`: limits of the delta, of commits, compaction, checkpoints, reclaimed space
 - `cost_curve`: what recall costs
 - `analysis`: what each coordinate adds to a score, and a map of items

@@ -1,66 +1,37 @@
-"""Parameters of collections, backends and searches: frozen, validated when made."""
+"""Parameters of collections, backends and searches: frozen, validated when made.
+
+Bounds stand in the types, and words in the docstrings: the API page shows both.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from numbers import Integral, Real
-from typing import Any, Final, Literal, get_args, get_type_hints
+from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
 
-from gcws_search.index.contracts.backend_parameters import (
-    FOURIER_KINDS,
-    NYSTROEM_KINDS,
-    SHAPES,
-    BackendParams,
-    Distribution,
-    Encoding,
-    ExactParams,
-    FourierKind,
-    FourierParams,
-    GcwsParams,
-    NystroemKind,
-    NystroemParams,
-    RandomBinningParams,
-    require,
-)
-
-__all__ = [
-    "BACKEND_KINDS",
-    "FOURIER_KINDS",
-    "KEY_BITS",
-    "MAX_CENTER",
-    "MAX_DENSE_DIM",
-    "MAX_DIM",
-    "MIN_POOL",
-    "NYSTROEM_KINDS",
-    "POOL_SHARE",
-    "SHAPES",
-    "BackendParams",
-    "CollectionConfig",
-    "Distribution",
-    "Encoding",
-    "ExactParams",
-    "Form",
-    "FourierKind",
-    "FourierParams",
-    "GcwsParams",
-    "Guarantee",
-    "Normalize",
-    "NystroemKind",
-    "NystroemParams",
-    "RandomBinningParams",
-    "Rerank",
-    "SearchParams",
-    "Storage",
-    "Transform",
-    "backend_document",
-    "backend_params",
-]
+from gcws_search.index.contracts.errors import InvalidParameter
 
 Form = Literal["dense", "sparse"]
 Storage = Literal["memory", "mapped"]
 Normalize = Literal["none", "l1", "l2"]
 Guarantee = Literal["measured", "proven"]
 Rerank = Literal["gmm", "own", "none"]
+Encoding = Literal["full", "zero_bit", "b_bit"]
+FourierKind = Literal["rff", "nrff", "folded_rff"]
+NystroemKind = Literal["gmm_nystroem", "rbf_nystroem"]
+BackendKind = Literal["gcws", "exact", FourierKind, "random_binning", NystroemKind]
+Distribution = Literal[
+    "gamma",
+    "exponential",
+    "chi_square",
+    "chi",
+    "half_normal",
+    "rayleigh",
+    "nakagami",
+    "weibull",
+    "shifted_poisson",
+]
 
 MAX_DIM: Final = 2**31 - 1
 """Slots are numbered in 32 bits, signed."""
@@ -71,35 +42,280 @@ MAX_CENTER: Final = 1e38
 KEY_BITS: Final = 64
 MIN_POOL: Final = 100
 POOL_SHARE: Final = 10
+FOURIER_KINDS: Final[tuple[FourierKind, ...]] = get_args(FourierKind)
+NYSTROEM_KINDS: Final[tuple[NystroemKind, ...]] = get_args(NystroemKind)
+BACKEND_KINDS: Final[tuple[BackendKind, ...]] = get_args(BackendKind)
+"""The words that name backends in the API."""
+MAX_GAMMA: Final = 1e6
+MAX_SHAPE: Final = 1e6
+MAX_SCALE: Final = 1e9
+_MAX_SEED: Final = 2**63 - 1
+
+
+def require(holds: bool, *, name: str, expected: str, got: object) -> None:
+    """Raise InvalidParameter about the field ``name`` unless the condition holds."""
+    if not holds:
+        raise InvalidParameter(expected=expected, got=repr(got), loc=(name,))
+
+
+class Within(NamedTuple):
+    """The numbers that a parameter may be; ``is_open``: ``low`` itself is none of them."""
+
+    low: float
+    high: float
+    is_open: bool = False
+
+    def holds(self, value: float) -> bool:
+        """Return whether a number is in the range."""
+        return self.low <= value <= self.high and not (self.is_open and value == self.low)
+
+    def __str__(self) -> str:
+        """Return the range in words."""
+        high = "2^63 - 1" if self.high == _MAX_SEED else f"{self.high:g}"
+        if self.is_open:
+            return f"a number above {self.low:g}, at most {high}"
+        return f"{self.low:g} to {high}"
+
+
+@cache
+def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | None, bool]]:
+    """Return of each field that is checked its name, words, range, and whether it may be None."""
+    found = []
+    for name, hint in get_type_hints(parameters, include_extras=True).items():
+        parts = [
+            hint,
+            *get_args(hint),
+            *(inner for part in get_args(hint) for inner in get_args(part)),
+        ]
+        words = tuple(part for part in parts if isinstance(part, str))
+        ranges = [part for part in parts if isinstance(part, Within)]
+        if words or ranges:
+            found.append((name, words, ranges[0] if ranges else None, type(None) in parts))
+    return found
+
+
+def _require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
+    """Raise InvalidParameter unless each field is one of its words, or in its range."""
+    for name, words, bounds, may_be_none in _checks(parameters.__class__):
+        value = getattr(parameters, name)
+        if value is None and may_be_none:
+            continue
+        *others, last = map(repr, words or ("",))
+        expected = f"{', '.join(others)} or {last}" if others else str(bounds)
+        holds = value in words if bounds is None else bounds.holds(value)
+        require(holds, name=name, expected="null or " * may_be_none + expected, got=value)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The shape parameter of a distribution.
+
+    Attributes
+    ----------
+    default : float
+    min_value : float
+        The least that is permitted; 0 is not, where it is 0.
+    """
+
+    default: float
+    min_value: float = 0.0
+
+    @property
+    def expected(self) -> str:
+        """The permitted range in words."""
+        min_value = f"{self.min_value:g} to" if self.min_value else "a number above 0, at most"
+        return f"{min_value} {MAX_SHAPE:g}"
+
+
+SHAPES: Final[dict[Distribution, Shape | None]] = {
+    "gamma": Shape(2.0),
+    "exponential": None,
+    "chi_square": Shape(4.0),
+    "chi": Shape(3.0),
+    "half_normal": None,
+    "rayleigh": None,
+    "nakagami": Shape(1.0, 0.5),
+    "weibull": Shape(2.0, 0.05),  # below, the mean pitch leaves all others far behind
+    "shifted_poisson": Shape(1.0),
+}
+"""The distributions of bins' pitches, and their shape parameter where they have one: s of gamma,
+ν of chi-square and chi, m of Nakagami, κ of Weibull, μ of 1 + Poisson ([POLYA])."""
+
+Seed = Annotated[int, Within(0, _MAX_SEED)]
+Gamma = Annotated[float, Within(0, MAX_GAMMA, is_open=True)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GcwsParams:
+    """Hash tables over GCWS samples: GMM.
+
+    Parameters
+    ----------
+    bands : int
+        Number of tables. With ``band_width`` None the first 8 are made from the start, the others
+        once there is use for them.
+    band_width : int or None
+        Samples of every band, 1 to 64; None: depth is chosen per query.
+    encoding : {"full", "zero_bit", "b_bit"}
+        What of a sample (i*, t*) goes into a key: both, i* alone, or ``bits`` bits of it.
+    bits : int
+        b of ``b_bit``.
+    seed : int
+        Seed of all randomness, 0 to 2^63 - 1.
+    """
+
+    bands: Annotated[int, Within(1, 256)] = 32
+    band_width: Annotated[int, Within(1, 64)] | None = None
+    encoding: Encoding = "full"
+    bits: Annotated[int, Within(1, 16)] = 8
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        _require_fields(self)
+
+    @property
+    def kind(self) -> Literal["gcws"]:
+        """The word that names this backend in the API."""
+        return "gcws"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExactParams:
+    """No index: every query scans all items."""
+
+    @property
+    def kind(self) -> Literal["exact"]:
+        """The word that names this backend in the API."""
+        return "exact"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FourierParams:
+    """A scan of cosine features of the RBF kernel: as they are, of unit length, or folded.
+
+    The kernel is e^{-γ(1 - ρ)}, ρ the cosine of two vectors.
+
+    Parameters
+    ----------
+    kind : {"rff", "nrff", "folded_rff"}
+        Features as they are, scaled to unit length, or without a random phase.
+    features : int
+        Numbers kept of each item.
+    gamma : float
+        γ of the RBF kernel e^(-γ(1 - cosine)), above 0 and at most 1e6.
+    seed : int
+        Seed of all randomness, 0 to 2^63 - 1.
+    """
+
+    kind: FourierKind
+    features: Annotated[int, Within(1, 16384)] = 512
+    gamma: Gamma = 1.0
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        _require_fields(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RandomBinningParams:
+    """Hash tables over random bins: a product kernel of Polya's class.
+
+    Parameters
+    ----------
+    distribution : str
+        Of the pitches of bins; it says which kernel is estimated. ``gamma`` of shape 2: the
+        Laplace kernel.
+    shape : float or None
+        Shape of the distribution, at most 1e6: s > 0 of ``gamma`` (2), ν > 0 of ``chi_square`` (4)
+        and ``chi`` (3), m ≥ 0.5 of ``nakagami`` (1), κ ≥ 0.05 of ``weibull`` (2), μ > 0 of
+        ``shifted_poisson`` (1); the others have none. None: the number in brackets, which is what
+        the field then holds.
+    scale : float
+        Mean pitch, in the units of the transformed vectors: above 0, at most 1e9.
+    bands : int
+        Number of tables.
+    seed : int
+        Seed of all randomness, 0 to 2^63 - 1.
+    """
+
+    distribution: Distribution = "gamma"
+    shape: Annotated[float, Within(0, MAX_SHAPE, is_open=True)] | None = None
+    scale: Annotated[float, Within(0, MAX_SCALE, is_open=True)] = 1.0
+    bands: Annotated[int, Within(1, 256)] = 32
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range; fill in the shape."""
+        _require_fields(self)
+        permitted = SHAPES[self.distribution]
+        if permitted is None:
+            expected = f"null: {self.distribution} has no shape"
+            require(self.shape is None, name="shape", expected=expected, got=self.shape)
+        else:
+            shape = permitted.default if self.shape is None else self.shape
+            holds = shape >= permitted.min_value
+            require(holds, name="shape", expected=permitted.expected, got=shape)
+            object.__setattr__(self, "shape", float(shape))
+
+    @property
+    def kind(self) -> Literal["random_binning"]:
+        """The word that names this backend in the API."""
+        return "random_binning"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NystroemParams:
+    """A scan of features learned from landmarks: GMM, or the RBF kernel.
+
+    Parameters
+    ----------
+    kind : {"gmm_nystroem", "rbf_nystroem"}
+        Whether they estimate GMM or the RBF kernel e^{-γ(1 - ρ)}.
+    landmarks : int
+        How many items are landmarks; at most as many as there are. Until a collection created with
+        this backend has that many, queries scan.
+    gamma : float
+        γ of the RBF kernel e^(-γ(1 - cosine)), above 0 and at most 1e6; of ``rbf_nystroem`` alone.
+    seed : int
+        Seed of all randomness, 0 to 2^63 - 1.
+    """
+
+    kind: NystroemKind
+    landmarks: Annotated[int, Within(1, 4096)] = 256
+    gamma: Gamma = 1.0
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        _require_fields(self)
+
+
+BackendParams = GcwsParams | ExactParams | FourierParams | RandomBinningParams | NystroemParams
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Transform:
-    """What is done to a vector before anything else, in this order.
+    """What is done to every vector first: subtract ``center``, raise to ``power``, normalise.
 
     Parameters
     ----------
     center : tuple of float or None
-        μ, subtracted from every vector (length ``dim``).
+        Subtracted first: ``dim`` numbers, ``dim`` at most 4096; None: none.
     power : float
-        p > 0: every entry x becomes sign(x)·|x|^p (pGMM).
+        p of sign(x)·|x|^p (pGMM), above 0 and at most 64.
     normalize : {"none", "l1", "l2"}
-        Divide by this norm at the end.
+        Norm to divide by at the end.
     """
 
     center: tuple[float, ...] | None = None
-    power: float = 1.0
+    power: Annotated[float, Within(0, 64, is_open=True)] = 1.0
     normalize: Normalize = "none"
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        require(0 < self.power <= 64, name="power", expected="a number in (0, 64]", got=self.power)
-        require(
-            self.normalize in ("none", "l1", "l2"),
-            name="normalize",
-            expected="'none', 'l1' or 'l2'",
-            got=self.normalize,
-        )
+        _require_fields(self)
         for value in self.center or ():
             require(
                 abs(value) <= MAX_CENTER,
@@ -112,16 +328,6 @@ class Transform:
     def is_identity(self) -> bool:
         """Whether vectors stay as they are."""
         return self.center is None and self.power == 1.0 and self.normalize == "none"
-
-
-BACKEND_KINDS: Final = (
-    "gcws",
-    "exact",
-    *FOURIER_KINDS,
-    "random_binning",
-    *NYSTROEM_KINDS,
-)
-"""The words that name backends in the API."""
 
 
 def backend_document(params: BackendParams) -> dict[str, Any]:
@@ -225,12 +431,7 @@ class CollectionConfig:
             expected=f"null or 1 to {MAX_DIM}",
             got=self.dim,
         )
-        require(
-            self.storage in get_args(Storage),
-            name="storage",
-            expected="'memory' or 'mapped'",
-            got=self.storage,
-        )
+        _require_fields(self)
         center = self.transform.center
         if center is not None:
             require(

@@ -12,9 +12,14 @@ from typing import Final, Protocol
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.contracts.backend_parameters import MAX_GAMMA, MAX_SCALE, require
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
+from gcws_search.index.contracts.parameters import (
+    MAX_GAMMA,
+    MAX_SCALE,
+    Distribution,
+    RandomBinningParams,
+    require,
+)
 from gcws_search.index.similarities.distances import cosines, folded_differences
 from gcws_search.index.similarities.polya import Pitches, pitches
 from gcws_search.index.similarities.polya_curves import curve_of

@@ -1,12 +1,13 @@
 """Bodies of requests, with examples that the tests send and check."""
 
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
-from gcws_search.service.api.backend_bodies import BackendBody, GcwsBackendBody
+from gcws_search.service.api.backend_bodies import BODY_OF, BackendBody
+from gcws_search.service.api.derived import body_of
 from gcws_search.service.api.query_options import (
     AllowPartial,
     BackendName,
@@ -37,23 +38,15 @@ from gcws_search.service.http.models import (
     examples,
 )
 
-
-class TransformBody(Body):
-    """What is done to every vector first: subtract ``center``, raise to ``power``, normalise."""
-
-    model_config = examples(
+if TYPE_CHECKING:
+    TransformBody = Any
+else:
+    TransformBody = body_of(
+        ix.Transform,
+        "TransformBody",
         {"center": None, "power": 0.5, "normalize": "l1"},
+        center=Numbers | None,
     )
-
-    center: Numbers | None = Field(
-        default=None, description="Subtracted first: `dim` numbers, `dim` at most 4096; null: none."
-    )
-    power: float = Field(
-        default=1.0,
-        description="p of sign(x)·|x|^p, above 0 and at most 64.",
-        json_schema_extra={"exclusiveMinimum": 0, "maximum": 64},
-    )
-    normalize: ix.Normalize = Field(default="none", description="Norm to divide by at the end.")
 
 
 class CreateBody(Body):
@@ -79,7 +72,7 @@ class CreateBody(Body):
         default_factory=TransformBody, description="What is done to every vector first."
     )
     backend: BackendBody = Field(
-        default_factory=GcwsBackendBody, description="How the collection is searched."
+        default_factory=BODY_OF["gcws"], description="How the collection is searched."
     )
     storage: ix.Storage = Field(
         default="memory",

@@ -5,8 +5,7 @@ import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.backend_parameters import GcwsParams
-from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import BatchPolicy
 from tests.support.index.items import put_rows
 
