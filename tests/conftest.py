@@ -24,7 +24,7 @@ MARKS = {
         "architecture/test_walk", "benchmarks/", "commands/", "crashes/", "fuzz/", "index/catalog/",
         "index/exact/", "index/graph/", "index/kernels/", "index/persistence/", "index/warmup/",
         "model/", "names/", "promise/", "service/fronts/", "service/ingest/test_hostile",
-        "service/test_cli", "service/translate/test_memory",
+        "service/test_cli", "service/http/test_memory",
     ),
 }  # fmt: skip
 """Marks of folders and files; what starts processes or takes more than a second a test is slow."""

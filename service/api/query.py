@@ -217,7 +217,6 @@ async def query_batch(
         if kind == media_types.JSON:
             return _read_json(service, collection, body)
         vectors = _read_vectors(service, body, kind)
-        _require_count(len(vectors), service)
         bad: _Bad = {}
         if params.on_error == "skip":
             vectors, bad = _usable(service, collection, vectors, params)
@@ -241,14 +240,6 @@ def _require_none(params: BatchParams) -> None:
             expected="parameters inside each query of a JSON body",
             got="some in the URL",
             loc=(min(params.model_fields_set),),
-        )
-
-
-def _require_count(count: int, service: Service) -> None:
-    max_count = service.settings.max_queries_per_request
-    if count > max_count:
-        raise ix.InvalidParameter(
-            expected=f"at most {max_count} queries", got=str(count), loc=("queries",)
         )
 
 
@@ -317,7 +308,7 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
         read_queries,
     )
 
-    return read_queries(reader, limits, settings.max_arrow_batch_bytes)
+    return read_queries(reader, limits, settings.max_body_bytes)
 
 
 def _asked(

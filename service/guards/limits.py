@@ -67,11 +67,6 @@ class Limits:
         """How many values, commas and brackets a filter may be written with."""
         return self.max_filter_values + _WORDS * self.max_filter_conditions
 
-    @property
-    def largest_value(self) -> int:
-        """How many values any other field may have: a sparse vector, a payload or a filter."""
-        return 2 * self.max_nonzeros + self.max_payload_bytes + self.largest_filter
-
 
 def require_short_vector(vector: VectorBody, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
@@ -84,6 +79,20 @@ def require_count(count: int, limits: Limits, *loc: str | int) -> None:
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
             expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc
+        )
+
+
+def require_entries(count: int, limit: int, name: str) -> None:
+    """Raise InvalidParameter where a list of this name has more entries than permitted."""
+    if count > limit:
+        raise ix.InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
+
+
+def require_few_queries(count: int, limits: Limits) -> None:
+    """Raise InvalidParameter where a batch has more queries than permitted."""
+    if count > limits.max_queries:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_queries} queries", got=str(count), loc=("queries",)
         )
 
 

@@ -1,38 +1,27 @@
 """Reading bodies: counted, of a known content type, and checked by a compiled validator."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
-from itertools import chain
-from typing import Annotated, Any, Final, TypeVar
+from collections.abc import AsyncIterator
+from typing import Final
 
-import numpy as np
 from fastapi import Request
-from pydantic import ConfigDict, TypeAdapter, ValidationError
-from pydantic_core import to_json
+from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from gcws_search.index import InvalidFilter, InvalidParameter
 from gcws_search.service.execution.context import guards_of, header
-from gcws_search.service.guards.limits import Limits, require_count
-from gcws_search.service.http import long_json
+from gcws_search.service.guards.limits import Limits, require_entries
 from gcws_search.service.http.errors import (
     BodyTooLarge,
     MalformedBody,
     RequestTimeout,
     UnsupportedMediaType,
 )
-from gcws_search.service.http.long_json import PIECE_BYTES, Member, Size
+from gcws_search.service.http.long_json import Model, parse_in_pieces
 from gcws_search.service.http.media_types import UNSAID
-from gcws_search.service.http.models import Body
-from gcws_search.service.http.problems import invalid_request, models_in
+from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 
-Model = TypeVar("Model", bound=Body)
 _LONG_BYTES: Final = 1 << 18
-_MAX_OPTION_VALUES: Final = 1 << 16
-"""Values of a field that holds no vector, payload or filter."""
-_VECTORS: Final = ("vector", "a", "b")
 
 
 def media_type(request: Request) -> str:
@@ -167,148 +156,15 @@ def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
         raise MalformedBody("expected a JSON object, got an empty body")
     if is_long(body):
         return parse_in_pieces(model, body, limits)
-    found = _validate(model, body)
+    try:
+        found = model.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
     for name, limit in limits.of_lists(model).items():
         require_entries(len(getattr(found, name) or ()), limit, name)
     return found
 
 
-def require_entries(count: int, limit: int, name: str) -> None:
-    """Raise InvalidParameter where a list of this name has more entries than permitted."""
-    if count > limit:
-        raise InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
-
-
 def is_long(body: bytes) -> bool:
     """Whether parsing would keep other requests waiting: then it belongs into a thread."""
     return len(body) > _LONG_BYTES
-
-
-def parse_in_pieces(
-    model: type[Model], body: bytes, limits: Limits, *, piece_bytes: int = PIECE_BYTES
-) -> Model:
-    """Return a long body as its model, counted first, then checked a piece at a time.
-
-    A compiled parser or validator keeps Python's lock until it is done: a body of a million short
-    queries would stop the whole service for seconds, and take gigabytes.
-
-    Raises
-    ------
-    MalformedBody, InvalidRequest, InvalidParameter
-        See `parse`.
-    """
-    try:
-        first = body.lstrip(long_json.BLANK)[:1]
-        if first not in (b"[", b"{"):
-            return _validate(model, body)
-        if first == b"[":
-            return _validate(model, [None] * long_json.count_entries(body))
-        members = {
-            member.name: member for member in long_json.members(body, piece_bytes=piece_bytes)
-        }
-    except ValueError as error:
-        raise MalformedBody(f"Invalid JSON: {error}") from None
-    limited = limits.of_lists(model)
-    for name in limited.keys() & members.keys():
-        require_entries(members[name].count(body), limited[name], name)
-    lists = [
-        name for name, member in members.items() if member.is_list and _takes_lists(model, name)
-    ]
-    others = []
-    for name, member in members.items():
-        value = b"null"  # of a field that is unknown, however long
-        if name in lists:
-            value = b"[]"
-        elif name in model.model_fields:
-            _require_size(member.size, limits, name)
-            value = _known([model.model_fields[name].annotation], body[member.start : member.stop])
-        others.append(b"%s:%s" % (to_json(name), value))
-    found = _validate(model, b"{%s}" % b",".join(others))
-    for name in lists:
-        setattr(found, name, _read_list(model, body, members[name], limits))
-    return found
-
-
-def _validate(model: type[Model], document: bytes | list[None]) -> Model:
-    try:
-        if isinstance(document, bytes):
-            return model.model_validate_json(document)
-        return model.model_validate(document)
-    except ValidationError as error:
-        raise invalid_request(error, model) from None
-
-
-def _known(annotations: Sequence[Any], text: bytes) -> bytes:
-    """Return a value with null in the place of what is in no field of the models that it may be."""
-    models = [model for each in annotations for model in models_in(each)]
-    is_closed = all(model.model_config.get("extra") == "forbid" for model in models)
-    if len(text) < PIECE_BYTES or text[:1] != b"{" or not models or not is_closed:
-        return text
-    try:
-        members = long_json.members(text)
-    except ValueError:  # the parser says why
-        return text
-    parts = []
-    for member in members:
-        fields = [each for model in models if (each := model.model_fields.get(member.name))]
-        inner = text[member.start : member.stop] if fields else b"null"
-        known = _known([each.annotation for each in fields], inner)
-        parts.append(b"%s:%s" % (to_json(member.name), known))
-    return b"{%s}" % b",".join(parts)
-
-
-def _read_list(model: type[Body], body: bytes, member: Member, limits: Limits) -> Any:  # noqa: ANN401
-    """Return a list of a long body, or an array of numbers."""
-    adapter, name = _adapter(model, member.name), member.name
-    parts = []
-    try:
-        for first, size, text in member.pieces(body):
-            _require_size(size, limits, name, first)
-            try:
-                parts.append(adapter.validate_json(text))
-            except ValidationError as error:
-                raise invalid_request(error, model, place=(name, first)) from None
-            if isinstance(parts[0], np.ndarray):
-                require_count(member.count(body), limits, name)
-    except ValueError as error:
-        raise MalformedBody(f"Invalid JSON: {error}") from None
-    return np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [*chain(*parts)]
-
-
-def _require_size(size: Size, limits: Limits, name: str, *rest: int) -> None:
-    """Raise InvalidInput where a value has more in it than any may have, as far as is known.
-
-    Raises
-    ------
-    InvalidParameter, InvalidFilter
-    """
-    kind = InvalidFilter if name == "filter" else InvalidParameter
-    limit = limits.largest_filter if name == "filter" else _MAX_OPTION_VALUES
-    if rest or name in _VECTORS or name == "payload":
-        limit = limits.largest_value
-    if size.values > limit:
-        raise kind(expected=f"at most {limit} values", got=str(size.values), loc=(name, *rest))
-    limit = limits.max_payload_bytes // 2 + _LONG_BYTES
-    if size.containers > limit:
-        expected, got = f"at most {limit} lists and objects", str(size.containers)
-        raise kind(expected=expected, got=got, loc=(name, *rest))
-
-
-@lru_cache
-def _adapter(model: type[Body], name: str) -> TypeAdapter[Any]:
-    field = model.model_fields[name]
-    config = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
-    kind: Any = Annotated[field.annotation, field]
-    return TypeAdapter(kind, config=config)
-
-
-@lru_cache
-def _takes_lists(model: type[Body], name: str) -> bool:
-    """Whether a field of a model may be a list."""
-    if name not in model.model_fields:
-        return False
-    try:
-        _adapter(model, name).validate_json(b"[]")
-    except ValidationError:
-        return False
-    return True

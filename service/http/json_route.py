@@ -16,6 +16,7 @@ from starlette.convertors import PathConvertor, register_url_convertor
 from gcws_search.index import InvalidParameter
 from gcws_search.service.execution.context import guards_of
 from gcws_search.service.http import bodies, media_types
+from gcws_search.service.http.long_json import Model
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -69,7 +70,7 @@ def refuse_parameters(request: Request) -> None:
         )
 
 
-async def read_model(request: Request, model: type[bodies.Model]) -> bodies.Model:
+async def read_model(request: Request, model: type[Model]) -> Model:
     """Return the request's JSON body as its model.
 
     Raises

@@ -1,22 +1,32 @@
-"""Long JSON objects, counted before anything is made of them and cut where they can be.
+"""Long JSON bodies, read a piece at a time into the models that describe them.
 
 A compiled parser keeps Python's lock until it is done, and makes objects that take up to 400 times
-the text. So brackets and commas outside of strings are counted first, in blocks of the text, by
-NumPy without the lock. What is in each piece is for the parser to say: a piece has whole values.
+the text. So NumPy counts brackets and commas outside of strings first, in blocks and without the
+lock. Long lists, however deep in models, are left out of what the parser gets and read afterwards
+in pieces of whole entries. Numbers go straight into one array.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
 
 import numpy as np
-from pydantic_core import from_json
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic_core import from_json, to_json
 
-from gcws_search.index import AnyArray
+from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
+from gcws_search.service.guards.limits import Limits, require_count, require_entries
+from gcws_search.service.http.errors import MalformedBody
+from gcws_search.service.http.models import Body
+from gcws_search.service.http.problems import invalid_request, models_in
+
+Model = TypeVar("Model", bound=Body)
+Place = tuple[str | int, ...]
 
 PIECE_BYTES: Final = 1 << 17
 """Parsed in one or two milliseconds."""
@@ -24,6 +34,8 @@ _BLOCK_BYTES: Final = 1 << 18
 _MAX_DEEP: Final = 200
 """About as deep as the parser itself goes."""
 _MAX_MEMBERS: Final = 256
+_MAX_OPTION_VALUES: Final = 1 << 16
+"""Values of a field that holds no vector, payload or filter."""
 _QUOTE, _COMMA = ord('"'), ord(",")
 _IN_LIST: Final = 2
 """Depth of a comma between the entries of a member."""
@@ -32,35 +44,281 @@ _CASE: Final = 32
 _NAME: Final = re.compile(
     rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL
 )
-BLANK: Final = b" \t\r\n"
+_BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
+_BLANK: Final = b" \t\r\n"
+_STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def parse_in_pieces(
+    model: type[Model], body: bytes, limits: Limits, *, piece_bytes: int = PIECE_BYTES
+) -> Model:
+    """Return a body as its model, counted first and read a piece at a time.
+
+    Raises
+    ------
+    MalformedBody
+        Not JSON, or cut short.
+    InvalidRequest
+        A field is unknown, missing or not what it should be.
+    InvalidParameter, InvalidVector, InvalidFilter
+        A list or a value has more in it than permitted.
+    """
+    found: Model = _Reader(model, body, limits, piece_bytes).read()
+    return found
+
+
+class _Kind(NamedTuple):
+    """What a value may be: its validator, the models among that, and the kind of its entries."""
+
+    adapter: TypeAdapter[Any]
+    models: tuple[type[BaseModel], ...]
+    takes_lists: bool
+    entries: _Kind | None
+
+    @classmethod
+    def of(cls, annotation: Any, metadata: Any = None) -> _Kind:  # noqa: ANN401
+        """Return the kind of an annotation."""
+        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        whole: Any = annotation if metadata is None else Annotated[annotation, metadata]
+        adapter = TypeAdapter[Any](whole, config=None if is_model else _STRICT)
+        models = tuple(models_in(annotation))
+        entry = _entry_annotation(annotation)
+        has_parts = entry is not None and bool([*models_in(entry)])
+        try:
+            adapter.validate_json(b"[]")
+        except ValidationError:
+            return cls(adapter, models, False, None)
+        return cls(adapter, models, True, cls.of(entry) if has_parts else None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether an object of this kind has the fields of its models alone."""
+        return _are_closed(self.models)
+
+
+def _are_closed(models: Sequence[type[BaseModel]]) -> bool:
+    closed = [model.model_config.get("extra") == "forbid" for model in models]
+    return bool(closed) and all(closed)
+
+
+def _entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
+    """Return what the entries of a list may be, None where an annotation has no list."""
+    if get_origin(annotation) is list:
+        return get_args(annotation)[0]
+    found = (_entry_annotation(part) for part in get_args(annotation))
+    return next((entry for entry in found if entry is not None), None)
+
+
+@lru_cache
+def _kind_of_field(model: type[BaseModel], name: str) -> _Kind:
+    info = model.model_fields[name]
+    is_model = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
+    return _Kind.of(info.annotation, None if is_model else info)
+
+
+@lru_cache
+def _kind_of_model(model: type[BaseModel]) -> _Kind:
+    return _Kind.of(model)
+
+
+class _Reader:
+    """Reads one body."""
+
+    def __init__(self, model: type[Body], body: bytes, limits: Limits, piece_bytes: int) -> None:
+        self._model = model
+        self._body = body
+        self._limits = limits
+        self._piece_bytes = piece_bytes
+
+    def read(self) -> Any:  # noqa: ANN401
+        body, kind = self._body, _kind_of_model(self._model)
+        start = _skip_blanks(body, 0)
+        try:
+            match body[start : start + 1]:
+                case b"{":
+                    return self._read_object(kind, start, len(body), ())
+                case b"[":
+                    return self._refuse_list()
+            return self._validate(kind, body, ())
+        except ValueError as error:
+            raise MalformedBody(f"Invalid JSON: {error}") from None
+
+    def _refuse_list(self) -> Any:  # noqa: ANN401
+        count = outline_value(self._body).count(self._body)
+        try:
+            return self._model.model_validate([None] * count)
+        except ValidationError as error:
+            raise invalid_request(error, self._model) from None
+
+    def _read_entry(self, kind: _Kind | None, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
+        """Return a long entry of a list; None where it has to be read at once."""
+        start = _skip_blanks(self._body, start)
+        if kind is not None and kind.is_closed and self._body[start : start + 1] == b"{":
+            return self._read_object(kind, start, stop, place)
+        value = outline_value(self._body, start, stop, piece_bytes=self._piece_bytes)
+        if kind is not None and value.is_list and kind.takes_lists:
+            return self._read_list(kind, value, place)
+        self._require_size(value.size, place)
+        return None
+
+    def _read_object(self, kind: _Kind, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
+        """Return an object of models: without its long lists, which are then read into it."""
+        lists: list[tuple[Place, Member]] = []
+        text = self._skeleton(kind.models, start, stop, place, lists)
+        found = self._validate(kind, text, place)
+        for where, member in lists:
+            *outer, name = where[len(place) :]
+            holder: Any = found
+            for step in outer:
+                holder = getattr(holder, str(step))
+            model: type[BaseModel] = type(holder)
+            inner = _kind_of_field(model, str(name))
+            setattr(holder, str(name), self._read_list(inner, member, where))
+        return found
+
+    def _skeleton(
+        self,
+        models: Sequence[type[BaseModel]],
+        start: int,
+        stop: int,
+        place: Place,
+        lists: list[tuple[Place, Member]],
+    ) -> bytes:
+        """Return an object's text without its long lists, which are added to ``lists``.
+
+        What no model has a field for becomes null.
+        """
+        found = outline_object(self._body, start, stop, piece_bytes=self._piece_bytes)
+        members = {member.name: member for member in found}
+        if not place:
+            limits = self._limits.of_lists(self._model)
+            for name in limits.keys() & members.keys():
+                require_entries(members[name].count(self._body), limits[name], name)
+        parts = []
+        for name, member in members.items():
+            kinds = [_kind_of_field(each, name) for each in models if name in each.model_fields]
+            value = self._without_lists(kinds, member, (*place, name), lists)
+            parts.append(b"%s:%s" % (to_json(name), value))
+        return b"{%s}" % b",".join(parts)
+
+    def _without_lists(
+        self,
+        kinds: Sequence[_Kind],
+        member: Member,
+        place: Place,
+        lists: list[tuple[Place, Member]],
+    ) -> bytes:
+        """Return the text of a member, which may be of several kinds, without its long lists."""
+        if not kinds:
+            return b"null"
+        start, stop = member.start, member.stop
+        if stop - start > self._piece_bytes:
+            if member.is_list and any(kind.takes_lists for kind in kinds):
+                lists.append((place, member))
+                return b"[]"
+            models = [model for kind in kinds for model in kind.models]
+            if _are_closed(models) and self._body[start : start + 1] == b"{":
+                return self._skeleton(models, start, stop, place, lists)
+            self._require_size(member.size, place)
+        return self._body[start:stop]
+
+    def _read_list(self, kind: _Kind, member: Member, place: Place) -> Any:  # noqa: ANN401
+        """Return a list, or an array of numbers."""
+        count = member.count(self._body)
+        if len(place) > 1 and place[-1] in ("indices", "values", "names", "center"):
+            require_count(count, self._limits, *place[:-1])
+        found: Any = None
+        for piece in member.pieces(self._body):
+            part = self._read_piece(kind, piece, place)
+            if isinstance(part, np.ndarray):
+                if found is None:
+                    require_count(count, self._limits, *place)
+                    found = np.empty(count, part.dtype)
+                if isinstance(found, np.ndarray):
+                    found[piece.first : piece.first + piece.entries] = part
+                    continue
+                part = part.tolist()
+            elif isinstance(found, np.ndarray):  # integers beyond 64 bits
+                found = found[: piece.first].tolist()
+            found = part if found is None else found
+            if found is not part:
+                found += part
+        return found
+
+    def _read_piece(self, kind: _Kind, piece: Piece, place: Place) -> Any:  # noqa: ANN401
+        """Return some entries of a list."""
+        if piece.entries == 1 and piece.stop - piece.start > self._piece_bytes:
+            inner = (*place, piece.first)
+            entry = self._read_entry(kind.entries, piece.start, piece.stop, inner)
+            if entry is not None:
+                return [entry]
+        text = b"[%s]" % self._body[piece.start : piece.stop]
+        return self._validate(kind, text, place, piece.first)
+
+    def _validate(self, kind: _Kind, text: bytes, place: Place, first: int | None = None) -> Any:  # noqa: ANN401
+        try:
+            return kind.adapter.validate_json(text)
+        except ValidationError as error:
+            raise invalid_request(error, self._model, place=place, first=first) from None
+
+    def _require_size(self, size: Size, place: Place) -> None:
+        """Raise where a value that is read at once has more in it than any may have.
+
+        Raises
+        ------
+        InvalidParameter, InvalidFilter
+        """
+        limits, names = self._limits, set(place)
+        is_filter = "filter" in names
+        limit = _MAX_OPTION_VALUES
+        if is_filter:
+            limit = limits.largest_filter
+        elif "payload" in names:
+            limit = limits.max_payload_bytes
+        if size.values > limit:
+            kind = InvalidFilter if is_filter else InvalidParameter
+            raise kind(expected=f"at most {limit} values", got=str(size.values), loc=place)
+        containers = max(limits.max_payload_bytes // 2, 1 << 18)
+        if size.containers > containers:
+            expected, got = f"at most {containers} lists and objects", str(size.containers)
+            raise InvalidParameter(expected=expected, got=got, loc=place)
 
 
 class Size(NamedTuple):
-    """How much there is in a stretch of text.
-
-    Attributes
-    ----------
-    containers : int
-        Arrays and objects.
-    values : int
-        These, and commas.
-    """
+    """Number of arrays and objects in a stretch of text, and of these and commas together."""
 
     containers: int = 0
     values: int = 0
 
-    def plus(self, containers: np.int32, values: np.int32) -> Size:
-        """Return what is in a stretch that has so much more."""
-        return Size(self.containers + int(containers), self.values + int(values))
+    def plus(self, opens: AnyArray, closes: AnyArray) -> Size:
+        """Return the size with more brackets and commas: which open, and which close."""
+        values = len(closes) - int(np.count_nonzero(closes))
+        return Size(self.containers + int(np.count_nonzero(opens)), self.values + values)
 
     def minus(self, other: Size) -> Size:
-        """Return what is in one stretch and not in another within it."""
+        """Return the size of a stretch without another that is part of it."""
         return Size(self.containers - other.containers, self.values - other.values)
+
+
+class Piece(NamedTuple):
+    """Entries of a list: the number of the first, how many, and where they lie in the text."""
+
+    first: int
+    entries: int
+    start: int
+    stop: int
+
+
+class _Comma(NamedTuple):
+    """A comma between entries: its place in the text, and the number of the entry behind it."""
+
+    place: int
+    behind: int
 
 
 @dataclass(slots=True)
 class Member:
-    """A member of the outermost object.
+    """A member of an object, or a value by itself.
 
     Attributes
     ----------
@@ -70,171 +328,234 @@ class Member:
     start, stop : int
         Where its value lies in the text.
     is_list : bool
+    size : Size
+        While the end is not found: what is before the value.
     commas : int
         Between the entries of a list.
-    cuts : list of (int, int, Size)
-        Some of these commas: the place, the number of the entry behind it, and what is before it.
-    began, ended : Size
-        What is before the value, and before its end.
+    cuts : list of _Comma
+        Commas at which the list is cut into pieces.
+    latest : _Comma
+        The last one so far, cut or not.
     """
 
     name: str
     has_name: bool
     start: int
-    began: Size
-    ended: Size
     is_list: bool
+    size: Size
     stop: int = 0
     commas: int = 0
-    cuts: list[tuple[int, int, Size]] = field(default_factory=list)
-
-    @property
-    def size(self) -> Size:
-        """How much there is in the value."""
-        return self.ended.minus(self.began)
+    cuts: list[_Comma] = field(default_factory=list)
+    latest: _Comma = field(default_factory=lambda: _Comma(0, 0))
 
     def count(self, text: bytes) -> int:
         """Return the number of a list's entries."""
-        is_empty = not self.commas and not text[self.start + 1 : self.stop - 1].strip(BLANK)
+        is_empty = not self.commas and _skip_blanks(text, self.start + 1) >= self.stop - 1
         return 0 if is_empty else self.commas + 1
 
-    def pieces(self, text: bytes) -> Iterator[tuple[int, Size, bytes]]:
-        """Yield the entries of a list as lists: the first one's number, how much, and the text.
+    def pieces(self, text: bytes) -> Iterator[Piece]:
+        """Yield the entries of a list: those of a piece, or one that is longer than a piece.
 
         Raises
         ------
         ValueError
             There is nothing where an entry should be.
         """
-        first, last = (self.start, 0, self.began), (self.stop - 1, 0, self.ended)
-        for (start, number, before), (stop, _, until) in pairwise((first, *self.cuts, last)):
-            piece = text[start + 1 : stop]
-            if self.commas and not piece.strip(BLANK):
-                raise ValueError(f"expected a value, got none between bytes {start} and {stop}")
-            yield number, until.minus(before), b"[%s]" % piece
+        first, last = _Comma(self.start, 0), _Comma(self.stop - 1, self.count(text))
+        for (comma, number), (stop, until) in pairwise((first, *self.cuts, last)):
+            if self.commas and _skip_blanks(text, comma + 1) >= stop:
+                raise ValueError(f"expected a value, got none between bytes {comma} and {stop}")
+            yield Piece(number, until - number, comma + 1, stop)
+
+    def cut(self, places: AnyArray, piece_bytes: int) -> None:
+        """Count commas at these places, and cut at some of them."""
+        before, commas = self.latest, self.commas
+        while len(places):
+            last = self.cuts[-1].place if self.cuts else self.start
+            beyond = int(np.searchsorted(places, last + piece_bytes, "right"))
+            if beyond == len(places):
+                break
+            near = _Comma(int(places[beyond - 1]), commas + beyond) if beyond else before
+            far = _Comma(int(places[beyond]), commas + beyond + 1)
+            self.cuts.append(near if near.place > last else far)
+        self.commas += len(places)
+        if len(places):
+            self.latest = _Comma(int(places[-1]), self.commas)
+
+    def end(self, stop: int, size: Size, piece_bytes: int) -> None:
+        """Note where the value ends, and the size of all the text before."""
+        self.stop, self.size = stop, size.minus(self.size)
+        last = self.cuts[-1].place if self.cuts else self.start
+        if self.is_list and stop - last > piece_bytes and self.latest.place > last:
+            self.cuts.append(self.latest)
 
 
-def count_entries(text: bytes) -> int:
-    """Return the number of entries of a text that is an array.
-
-    Raises
-    ------
-    ValueError
-    """
-    wrapped = b'{"":%s}' % text
-    [member] = members(wrapped)
-    return member.count(wrapped)
-
-
-def members(text: bytes, *, piece_bytes: int = PIECE_BYTES) -> list[Member]:
+def outline_object(
+    text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
+) -> list[Member]:
     """Return the members of a text that is an object; what is in their values is not looked at.
 
     Parameters
     ----------
-    text : bytes
+    start, stop : int
+        Where the object lies in the text.
     piece_bytes : int
-        Lists are cut into pieces of about this length, and no entry.
+        Lists are cut into pieces that are no longer, and single entries that are.
 
     Raises
     ------
     ValueError
         It is not JSON.
     """
-    outline = _Outline(text, piece_bytes)
-    for block in _blocks(text):
-        outline.add(*block)
+    outline = _Outline(text, start, stop, piece_bytes)
+    outline.add_all()
     return outline.members()
 
 
-def _blocks(text: bytes) -> Iterator[tuple[AnyArray, AnyArray]]:
-    """Yield where brackets and commas outside of strings are, and which, a block at a time.
+def outline_value(
+    text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
+) -> Member:
+    """Return a text that is one value of any kind, as a member without a name.
 
     Raises
     ------
     ValueError
+        It is not JSON.
     """
-    inside, is_escaped = 0, False
-    for start in range(0, len(text), _BLOCK_BYTES):
-        block = text[start : start + _BLOCK_BYTES]
-        if is_escaped:
-            block = b"." + block[1:]
-        is_escaped = False
-        if b"\\" in block:
-            block = block.replace(rb"\\", b"..").replace(rb"\"", b"..")
-            is_escaped = block.endswith(b"\\")
-        codes = np.frombuffer(block, np.uint8)
-        quotes = np.add.accumulate((codes == _QUOTE).view(np.uint8), dtype=np.uint8)
-        quotes += np.uint8(inside)  # modulo 256
-        folded = codes | _CASE
-        found = ((folded == ord("{")) | (folded == ord("}")) | (codes == _COMMA)) & (
-            quotes & 1 == 0
-        )
-        places = np.flatnonzero(found)
-        inside = int(quotes[-1]) & 1
-        yield places + start, codes[places]
-    if inside:
-        raise ValueError("a string that does not end")
+    outline = _Outline(text, start, stop, piece_bytes, is_value=True)
+    outline.add_all()
+    return outline.value()
+
+
+def _skip_blanks(text: bytes, start: int) -> int:
+    """Return where the blanks from a place on end."""
+    found = _BLANKS.match(text, start)
+    return start if found is None else found.end()
+
+
+def _skip_blanks_back(text: bytes, start: int, stop: int) -> int:
+    """Return where the blanks before ``stop`` begin."""
+    while stop > start:
+        near = max(start, stop - _BLOCK_BYTES)
+        length = len(text[near:stop].rstrip(_BLANK))
+        if length:
+            return near + length
+        stop = near
+    return stop
 
 
 class _Outline:
-    """The members found so far."""
+    """The members of an object, or the only value, found so far."""
 
-    def __init__(self, text: bytes, piece_bytes: int) -> None:
+    def __init__(
+        self,
+        text: bytes,
+        start: int,
+        stop: int | None,
+        piece_bytes: int,
+        *,
+        is_value: bool = False,
+    ) -> None:
         self._text = text
+        self._start = start
+        self._stop = len(text) if stop is None else stop
         self._piece_bytes = piece_bytes
         self._found: list[Member] = []
         self._depth = 0
         self._size = Size()
         self._end = 0
+        if is_value:
+            self._depth = 1
+            start = _skip_blanks(text, start)
+            is_list = text[start : start + 1] == b"["
+            self._found = [Member("", True, start, is_list, Size())]
 
-    def add(self, places: AnyArray, codes: AnyArray) -> None:
+    def add_all(self) -> None:
+        """Take note of all brackets and commas.
+
+        Raises
+        ------
+        ValueError
+        """
+        for places, codes in self._blocks():
+            if len(places):
+                self._add(places, codes)
+
+    def members(self) -> list[Member]:
+        """Return the members, when all of the text has been added."""
+        if not self._end or _skip_blanks(self._text, self._end) < self._stop:
+            got = "more" if self._end else "the end"
+            raise ValueError(f"expected one object, got {got}")
+        return self._found
+
+    def value(self) -> Member:
+        """Return the only value, when all of the text has been added."""
+        [member] = self._found
+        if self._depth != 1:
+            raise ValueError("expected one value, got an end within it")
+        self._finish(self._stop, self._size, b",")
+        return member
+
+    def _blocks(self) -> Iterator[tuple[AnyArray, AnyArray]]:
+        """Yield where brackets and commas outside of strings are, and which, a block at a time.
+
+        Raises
+        ------
+        ValueError
+        """
+        inside, is_escaped = 0, False
+        for start in range(self._start, self._stop, _BLOCK_BYTES):
+            block = self._text[start : min(start + _BLOCK_BYTES, self._stop)]
+            if is_escaped:
+                block = b"." + block[1:]
+            is_escaped = False
+            if b"\\" in block:
+                block = block.replace(rb"\\", b"..").replace(rb"\"", b"..")
+                is_escaped = block.endswith(b"\\")
+            codes = np.frombuffer(block, np.uint8)
+            quotes = np.add.accumulate((codes == _QUOTE).view(np.uint8), dtype=np.uint8)
+            quotes += np.uint8(inside)  # modulo 256
+            folded = codes | _CASE
+            found = ((folded == ord("{")) | (folded == ord("}")) | (codes == _COMMA)) & (
+                quotes & 1 == 0
+            )
+            places = np.flatnonzero(found)
+            inside = int(quotes[-1]) & 1
+            yield places + start, codes[places]
+        if inside:
+            raise ValueError("a string that does not end")
+
+    def _add(self, places: AnyArray, codes: AnyArray) -> None:
         """Take note of the brackets and commas of a block."""
-        if not len(places):
-            return
         folded = codes | _CASE
         opens, closes = folded == ord("{"), folded == ord("}")
         commas = codes == _COMMA
         depths = np.cumsum(opens.view(np.int8) - closes.view(np.int8), dtype=np.int32)
         depths += self._depth
-        containers = np.cumsum(opens, dtype=np.int32)
-        values = np.cumsum(~closes, dtype=np.int32)
         if depths.max() > _MAX_DEEP:
             raise ValueError(f"more than {_MAX_DEEP} levels")
         of_lists = np.flatnonzero(commas & (depths == _IN_LIST))
         done = 0
         for at in np.flatnonzero(depths <= 1 - closes.view(np.int8)).tolist():
             upto = int(np.searchsorted(of_lists, at))
-            self._pass(places, containers, values, of_lists[done:upto])
+            self._pass(places[of_lists[done:upto]])
             done = upto
-            self._step(int(places[at]), self._size.plus(containers[at], values[at]))
-        self._pass(places, containers, values, of_lists[done:])
+            self._step(int(places[at]), self._size.plus(opens[: at + 1], closes[: at + 1]))
+        self._pass(places[of_lists[done:]])
         self._depth = int(depths[-1])
-        self._size = self._size.plus(containers[-1], values[-1])
+        self._size = self._size.plus(opens, closes)
 
-    def _pass(
-        self, places: AnyArray, containers: AnyArray, values: AnyArray, commas: AnyArray
-    ) -> None:
-        """Count commas between the entries of the last member, and cut at some of them."""
-        if not self._found or not len(commas):
-            return
-        member = self._found[-1]
-        where, first = places[commas], 0
-        last = member.cuts[-1][0] if member.cuts else member.start
-        while member.is_list:
-            first = int(np.searchsorted(where, last + self._piece_bytes, "right"))
-            if first == len(where):
-                break
-            at, last = int(commas[first]), int(where[first])
-            size = self._size.plus(containers[at], values[at])
-            member.cuts.append((last, member.commas + first + 1, size))
-        member.commas += len(commas)
+    def _pass(self, places: AnyArray) -> None:
+        """Count commas between the entries of the last member."""
+        if self._found and self._found[-1].is_list:
+            self._found[-1].cut(places, self._piece_bytes)
 
     def _step(self, place: int, size: Size) -> None:
         """Pass a bracket or comma of the outermost object."""
         code, is_first = self._text[place : place + 1], not self._found
         if self._end or code in b"[]" or is_first != (code == b"{"):
             raise ValueError(f"expected one object, got another bracket or comma, at byte {place}")
-        if is_first and self._text[:place].strip(BLANK):
+        if is_first and _skip_blanks(self._text, self._start) < place:
             raise ValueError(f"expected an object, got something before it, at byte {place}")
         if not is_first:
             self._finish(place, size, code)
@@ -246,25 +567,19 @@ class _Outline:
     def _begin(self, place: int, size: Size) -> None:
         if len(self._found) == _MAX_MEMBERS:
             raise ValueError(f"expected at most {_MAX_MEMBERS} members of an object, got more")
-        found = _NAME.match(self._text, place)
+        found = _NAME.match(self._text, place, self._stop)
         name, start = (from_json(found[1]), found.end()) if found else ("", place)
         is_list = self._text[start : start + 1] == b"["
-        member = Member(name, found is not None, start, is_list=is_list, began=size, ended=size)
-        self._found.append(member)
+        self._found.append(Member(name, found is not None, start, is_list, size))
 
     def _finish(self, place: int, size: Size, code: bytes) -> None:
         member = self._found[-1]
-        value = self._text[member.start : place].rstrip(BLANK)
-        if not value and not member.has_name and code == b"}" and len(self._found) == 1:
+        stop = _skip_blanks_back(self._text, member.start, place)
+        is_empty = stop == member.start
+        if is_empty and not member.has_name and code == b"}" and len(self._found) == 1:
             self._found.clear()  # an empty object
             return
-        if not value or not member.has_name or (member.is_list and value[-1:] != b"]"):
+        is_open = member.is_list and self._text[stop - 1 : stop] != b"]"
+        if is_empty or not member.has_name or is_open:
             raise ValueError(f"expected a name and a value before byte {place}")
-        member.stop, member.ended = member.start + len(value), size
-
-    def members(self) -> list[Member]:
-        """Return the members, when all of the text has been added."""
-        if not self._end or self._text[self._end :].strip(BLANK):
-            got = "more" if self._end else "the end"
-            raise ValueError(f"expected one object, got {got}")
-        return self._found
+        member.end(stop, size, self._piece_bytes)

@@ -168,7 +168,11 @@ def place(loc: ix.Loc, message: str) -> str:
 
 
 def invalid_request(
-    error: ValidationError, model: type[BaseModel], *, place: tuple[str, int] | None = None
+    error: ValidationError,
+    model: type[BaseModel],
+    *,
+    place: ix.Loc = (),
+    first: int | None = None,
 ) -> sv.ServiceError:
     """Return what a model's validator found as this package's own error.
 
@@ -176,17 +180,19 @@ def invalid_request(
     ----------
     error : ValidationError
     model : type
-    place : (str, int) or None
-        What was checked is a stretch of this list, from here on.
+    place : tuple
+        Where in the body the value lies that was checked.
+    first : int or None
+        Where that is a stretch of a list, the number of its first entry.
     """
     found = error.errors()
-    if place is not None:
-        name, first = place
-        for entry in found:
-            loc = entry["loc"]
+    for entry in found:
+        loc = entry["loc"]
+        if first is not None:
             at = next((at for at, part in enumerate(loc) if isinstance(part, int)), len(loc))
             row = [first + int(part) for part in loc[at : at + 1]]
-            entry["loc"] = (name, *loc[:at], *row, *loc[at + 1 :])
+            loc = (*loc[:at], *row, *loc[at + 1 :])
+        entry["loc"] = (*place, *loc)
     if found[0]["type"] == "json_invalid":
         return sv.MalformedBody(str(found[0]["msg"]))
     entries, detail = _findings(list(found), model)

@@ -15,6 +15,7 @@ from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
     require_count,
+    require_few_queries,
     require_short_id,
     short_payload,
 )
@@ -227,9 +228,10 @@ def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:
         One is missing or too long; its place begins with its number.
     """
     found: list[Any] = []
-    size = 0
+    size = count = 0
     for batch in batches(reader, arrow_columns.check_queries, max_bytes):
-        size += batch.nbytes
+        size, count = size + batch.nbytes, count + len(batch)
+        require_few_queries(count, limits)
         if size > max_bytes:
             raise BodyTooLarge(max_bytes, "all record batches")
         found.append(batch)

@@ -1,5 +1,6 @@
 """NDJSON: one item a line."""
 
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -31,19 +32,17 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
     parts: list[bytes] = []
     size = end = 0
     while chunk := source():
-        first, *rest = chunk.split(b"\n")
-        parts.append(first)
-        size += len(first)
-        if size > max_line_bytes:
-            raise BodyTooLarge(max_line_bytes, "a line")
-        if not rest:
-            continue
-        *whole, last = rest
-        for line in (b"".join(parts), *whole):
-            end += len(line) + 1
-            if line and not line.isspace():
-                yield line, end
-        parts, size = [last], len(last)
+        for part in io.BytesIO(chunk):  # one at a time: a megabyte may hold a million
+            parts.append(part)
+            size += len(part)
+            if size > max_line_bytes + part.endswith(b"\n"):
+                raise BodyTooLarge(max_line_bytes, "a line")
+            if part.endswith(b"\n"):
+                line = b"".join(parts)
+                end += size
+                if not line.isspace():
+                    yield line[:-1], end
+                parts, size = [], 0
     line = b"".join(parts)
     if line and not line.isspace():
         yield line, end + len(line)

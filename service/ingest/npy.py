@@ -11,7 +11,7 @@ from numpy.lib import format as npy
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
-from gcws_search.service.guards.limits import Limits, require_count
+from gcws_search.service.guards.limits import Limits, require_count, require_few_queries
 from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.rows import DenseVectors, ItemRows
@@ -127,6 +127,7 @@ def read_matrix(
     MalformedBody, InvalidVector, BodyTooLarge
     """
     header = read_header(reader, limits, is_one=is_one)
+    require_few_queries(header.shape[0], limits)
     if header.shape[0] * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
     return _whole(reader, header)

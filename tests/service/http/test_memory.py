@@ -7,9 +7,6 @@ import sys
 import pytest
 
 BODY_BYTES = 1_000_000
-TIMES = 8
-PIECE_BYTES = 48 << 20
-"""What one piece of a body, and the longest value that is permitted, may take besides."""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the most memory is told by Linux")
@@ -17,6 +14,5 @@ def test_no_body_takes_more_than_eight_times_its_bytes() -> None:
     command = [sys.executable, "-m", "tests.support.service.body_memory", str(BODY_BYTES)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     taken = [json.loads(line) for line in told.splitlines()]
-    assert len(taken) > 300
-    dear = [each for each in taken if each[2] > TIMES * each[1] + PIECE_BYTES]
-    assert not dear
+    assert len(taken) > 500
+    assert not [each for each in taken if each[2] > each[3]]

@@ -57,13 +57,15 @@ def read_at_once(text: bytes) -> Any:  # noqa: ANN401
 def read_in_pieces(text: bytes, piece_bytes: int) -> Any:  # noqa: ANN401
     """Return an object, each member read as whole values between cuts."""
     found: dict[str, Any] = {}
-    for member in long_json.members(text, piece_bytes=piece_bytes):
+    for member in long_json.outline_object(text, piece_bytes=piece_bytes):
         value = from_json(text[member.start : member.stop])
         if member.is_list:
             entries: list[Any] = []
-            for first, _, piece in member.pieces(text):
+            for first, count, start, stop in member.pieces(text):
                 assert first == len(entries)
-                entries += from_json(piece)
+                entries += from_json(b"[%s]" % text[start:stop])
+                assert count == len(entries) - first
+                assert count == 1 or stop - start <= piece_bytes
             assert entries == value or repr(entries) == repr(value)
             assert member.count(text) == len(entries)
         found[member.name] = value
@@ -171,10 +173,10 @@ def test_depth_is_bounded_as_it_is_at_once(depth: int, bracket: str) -> None:
 def test_no_piece_is_much_longer_than_asked() -> None:
     for entries in ([0.25] * 100_000, [{"a": [1, 2]}] * 20_000, ["x" * 50] * 9000):
         text = json.dumps({"b": 1, "entries": entries}).encode()
-        _, member = long_json.members(text, piece_bytes=10_000)
-        sizes = [len(piece) for _, _, piece in member.pieces(text)]
-        assert max(sizes) < 10_100
-        assert sum(sizes) >= len(text) - 100
+        _, member = long_json.outline_object(text, piece_bytes=10_000)
+        sizes = [piece.stop - piece.start for piece in member.pieces(text)]
+        assert max(sizes) <= 10_000
+        assert sum(sizes) + len(sizes) >= len(text) - 100
 
 
 LONG: Final[list[Json]] = [{"id": number} for number in range(1000)]
@@ -246,6 +248,19 @@ def test_a_value_with_blanks_in_it_is_what_it_is_without(model: type[Body], text
         (QueryBody, {"vector": {"indices": [*range(9)], "values": [1] * 9}}),
         (QueryBody, {"vector": {"indices": [2**70, 1]}}),
         (QueryBody, {"vector": {"base64": "zczMPQAAAMA="}, "filter": {"must": [{"a": [2**70]}]}}),
+        (QueryBody, {"vector": {"indices": [*range(9)], "values": [1, "a"]}}),
+        (QueryBody, {"vector": {"names": ["a", "b"], "values": [1, 0.5]}}),
+        (QueryBody, {"vector": {"names": [1, "b"], "values": [1, 0.5]}}),
+        (QueryBody, {"vector": {"names": ["a"], "indices": [1]}}),
+        (QueryBody, {"vector": {"values": [1, 2]}}),
+        (PutItemsBody, {"items": [{"vector": {"indices": [2**70, 1], "values": [1, 2]}}] * 9}),
+        (PutItemsBody, {"items": [{"vector": NUMBERS}, {"id": 1, "vector": [*NUMBERS, "a"]}]}),
+        (PutItemsBody, {"items": [{"vector": [1]}, {"id": 1, "vector": {"x": [NUMBERS]}}]}),
+        (PutItemsBody, {"items": [{"vector": [1]}, [1, 2, 3]]}),
+        (ExplainBody, {"a": {"vector": {"names": ["a"]}}, "b": {"vector": [*NUMBERS, None]}}),
+        (SketchBody, {"vectors": [NUMBERS, [*NUMBERS, "a"]]}),
+        (CreateBody, {"dim": 4, "transform": {"center": NUMBERS}}),
+        (CreateBody, {"dim": 4, "transform": {"center": [1, {"a": [1]}]}}),
         (DeleteItemsBody, {"ids": [*range(1000)]}),
         (DeleteItemsBody, {"ids": [*range(1000), 0.5]}),
         (DeleteItemsBody, {"ids": ["a"] * 100_001}),
@@ -277,14 +292,14 @@ def test_a_long_body_is_read_as_a_short_one_is(
         except InvalidInput as error:
             return str(error)
 
-    found = result(bodies.parse_in_pieces, piece_bytes=piece_bytes)
+    found = result(long_json.parse_in_pieces, piece_bytes=piece_bytes)
     assert found == result(bodies.parse)
 
 
 @pytest.mark.parametrize("text", [b'{"items": [', b"\xff", b"", b'{"items": [1,,2]}', b'{"a"}'])
 def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
     with pytest.raises(MalformedBody):
-        bodies.parse_in_pieces(PutItemsBody, text, LIMITS)
+        long_json.parse_in_pieces(PutItemsBody, text, LIMITS)
 
 
 def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:

@@ -338,11 +338,15 @@ def test_a_truncated_stream_of_queries_is_malformed(client: Client) -> None:
 
 
 def test_streams_of_queries_are_bounded(serve: Serve) -> None:
-    client = serve(max_queries_per_request=2, max_arrow_batch_bytes=400)
+    client = serve(max_queries_per_request=200, max_body_bytes=20_000)
     fill(client)
-    body = arrow({"vector": pa.array([[1.0] * 4] * 3)})
-    answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
-    assert_problem(answer, 422, "invalid_parameter", "at most 2")
-    body = arrow({"vector": pa.array([[1.0] * 4] * 30)}, 5)
-    answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
-    assert_problem(answer, 413, "body_too_large", "all record batches")
+    for batch_rows in (201, 67):
+        body = arrow({"vector": pa.array([[1.0] * 4] * 201)}, batch_rows)
+        answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
+        assert_problem(answer, 422, "invalid_parameter", "at most 200")
+    row = pa.array([[1.0] * 20])  # one for all rows of a batch
+    vectors = pa.DictionaryArray.from_arrays(pa.array(np.zeros(180, np.int8)), row)
+    for batch_rows, said in ((60, "all record batches"), (180, "a record batch")):
+        body = arrow({"vector": vectors}, batch_rows)
+        answer = client.post(f"{PLANTS}/query/batch", content=body, headers=ARROW)
+        assert_problem(answer, 413, "body_too_large", said)

@@ -1,29 +1,43 @@
 """How much memory bodies take to be read, each in a process of its own: a line of JSON each."""
 
+import gzip
+import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from gcws_search.index import InvalidInput
+import numpy as np
+import pyarrow as pa
+
+from gcws_search.index import AnyArray, InvalidInput
 from gcws_search.service.api import analysis_bodies, backend_bodies, bodies as requests
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.http.models import Body
+from gcws_search.service.ingest import arrow, npy
+from gcws_search.service.ingest.ndjson import NdjsonRows
+from gcws_search.service.ingest.source import ByteReader, Source, inflated
 from gcws_search.service.settings import Settings
 
-LIMITS: Final = Limits.of(
-    Settings(
-        max_items_per_request=5000,
-        max_queries_per_request=5000,
-        max_nonzeros=20_000,
-        max_payload_bytes=1 << 16,
-        max_filter_values=2000,
-    )
-)
+MIB: Final = 1 << 20
+TIMES: Final = 8
+TIMES_OF_NAMES: Final = 10
+"""A string takes 64 bytes or more."""
+SPARE_BYTES: Final = 12 * MIB
+"""A piece of JSON, or of a payload or a filter of many short values."""
+COUNT: Final = 5000
+LIMITS: Final = Limits.of(Settings(max_items_per_request=COUNT, max_queries_per_request=COUNT))
+ENTRY_BYTES: Final = 1024
+"""Of each query or item, whose number is limited."""
+CHUNK_ROWS: Final = 1000
+STREAM_BYTES: Final = MIB
+"""The longest line, chunk, array in columns and record batch of a load."""
 ENTRIES: Final = {
     "empty objects": "{}",
     "empty lists": "[]",
@@ -59,38 +73,36 @@ FIELDS: Final[list[tuple[type[Body], str]]] = [
 
 
 class Case(NamedTuple):
-    """A body of a model, as JSON."""
+    """A body, what reads it, and the most memory that it may take."""
 
     name: str
-    model: type[Body]
-    text: bytes
+    size: int
+    read: Callable[[], object]
+    most: int
+
+
+def json_case(name: str, model: type[Body], text: str, *, times: int = TIMES) -> Case:
+    body = text.encode()
+    most = times * len(body) + COUNT * ENTRY_BYTES + SPARE_BYTES
+    return Case(name, len(body), partial(bodies.parse, model, body, LIMITS), most)
 
 
 def long_list(entry: str, size: int) -> str:
     return "[" + ",".join([entry] * (size // (len(entry) + 1))) + "]"
 
 
-def cases(size: int) -> Iterator[Case]:
+def json_cases(size: int) -> Iterator[Case]:
     """Yield bodies of about ``size`` bytes: each field of each model, in each shape."""
     for model, field in FIELDS:
         for shape, entry in ENTRIES.items():
             value, name = long_list(entry, size), f"{model.__name__} {field}: {shape}"
-            yield Case(name, model, f'{{"{field}":{value}}}'.encode())
-            yield Case(f"{name}, in an object", model, f'{{"{field}":{{"x":{value}}}}}'.encode())
+            yield json_case(name, model, f'{{"{field}":{value}}}')
+            yield json_case(f"{name}, in an object", model, f'{{"{field}":{{"x":{value}}}}}')
         pairs = ",".join(['"a":1'] * (size // 6))
         name = f"{model.__name__} {field}: one key again and again"
-        yield Case(name, model, f'{{"{field}":{{{pairs}}}}}'.encode())
-    numbers, words = long_list("1", 4000), long_list('"abcd"', 4000)
-    for shape, item in {
-        "items": '{"id":1,"vector":[1,2]}',
-        "items of numbers": f'{{"id":1,"vector":{numbers}}}',
-        "sparse items": f'{{"id":1,"vector":{{"indices":{numbers},"values":{numbers}}}}}',
-        "items of names": f'{{"id":1,"vector":{{"names":{words}}}}}',
-        "payloads of lists": f'{{"id":1,"vector":[1],"payload":{{"a":{long_list("[]", 60_000)}}}}}',
-        "payloads of words": f'{{"id":1,"vector":[1],"payload":{{"a":{words}}}}}',
-    }.items():
-        text = f'{{"items":{long_list(item, size)}}}'
-        yield Case(shape, requests.PutItemsBody, text.encode())
+        yield json_case(name, model, f'{{"{field}":{{{pairs}}}}}')
+    for shape, item in items().items():
+        yield json_case(shape, requests.PutItemsBody, f'{{"items":{long_list(item, size)}}}')
     condition = f'{{"key":"k","match":{{"any":{long_list(chr(34) + "ab" + chr(34), 3000)}}}}}'
     for shape, query in {
         "queries by id": '{"id":1}',
@@ -98,8 +110,181 @@ def cases(size: int) -> Iterator[Case]:
         "filters": f'{{"id":1,"filter":{{"must":[{condition}]}}}}',
         "small filters": '{"id":1,"filter":{"must":{"key":"k","match":{"value":1}}}}',
     }.items():
-        text = f'{{"queries":{long_list(query, size)}}}'
-        yield Case(shape, requests.BatchBody, text.encode())
+        yield json_case(shape, requests.BatchBody, f'{{"queries":{long_list(query, size)}}}')
+
+
+def longest_cases() -> Iterator[Case]:
+    """Yield bodies with the longest vectors that are permitted."""
+    count = LIMITS.max_nonzeros
+    ones, words = "[" + ",".join(["1"] * count) + "]", different_words(count)
+    sparse, named = f'{{"indices":{ones},"values":{ones}}}', f'{{"names":{words}}}'
+    filled = f'{{"id":1,"vector":[1],"x":{ones}}}'
+    yield json_case("an unknown field", requests.PutItemsBody, f'{{"items":[{filled}]}}')
+    case = partial(json_case, times=TIMES_OF_NAMES)
+    yield case("all the names there may be", requests.NamesBody, named)
+    for shape, vector in {"numbers": ones, "sparse": sparse, "named": named}.items():
+        query, item = f'{{"vector":{vector}}}', f'{{"id":1,"vector":{vector}}}'
+        case = partial(json_case, times=TIMES_OF_NAMES if vector is named else TIMES)
+        texts: dict[type[Body], str] = {
+            requests.QueryBody: query,
+            requests.BatchBody: f'{{"queries":[{query},{query}]}}',
+            requests.PutItemsBody: f'{{"items":[{",".join([item] * 4)}]}}',
+            requests.SketchBody: f'{{"vectors":[{",".join([vector] * 4)}]}}',
+            requests.ExplainBody: f'{{"a":{query},"b":{query}}}',
+        }
+        for model, text in texts.items():
+            yield case(f"{model.__name__}: the longest {shape}", model, text)
+
+
+def different_words(count: int) -> str:
+    return "[" + ",".join(f'"{word:x}"' for word in range(1 << 16, (1 << 16) + count)) + "]"
+
+
+def items() -> dict[str, str]:
+    """Return items as JSON."""
+    numbers, words = long_list("1", 4000), different_words(800)
+    return {
+        "items": '{"id":1,"vector":[1,2]}',
+        "items without ids": '{"vector":[1]}',
+        "no items": "{}",
+        "items of numbers": f'{{"id":1,"vector":{numbers}}}',
+        "sparse items": f'{{"id":1,"vector":{{"indices":{numbers},"values":{numbers}}}}}',
+        "items of names": f'{{"id":1,"vector":{{"names":{words}}}}}',
+        "payloads of lists": f'{{"id":1,"vector":[1],"payload":{{"a":{long_list("[]", 60_000)}}}}}',
+        "payloads of words": f'{{"id":1,"vector":[1],"payload":{{"a":{words}}}}}',
+        "deep payloads": f'{{"id":1,"vector":[1],"payload":{{"a":{"[" * 100 + "]" * 100}}}}}',
+        "an item of many numbers": f'{{"id":1,"vector":{long_list("1", MIB - 100)}}}',
+        "an item of unknown fields": f'{{"id":1,"vector":[1],"x":{long_list("[]", MIB - 100)}}}',
+    }
+
+
+def lists(values: AnyArray, width: int) -> Any:  # noqa: ANN401  # of pyarrow
+    return pa.FixedSizeListArray.from_arrays(pa.array(values), width)
+
+
+def repeated(array: Any, count: int) -> Any:  # noqa: ANN401
+    """Return the first entry of an array again and again, written once."""
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), array)
+
+
+def arrow_columns(size: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the columns of vectors of about ``size`` bytes."""
+    size &= ~127
+    yield "bytes", {"vector": lists(np.ones(size, np.int8), 16)}
+    yield "halves", {"vector": lists(np.ones(size // 2, np.float16), 16)}
+    yield "doubles", {"vector": lists(np.ones(size // 8), 16)}
+    yield "one number a row", {"vector": lists(np.ones(size, np.int8), 1)}
+    offsets = np.arange(size // 4 + 1, dtype=np.int32)
+    ones = pa.array(np.ones(len(offsets) - 1, np.int8))
+    short = pa.ListArray.from_arrays(offsets, ones)
+    yield "sets", {"indices": short}
+    yield "sparse", {"indices": short, "values": short}
+    yield "empty lists", {"vector": pa.ListArray.from_arrays(np.zeros(size // 4, np.int32), ones)}
+    words = pa.array([f"{number:x}" for number in range(size // 12)])
+    ends = np.arange(len(words) + 1, dtype=np.int32)
+    yield "names", {"names": pa.ListArray.from_arrays(ends, words)}
+    long = pa.array([[1.0] * 1000], pa.list_(pa.float32()))
+    yield "one row again and again", {"vector": repeated(long, size // 4)}
+
+
+def arrow_stream(columns: dict[str, Any], count: int = 1) -> bytes:
+    file = io.BytesIO()
+    batch = pa.record_batch(columns)
+    with pa.ipc.new_stream(file, batch.schema) as stream:
+        for _ in range(count):
+            stream.write_batch(batch)
+    return file.getvalue()
+
+
+def arrays(size: int) -> Iterator[tuple[str, AnyArray]]:
+    """Yield arrays of about ``size`` bytes."""
+    for dtype in (np.bool_, np.int8, np.float16, np.float32, np.float64, np.uint64):
+        ones = np.ones((size // np.dtype(dtype).itemsize) & ~15, dtype)
+        yield f"{ones.dtype}", ones.reshape(-1, 16)
+        yield f"{ones.dtype}, one a row", ones.reshape(-1, 1)
+        yield f"{ones.dtype} by columns", np.asfortranarray(ones.reshape(-1, 16))
+
+
+def npy_file(array: AnyArray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def as_reader(body: bytes) -> ByteReader:
+    chunks = [body]
+    return ByteReader(lambda: chunks.pop() if chunks else b"", max_read_bytes=len(body))
+
+
+def query_cases(size: int) -> Iterator[Case]:
+    """Yield queries of about ``size`` bytes that are no JSON."""
+    for name, array in arrays(size):
+        body = npy_file(array)
+        most = TIMES * len(body) + SPARE_BYTES
+        yield Case(f"queries of {name}", len(body), partial(read_npy, body), most)
+    for name, columns in arrow_columns(size):
+        body = arrow_stream(columns)
+        most = TIMES * len(body) + SPARE_BYTES
+        yield Case(f"queries of Arrow, {name}", len(body), partial(read_arrow, body), most)
+
+
+def read_npy(body: bytes) -> object:
+    return npy.read_matrix(as_reader(body), LIMITS, max_bytes=32 * MIB)
+
+
+def read_arrow(body: bytes) -> object:
+    return arrow.read_queries(as_reader(body), LIMITS, len(body))
+
+
+def loads(size: int) -> Iterator[tuple[str, bytes, Callable[[Source], object]]]:
+    """Yield bodies of loads of about ``size`` bytes, and what reads them."""
+
+    def lines(source: Source) -> object:
+        return NdjsonRows(source, LIMITS, CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES)
+
+    def array_rows(source: Source) -> object:
+        reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
+        sizes = npy.Sizes(CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, STREAM_BYTES)
+        return npy.NpyRows(reader, LIMITS, 0, sizes)
+
+    def batches(source: Source) -> object:
+        reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
+        return arrow.ArrowRows(
+            reader, LIMITS, CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, takes_others=True
+        )
+
+    for name, item in {**items(), "blanks": "", "numbers": "7", "words": '"a"'}.items():
+        line = f"{item}\n".encode()
+        yield f"lines: {name}", line * min(size // len(line), 4 * CHUNK_ROWS), lines
+    yield "one line", b" " * size, lines
+    yield "empty lines", b"\n" * size, lines
+    for name, array in arrays(size):
+        yield f"rows of {name}", npy_file(array), array_rows
+    for name, array in arrays(STREAM_BYTES // 2):
+        yield f"a few rows of {name}", npy_file(array), array_rows
+    for name, columns in arrow_columns(STREAM_BYTES // 8):
+        yield f"Arrow, {name}", arrow_stream(columns, 8 * size // STREAM_BYTES), batches
+        rows = len(next(iter(columns.values())))
+        ids = pa.array(np.arange(rows))
+        words = pa.array(["a"] * rows)
+        more = {"id": ids, **columns, **{f"f{number}": words for number in range(5)}}
+        body = arrow_stream({name: column[: rows // 64] for name, column in more.items()}, 32)
+        yield f"Arrow of many columns, {name}", body, batches
+
+
+def load_cases(size: int) -> Iterator[Case]:
+    """Yield loads, whose memory does not depend on their length, compressed or not."""
+    for name, body, read in loads(size):
+        packed = gzip.compress(body, 1)
+        for kind, sent in (("", body), (", compressed", packed)):
+            most = TIMES * 2 * STREAM_BYTES + CHUNK_ROWS * ENTRY_BYTES + SPARE_BYTES
+            yield Case(f"a load of {name}{kind}", len(body), partial(drain, sent, read), most)
+
+
+def drain(body: bytes, read: Callable[[Source], Any]) -> None:
+    chunks = deque(body[start : start + (1 << 16)] for start in range(0, len(body), 1 << 16))
+    source = inflated(lambda: chunks.popleft() if chunks else b"", "")
+    deque(read(source), maxlen=0)
 
 
 def most_bytes() -> int:
@@ -115,8 +300,7 @@ def bytes_to_read(case: Case) -> int:
         Path("/proc/self/clear_refs").write_text("5")  # forget the most so far
         before = most_bytes()
         try:
-            found = bodies.parse(case.model, case.text, LIMITS)
-            assert found is not None
+            case.read()
         except (ServiceError, InvalidInput):
             pass
         finally:
@@ -129,11 +313,19 @@ def bytes_to_read(case: Case) -> int:
     return taken
 
 
+def cases(size: int) -> Iterator[Case]:
+    """Yield bodies of all kinds."""
+    yield from longest_cases()
+    yield from query_cases(size)
+    yield from load_cases(2 * STREAM_BYTES)
+    yield from json_cases(size)
+
+
 def main() -> None:
     size = int(sys.argv[1])
     for case in cases(size):
-        taken = bytes_to_read(case)
-        sys.stdout.write(json.dumps([case.name, len(case.text), taken]) + "\n")
+        line = [case.name, case.size, bytes_to_read(case), case.most]
+        sys.stdout.write(json.dumps(line) + "\n")
 
 
 if __name__ == "__main__":
