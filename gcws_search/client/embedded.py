@@ -28,7 +28,8 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.formats.items import Items, items_of, require_ids, texts_of
+from gcws_search.formats.given import items_of, rows_of
+from gcws_search.formats.items import Items, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import (
     DenseRows,
@@ -37,7 +38,6 @@ from gcws_search.formats.vectors import (
     bad_rows,
     is_id,
     row_of,
-    rows_of,
 )
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Float32s

@@ -26,9 +26,10 @@ from gcws_search.client.results import (
 )
 from gcws_search.client.retries import Reply, Requester, Send, waiting
 from gcws_search.formats import bodies
-from gcws_search.formats.items import items_of, require_ids, texts_of
+from gcws_search.formats.given import items_of, rows_of
+from gcws_search.formats.items import require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, is_id, row_of, rows_of
+from gcws_search.formats.vectors import DenseRows, is_id, row_of
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
     SHARES,

@@ -190,7 +190,8 @@ def load(
     The same command run again goes on where it was interrupted, and stores nothing twice: --again
     does.
     """
-    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.readers import source_of  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.sources import Choices  # noqa: PLC0415
 
     choices = Choices(
         id=id_,
@@ -321,7 +322,7 @@ def _collection(
     typer.echo(f"  {'into':8} {task.into}, new: {words}", err=True)
     if ask and sys.stdin.isatty() and sys.stderr.isatty():
         typer.confirm("Create it?", default=True, abort=True, err=True)
-    told = source.described or {}
+    told = source.export or {}
     chosen = {"power": task.power, "normalize": task.normalize}
     transform = told.get("transform", {}) | {k: v for k, v in chosen.items() if v is not None}
     backend = told.get("backend")
@@ -334,7 +335,7 @@ def _collection(
 
 def _name_coordinates(collection: Collection, source: Source) -> None:
     """Give the coordinates of a fixed dim the names of an export, unless they have some."""
-    names = (source.described or {}).get("names")
+    names = (source.export or {}).get("names")
     if names and collection.config.dim is not None and not collection.names(limit=1):
         collection.set_names(names)
 
@@ -361,7 +362,7 @@ def _load_all(
     collection: Collection, inputs: list[InputFile | Folder], first: Source, task: _Task
 ) -> _Done:
     from gcws_search.commands.bars import bar  # noqa: PLC0415
-    from gcws_search.formats.sources import renumbered, source_of  # noqa: PLC0415
+    from gcws_search.formats.readers import source_of  # noqa: PLC0415
 
     done, choices = _Done(), task.choices
     for number, file in enumerate(inputs):
@@ -374,7 +375,9 @@ def _load_all(
             added = _load_file(collection, file, source, task, progress, key)
         done.add(file.name, added)
         done.dropped += len(source.dropped)
-        choices = renumbered(choices, added.inserted + added.updated + added.rejected_count)
+        if choices.id_start is not None:
+            rows = added.inserted + added.updated + added.rejected_count
+            choices = replace(choices, id_start=choices.id_start + rows)
     return done
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
@@ -14,16 +14,14 @@ import pyarrow as pa
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items
-from gcws_search.formats.sources import METADATA, Choices, Described
+from gcws_search.formats.sources import METADATA, Choices, Source
 from gcws_search.formats.tables import complete, table_rows, words_of
 
 _BATCH_ROWS: Final = 2048
 
 
-def arrow_items(
-    file: InputFile, choices: Choices
-) -> tuple[Described, Callable[[], Iterator[Items]]]:
-    """Return what a file of Arrow or Parquet is taken for, and what reads its items.
+def read_arrow(file: InputFile, choices: Choices) -> Source:
+    """Return a file of Arrow or Parquet as items.
 
     Raises
     ------
@@ -43,15 +41,16 @@ def arrow_items(
     format_ = word if rows is None else f"{word}, {rows} rows"
     shown = words_of(format_, layout, dim, choices.id_start)
     columns = [*layout.vector] if is_matrix else None
-    described = Described(file, shown, dim, rows, columns, described=told)
+    source = Source(file, shown, dim, rows, columns, export=told)
 
     def items() -> Iterator[Items]:
         row = 0
         for batch in batches():
-            yield table_rows(batch, layout, row, choices, described)
+            yield table_rows(batch, layout, row, choices, source)
             row += batch.num_rows
 
-    return described, complete(items, layout, choices, described)
+    source.read = complete(items, layout, choices, source)
+    return source
 
 
 def _is_list(schema: Any, layout: Layout) -> bool:

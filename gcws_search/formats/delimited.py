@@ -30,7 +30,7 @@ from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import UNNAMED, Layout, guess
 from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
-from gcws_search.formats.sources import Choices, Described, Unreadable
+from gcws_search.formats.sources import Choices, Source, Unreadable
 from gcws_search.formats.tables import complete, readable_rows, take, text_words, words_of
 from gcws_search.formats.vectors import DenseRows
 from gcws_search.index import InvalidPayload
@@ -265,8 +265,8 @@ def _parse_options(
     )
 
 
-def csv_items(file: InputFile, choices: Choices) -> tuple[Described, Callable[[], Iterator[Items]]]:
-    """Return what a file of CSV is taken for, and what reads its items.
+def read_csv(file: InputFile, choices: Choices) -> Source:
+    """Return a file of CSV as items.
 
     Raises
     ------
@@ -278,14 +278,15 @@ def csv_items(file: InputFile, choices: Choices) -> tuple[Described, Callable[[]
     dim = choices.dim or len(layout.vector)
     format_ = text_words(file.format.upper(), file.encoding, file.encoding_words)
     shown = words_of(format_, layout, dim, choices.id_start, table.tallies)
-    described = Described(file, shown, dim, None, [*layout.vector])
-    rows = CellRows(layout, schema, table.tallies, choices, described)
+    source = Source(file, shown, dim, None, [*layout.vector])
+    rows = CellRows(layout, schema, table.tallies, choices, source)
 
     def items() -> Iterator[Items]:
         for batch, _ in rows.of(table, 0):
             yield batch
 
-    return described, complete(items, layout, choices, described)
+    source.read = complete(items, layout, choices, source)
+    return source
 
 
 Wrong = Callable[[int, str, str], None]
@@ -302,7 +303,7 @@ class CellRows:
         What the columns are; see `schema_of`.
     tallies : dict of str to CellCounts
     choices : Choices
-    described : Described
+    source : Source
         Rows that are left out are added to it.
     """
 
@@ -312,13 +313,13 @@ class CellRows:
         schema: Any,
         tallies: Mapping[str, CellCounts],
         choices: Choices,
-        described: Described,
+        source: Source,
     ) -> None:
         self._layout = layout
         self._types = {name: schema.field(name).type for name in layout.vector}
         self._is_text = {name: tallies[name].payload_kind == "text" for name in layout.payload}
         self._is_lenient = choices.lenient
-        self._described = described
+        self._source = source
 
     def of(
         self, table: Table, first: int, constants: Mapping[str, str | None] | None = None
@@ -341,7 +342,7 @@ class CellRows:
             read += batch.num_rows
             if unreadable:
                 more = [each._replace(row=first + each.row) for each in unreadable[told:]]
-                self._described.unreadable.extend(more)
+                self._source.unreadable.extend(more)
                 told = len(unreadable)
             items = self._items(self._whole(batch, constants or {}), rows, table)
             yield items, read + told
@@ -364,8 +365,8 @@ class CellRows:
         def wrong(row: int, name: str, what: str) -> None:
             detail = f"column {name!r}: {what}"
             if not self._is_lenient:
-                place = self._described.place(numbers[row])
-                raise BadFile(f"{self._described.file.name}: {place}: {detail}{_SKIP}")
+                place = self._source.place(numbers[row])
+                raise BadFile(f"{self._source.file.name}: {place}: {detail}{_SKIP}")
             bad.setdefault(row, detail)
 
         number = NumberParser(table.point).of
@@ -392,7 +393,7 @@ class CellRows:
         items = Items(ids, DenseRows(matrix), payloads, Origin(numbers, shown))
         if not bad:
             return items
-        self._described.unreadable.extend(
+        self._source.unreadable.extend(
             Unreadable(numbers[row], detail, shown.slice(row, 1).to_pylist()[0])
             for row, detail in sorted(bad.items())
         )

@@ -18,7 +18,7 @@ from gcws_search.formats.delimited import CellRows, Table, open_table, schema_of
 from gcws_search.formats.files import BadFile, InputFile, format_of_name
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items
-from gcws_search.formats.sources import Choices, Described
+from gcws_search.formats.sources import Choices, Source
 from gcws_search.formats.tables import complete, table_rows, words_of
 
 _BATCH_ROWS: Final = 2048
@@ -82,10 +82,8 @@ def is_table(folder: Path) -> bool:
     return len(formats) == 1 and formats <= _READ.keys()
 
 
-def folder_items(
-    folder: Folder, choices: Choices
-) -> tuple[Described, Callable[[], Iterator[Items]]]:
-    """Return what a folder is taken for, and what reads its items.
+def read_folder(folder: Folder, choices: Choices) -> Source:
+    """Return a folder as items.
 
     Columns are those of all files. ``key=value`` in the name of a folder is a column, which
     becomes part of the payload unless it is chosen for something else.
@@ -107,26 +105,25 @@ def folder_items(
         raise _not_readable(found[1] if found else folder.name, folder, error) from None
     layout = _layout(schema, partition, choices)
     dim = choices.dim or layout.dim(schema)
-    described = _described(folder, layout, dim, choices, rows=rows)
+    source = _source(folder, layout, dim, choices, rows=rows)
     if dim is None or pa.types.is_nested(schema.field(layout.vector[0]).type):
-        described = replace(described, columns=None)
+        source.columns = None
 
     def items() -> Iterator[Items]:
         row = 0
         for fragment in dataset.get_fragments():
-            described.starts.append((row, fragment.path))
+            source.starts.append((row, fragment.path))
             for batch in _batches(folder, fragment, schema):
-                yield table_rows(batch, layout, row, choices, described)
+                yield table_rows(batch, layout, row, choices, source)
                 row += batch.num_rows
             folder.read_bytes += Path(fragment.path).stat().st_size
 
-    return described, complete(_from_the_start(items, described), layout, choices, described)
+    source.read = complete(_from_the_start(items, source), layout, choices, source)
+    return source
 
 
-def _text_items(
-    folder: Folder, choices: Choices
-) -> tuple[Described, Callable[[], Iterator[Items]]]:
-    """Return what a folder of CSV is taken for, and what reads its items."""
+def _text_items(folder: Folder, choices: Choices) -> Source:
+    """Return a folder of CSV as items."""
     tables = [_table(path, folder, choices) for path in folder.files]
     constants = [_keys(path, folder) for path in folder.files]
     tallies: dict[str, CellCounts] = {}
@@ -138,20 +135,21 @@ def _text_items(
         tallies[key] = tally(pa.array([each.get(key) for each in constants], pa.string()))
     schema = schema_of(tallies, choices)
     layout = _layout(schema, partition, choices)
-    described = _described(folder, layout, choices.dim or len(layout.vector), choices, tallies)
-    rows = CellRows(layout, schema, tallies, choices, described)
+    source = _source(folder, layout, choices.dim or len(layout.vector), choices, tallies)
+    rows = CellRows(layout, schema, tallies, choices, source)
 
     def items() -> Iterator[Items]:
         row = 0
         for table, keys in zip(tables, constants, strict=True):
             lacking = {name: keys.get(name) for name in tallies if name not in table.tallies}
-            described.starts.append((row, table.file.name))
+            source.starts.append((row, table.file.name))
             for batch, after in rows.of(table, row, lacking):
                 row = after
                 yield batch
             folder.read_bytes += table.file.size_bytes or 0
 
-    return described, complete(_from_the_start(items, described), layout, choices, described)
+    source.read = complete(_from_the_start(items, source), layout, choices, source)
+    return source
 
 
 def _table(path: Path, folder: Folder, choices: Choices) -> Table:
@@ -161,29 +159,29 @@ def _table(path: Path, folder: Folder, choices: Choices) -> Table:
 
 
 def _from_the_start(
-    items: Callable[[], Iterator[Items]], described: Described
+    items: Callable[[], Iterator[Items]], source: Source
 ) -> Callable[[], Iterator[Items]]:
     """Return what yields the items from the first one on at each call."""
 
     def again() -> Iterator[Items]:
-        described.starts.clear()
-        described.file.read_bytes = 0
+        source.starts.clear()
+        source.file.read_bytes = 0
         yield from items()
 
     return again
 
 
-def _described(
+def _source(
     folder: Folder,
     layout: Layout,
     dim: int | None,
     choices: Choices,
     tallies: dict[str, CellCounts] | None = None,
     rows: int | None = None,
-) -> Described:
+) -> Source:
     guessed = f"folder of {len(folder.files)} files, {folder.format}"
     shown = words_of(guessed, layout, dim, choices.id_start, tallies)
-    return Described(folder, shown, dim, rows, [*layout.vector])
+    return Source(folder, shown, dim, rows, [*layout.vector])
 
 
 def _keys(path: Path, folder: Folder) -> dict[str, str | None]:

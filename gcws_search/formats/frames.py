@@ -12,9 +12,9 @@ import pyarrow as pa
 
 from gcws_search.formats.columns import field_values, id_texts, is_text, require_json
 from gcws_search.formats.items import Ids, Items, ids_of, numbers_of
-from gcws_search.formats.payloads import Payloads, from_columns, payloads_of
+from gcws_search.formats.payloads import NAME_IT, Payloads, from_columns, payloads_of
 from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
-from gcws_search.index import InvalidId, InvalidParameter, InvalidVector
+from gcws_search.index import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 
 INDEX: Final = "index"
 """What stands for the index of a frame of pandas among the names of columns."""
@@ -84,6 +84,21 @@ def table_of(frame: Any) -> Any:
         raise InvalidParameter(expected="columns of one type each", got=text) from None
 
 
+def payload_columns(frame: Any) -> dict[str, Any]:
+    """Return the columns of a frame of payloads; a series is one column, by its name."""
+    if hasattr(frame, "dtype") or hasattr(frame, "type"):  # a series, or a column of Arrow
+        name = getattr(frame, "name", None)
+        if isinstance(name, str) and name:
+            return {name: frame}
+        raise InvalidPayload(
+            expected="a dict of columns, or a frame",
+            got=f"a column without a name{NAME_IT}",
+            loc=("payloads",),
+        )
+    table = table_of(frame)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
 def rows_of_frame(frame: Any) -> Rows:
     """Return the vectors of a frame."""
     table = table_of(frame)
@@ -122,6 +137,8 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     if ids is not None and not isinstance(ids, str):
         items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
     if payloads is not None and not named:
+        if hasattr(payloads, "__arrow_c_stream__"):
+            payloads = payload_columns(payloads)
         items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
     return items
 

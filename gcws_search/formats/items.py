@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.payloads import Payloads, payloads_of
-from gcws_search.formats.vectors import DenseRows, Rows, is_frame, is_id, require_many, rows_of
+from gcws_search.formats.payloads import Payloads
+from gcws_search.formats.vectors import Rows, is_id
 from gcws_search.index import InvalidId, InvalidParameter
 
 BATCH_BYTES: Final = 8 << 20
@@ -96,64 +95,6 @@ class Items:
         return None if self.ids is None else [*map(str, self.ids)]
 
 
-def items_of(
-    data: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
-) -> Items:
-    """Return what a caller has as items.
-
-    Parameters
-    ----------
-    data : array, sparse matrix, frame, sequence of vectors, or iterable of items
-        See `formats.vectors.rows_of` and `formats.frames.items_of_frame`. An item has the
-        attributes ``id``, ``vector`` and ``payload``, as those have that a collection yields, or
-        is a dict of these, as the API has it.
-    ids : sequence, str or None
-        None takes those of the data, or numbers the rows from ``id_start``. Of a frame: the name of
-        a column, or "index".
-    payloads : dict of columns, sequence, or None
-        See `formats.payloads.payloads_of`. Of a frame also: names of columns.
-    id_start : int or None
-        None: the collection numbers rows without ids.
-
-    Raises
-    ------
-    InvalidVector, InvalidId, InvalidPayload, InvalidParameter
-    """
-    if is_frame(data):
-        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
-
-        return items_of_frame(data, ids, payloads, id_start)
-    if isinstance(ids, str):
-        raise InvalidParameter(
-            expected="the ids, or the name of a column where the data are a frame",
-            got=repr(ids),
-            loc=("ids",),
-        )
-    if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
-        require_many(data)
-        data = list(data)
-        if data and all(map(_is_document, data)):
-            data = [SimpleNamespace(**{"id": None, "payload": None} | each) for each in data]
-        if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
-            if ids is None and any(each.id is not None for each in data):
-                ids = [each.id for each in data]
-            payloads = [each.payload for each in data] if payloads is None else payloads
-            data = [each.vector for each in data]
-    rows = rows_of(data)
-    count = len(rows)
-    texts = None if payloads is None else payloads_of(payloads, count)
-    return Items(ids_of(ids, count, id_start), rows, texts)
-
-
-def _is_document(each: Any) -> bool:
-    """Return whether this is an item as JSON has it, and no vector with a name ``vector``."""
-    return (
-        isinstance(each, Mapping)
-        and set(each) <= {"id", "vector", "payload"}
-        and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
-    )
-
-
 def numbers_of(id_start: int | None, first: int, count: int) -> range | None:
     """Return the ids of ``count`` rows that have none, from row ``first`` on."""
     return None if id_start is None else range(id_start + first, id_start + first + count)
@@ -198,8 +139,3 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
 def texts_of(ids: Any) -> list[str]:
     """Return one id, or several, as strings."""
     return [str(ids)] if is_id(ids) else [*map(str, ids)]
-
-
-def empty() -> Items:
-    """Return no items."""
-    return Items(range(0), DenseRows(np.empty((0, 0), np.float32)))

@@ -25,7 +25,7 @@ _BOUNDS: Final = {"gt", "gte", "lt", "lte"}
 _JSON: Final = "values that JSON holds"
 _NOTHING: Final = ("NAType", "NaTType")
 """Types by which pandas says that there is nothing."""
-_NAME_IT: Final = "; {'label': values} gives each item one of them"
+NAME_IT: Final = "; {'label': values} gives each item one of them"
 _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
@@ -107,13 +107,13 @@ def payload_text(value: Any, row: int) -> bytes | None:
         if not isinstance(found, dict):
             raise InvalidPayload(
                 expected="the JSON text of an object",
-                got=f"{value!r:.60}{_NAME_IT}",
+                got=f"{value!r:.60}{NAME_IT}",
                 loc=("payloads", row),
             )
         return write_json(found)
     if not isinstance(value, Mapping):
         raise InvalidPayload(
-            expected="a dict or None", got=f"{value!r:.60}{_NAME_IT}", loc=("payloads", row)
+            expected="a dict or None", got=f"{value!r:.60}{NAME_IT}", loc=("payloads", row)
         )
     try:
         return write_json(dict(value))
@@ -126,7 +126,7 @@ def payloads_of(given: Any, count: int) -> Payloads:
 
     Parameters
     ----------
-    given : dict of columns, sequence of dicts, frame, or None
+    given : dict of columns, sequence of dicts, or None
         ``{"label": y}`` gives item i the payload ``{"label": y[i]}``.
     count : int
 
@@ -142,23 +142,9 @@ def payloads_of(given: Any, count: int) -> Payloads:
         for name, column in columns.items():
             _require_count(column, count, name)
         return from_columns(columns, count)
-    if hasattr(given, "__arrow_c_stream__"):
-        from gcws_search.formats.frames import table_of  # noqa: PLC0415  # loads pyarrow
-
-        if hasattr(given, "dtype") or hasattr(given, "type"):  # a series, or a column of Arrow
-            called = getattr(given, "name", None)
-            if isinstance(called, str) and called:
-                return payloads_of({called: given}, count)
-            raise InvalidPayload(
-                expected="a dict of columns, or a frame",
-                got=f"a column without a name{_NAME_IT}",
-                loc=("payloads",),
-            )
-        table = table_of(given)
-        return payloads_of({name: table[name].to_pylist() for name in table.column_names}, count)
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise InvalidPayload(
-            expected="a payload for each item", got=f"{given!r:.60}{_NAME_IT}", loc=("payloads",)
+            expected="a payload for each item", got=f"{given!r:.60}{NAME_IT}", loc=("payloads",)
         )
     rows = list(given)
     _require_count(rows, count, "payloads")

@@ -14,7 +14,7 @@ from gcws_search.formats.cells import CellCounts
 from gcws_search.formats.files import BadFile
 from gcws_search.formats.frames import UNNAMED, Layout, items_of_batch
 from gcws_search.formats.items import Items, Origin, number_words, numbers_of
-from gcws_search.formats.sources import Choices, Described, Unreadable
+from gcws_search.formats.sources import Choices, Source, Unreadable
 from gcws_search.formats.vectors import DenseRows
 from gcws_search.index import InvalidInput
 
@@ -85,9 +85,7 @@ def readable_rows(unreadable: list[Unreadable]) -> Iterator[int]:
             yield row
 
 
-def table_rows(
-    batch: Any, layout: Layout, first: int, choices: Choices, described: Described
-) -> Items:
+def table_rows(batch: Any, layout: Layout, first: int, choices: Choices, source: Source) -> Items:
     """Return the rows of a batch of Arrow as items, which know where they come from.
 
     Raises
@@ -103,9 +101,9 @@ def table_rows(
         except InvalidInput as error:
             row, detail = _place(error, layout)
             if row is None or not choices.lenient:
-                where = "" if row is None else f"{described.place(numbers[row])}: "
-                raise BadFile(f"{described.file.name}: {where}{detail}") from None
-            described.unreadable.append(Unreadable(numbers[row], detail, _values(batch, row)))
+                where = "" if row is None else f"{source.place(numbers[row])}: "
+                raise BadFile(f"{source.file.name}: {where}{detail}") from None
+            source.unreadable.append(Unreadable(numbers[row], detail, _values(batch, row)))
             rest = [other for other in range(len(numbers)) if other != row]
             batch = batch.take(pa.array(rest, pa.int64()))
             del numbers[row]
@@ -135,7 +133,7 @@ def _place(error: InvalidInput, layout: Layout) -> tuple[int | None, str]:
     return row, f"{where}expected {error.expected}, got {error.got}"
 
 
-def complete(batches: Batches, layout: Layout, choices: Choices, described: Described) -> Batches:
+def complete(batches: Batches, layout: Layout, choices: Choices, source: Source) -> Batches:
     """Return what yields the items with all numbers, and with ids where the table has none.
 
     Parameters
@@ -144,25 +142,25 @@ def complete(batches: Batches, layout: Layout, choices: Choices, described: Desc
         Yields items that know their rows, NaN where a number is missing.
     layout : Layout
     choices : Choices
-    described : Described
+    source : Source
         Rows that are left out are added to it.
     """
     known: list[Any] = []
 
     def means() -> Any:
         if not known:
-            known.append(_means(batches, layout.vector, described))
+            known.append(_means(batches, layout.vector, source))
         return known[0]
 
     def items() -> Iterator[Items]:
-        described.unreadable.clear()
-        described.dropped.clear()
+        source.unreadable.clear()
+        source.dropped.clear()
         given = 0
         iterator = batches()
         for batch in iterator:
             found = batch
-            if described.columns is not None:
-                found = _filled(batch, iterator, means, choices, described)
+            if source.columns is not None:
+                found = _filled(batch, iterator, means, choices, source)
             if layout.id is None:
                 ids: Any = numbers_of(choices.id_start, given, len(found))
                 if choices.lenient and choices.id_start is not None:
@@ -202,7 +200,7 @@ def _filled(
     rest: Iterator[Items],
     means: Callable[[], Any],
     choices: Choices,
-    described: Described,
+    source: Source,
 ) -> Items:
     """Return items whose numbers are all there, as the choice says.
 
@@ -221,25 +219,25 @@ def _filled(
     origin = _origin(items)
     short = [int(row) for row in np.flatnonzero(holes.any(axis=1))]
     if choices.missing == "drop":
-        described.dropped.extend(origin.numbers[row] for row in short)
+        source.dropped.extend(origin.numbers[row] for row in short)
     elif choices.lenient:
         for row in short:
-            name = (described.columns or [])[int(holes[row].argmax())]
+            name = (source.columns or [])[int(holes[row].argmax())]
             detail = f"column {name!r}: {_MISSING}; {_WHAT_TO_DO}"
-            described.unreadable.append(
+            source.unreadable.append(
                 Unreadable(origin.numbers[row], detail, _values(origin.rows, row))
             )
     else:
-        raise _gaps(items, rest, described)
+        raise _gaps(items, rest, source)
     return take(items, [int(row) for row in np.flatnonzero(~holes.any(axis=1))])
 
 
-def _gaps(items: Items, rest: Iterator[Items], described: Described) -> BadFile:
+def _gaps(items: Items, rest: Iterator[Items], source: Source) -> BadFile:
     """Return what to say of missing numbers: where the first is, and how many there are."""
-    columns = described.columns or []
+    columns = source.columns or []
     holes, origin = np.isnan(_matrix(items)), _origin(items)
     row = int(holes.any(axis=1).argmax())
-    name, place = columns[int(holes[row].argmax())], described.place(origin.numbers[row])
+    name, place = columns[int(holes[row].argmax())], source.place(origin.numbers[row])
     counts, rows = holes.sum(axis=0), origin.numbers[-1] + 1
     for other in _readable_items(rest):
         counts += np.isnan(_matrix(other)).sum(axis=0)
@@ -251,7 +249,7 @@ def _gaps(items: Items, rest: Iterator[Items], described: Described) -> BadFile:
     ]
     more = ", …" * (len(told) > _SHOWN)
     return BadFile(
-        f"{described.file.name}: {place}: column {name!r}: {_MISSING}; "
+        f"{source.file.name}: {place}: column {name!r}: {_MISSING}; "
         f"{', '.join(told[:_SHOWN])}{more}; {_WHAT_TO_DO}"
     )
 
@@ -264,24 +262,24 @@ def _readable_items(rest: Iterator[Items]) -> Iterator[Items]:
         return
 
 
-def _means(batches: Batches, columns: Sequence[str], described: Described) -> Any:
+def _means(batches: Batches, columns: Sequence[str], source: Source) -> Any:
     """Return the mean of the numbers of each column, (dim,).
 
     Raises
     ------
     BadFile
     """
-    name = described.file.name
-    if described.file.path is None:
+    name = source.file.name
+    if source.file.path is None:
         raise BadFile(f"{name}: expected a file for --missing mean, which is read twice")
     sums, counts = np.zeros(len(columns)), np.zeros(len(columns), np.int64)
-    left_out = [*described.unreadable]
+    left_out = [*source.unreadable]
     for batch in batches():
         matrix = np.asarray(_matrix(batch), np.float64)
         is_number = np.isfinite(matrix)
         sums += np.where(is_number, matrix, 0).sum(axis=0)
         counts += is_number.sum(axis=0)
-    described.unreadable[:] = left_out
+    source.unreadable[:] = left_out
     if not counts.all():
         empty = columns[int(np.flatnonzero(counts == 0)[0])]
         raise BadFile(f"{name}: column {empty!r}: expected a number for --missing mean, got none")

@@ -193,15 +193,14 @@ class SparseRows:
 Rows = DenseRows | SparseRows
 
 
-def rows_of(data: Any) -> Rows:
+def parse_rows(data: Any) -> Rows:
     """Return vectors of any kind as rows.
 
     Parameters
     ----------
-    data : (n, dim) array, scipy sparse matrix, frame, or sequence of vectors
+    data : (n, dim) array, scipy sparse matrix, or sequence of vectors
         A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
-        values, a set of these, or ``{"indices": […], "values": […]}``. Of a frame, the columns that
-        `formats.frames` takes for the vector.
+        values, a set of these, or ``{"indices": […], "values": […]}``.
 
     Raises
     ------
@@ -210,10 +209,6 @@ def rows_of(data: Any) -> Rows:
     """
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
-    if is_frame(data):
-        from gcws_search.formats.frames import rows_of_frame  # noqa: PLC0415  # loads pyarrow
-
-        return rows_of_frame(data)
     require_many(data)
     if not hasattr(data, "__array__"):
         data = list(data)
@@ -267,7 +262,7 @@ def is_id(what: Any) -> bool:
 
 
 def row_of(vector: Any) -> Rows:
-    """Return one vector of any kind as the only row; see `rows_of`.
+    """Return one vector of any kind as the only row; see `parse_rows`.
 
     Raises
     ------
@@ -275,7 +270,7 @@ def row_of(vector: Any) -> Rows:
         It is no vector, or several.
     """
     if isinstance(vector, Mapping | Set):
-        return rows_of([vector])
+        return parse_rows([vector])
     if isinstance(vector, str):
         raise InvalidVector(
             expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"

@@ -20,7 +20,8 @@ from hypothesis import given, strategies as st
 from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.folders import Folder
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.sources import Choices, ItemSource, source_of
+from gcws_search.formats.readers import source_of
+from gcws_search.formats.sources import Choices, Source
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
 
@@ -28,10 +29,10 @@ Found = tuple[str, Json, Json]
 """Id, vector and payload."""
 
 
-def source(path: Path, encoding: str | None = None, **choices: Json) -> ItemSource:
+def source(path: Path, encoding: str | None = None, **choices: Json) -> Source:
     file = Folder(str(path), encoding) if path.is_dir() else InputFile(str(path), encoding)
     found = source_of(file, Choices(**choices))
-    assert isinstance(found, ItemSource)
+    assert isinstance(found, Source)
     return found
 
 

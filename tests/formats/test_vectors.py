@@ -9,7 +9,8 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from gcws_search import InvalidVector
-from gcws_search.formats.vectors import DenseRows, SparseRows, row_of, rows_of
+from gcws_search.formats.given import rows_of
+from gcws_search.formats.vectors import DenseRows, SparseRows, row_of
 from tests.support.service.client import Json
 
 pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")

@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.sources import Choices, ItemSource, source_of
+from gcws_search.formats.readers import source_of
+from gcws_search.formats.sources import Choices, Source
 from gcws_search.index import InvalidInput
 from tests.page.conftest import choose_file
 from tests.support.paths import REPOSITORY
@@ -107,7 +108,7 @@ def made_table(rng: np.random.Generator) -> str:
 def of_command(path: Path) -> tuple[list[str], list[Json]]:
     """Return the columns of the vector, and the items, as the command has them."""
     found = source_of(InputFile(str(path)), Choices(lenient=True))
-    assert isinstance(found, ItemSource)
+    assert isinstance(found, Source)
     items: list[Json] = []
     for batch in found.batches():
         payloads = batch.payloads or [None] * len(batch)

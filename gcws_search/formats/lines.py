@@ -1,36 +1,170 @@
-"""Lines of JSON objects whose keys are columns."""
+"""Lines of JSON: items as the API takes them, or objects whose keys are columns."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from itertools import count
 from types import NoneType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
+from gcws_search.formats.bodies import NDJSON, LoadBody
 from gcws_search.formats.cells import tally_of_values, type_of
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout, guess
-from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.items import Items, Origin, number_words
 from gcws_search.formats.payloads import Payloads, read_json, write_json
-from gcws_search.formats.sources import COLLECTION, LINE, Choices, Described, Unreadable
+from gcws_search.formats.sources import (
+    COLLECTION,
+    LINE,
+    SEGMENT_ROWS,
+    Choices,
+    Source,
+    Unreadable,
+    naming,
+)
 from gcws_search.formats.tables import complete, text_words, words_of
-from gcws_search.formats.vectors import DenseRows, Rows, rows_of
+from gcws_search.formats.vectors import DenseRows, Rows, parse_rows
 from gcws_search.index import InvalidInput
 
 _BATCH_ROWS: Final = 2048
+_ITEM: Final = {"id", "vector", "payload"}
+_SHOWN: Final = 6
+_SEGMENT_BYTES: Final = 8 << 20
 _SKIP: Final = "; --on-error skip leaves such rows out"
 _ITEM_PAYLOAD: Final = ("payload",)
 
 
-def object_items(
-    file: InputFile, choices: Choices
-) -> tuple[Described, Callable[[], Iterator[Items]]]:
-    """Return what lines of JSON objects are taken for, and what reads their items.
+def read_lines(file: InputFile, choices: Choices) -> Source:
+    """Return lines of JSON as items: items as the API takes them, or flat objects."""
+    lines = (each for each in file.head.splitlines() if each.strip())
+    first = _object(next(lines, b""), file.name, 0)
+    told = first.get(COLLECTION) if first.keys() == {COLLECTION} else None
+    if isinstance(told, dict):
+        first = _object(next(lines, b""), file.name, 0)
+    chosen = (choices.id, choices.vector, choices.payload)
+    if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
+        return _read_objects(file, choices)
+    vector = first["vector"]
+    dense = isinstance(vector, list)
+    payload = first.get("payload")
+    fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
+    if dense:
+        words = f"{len(vector)} values"
+    else:
+        named = isinstance(vector, dict) and "names" in vector
+        words = "sparse, by name" if named else "sparse"
+    start = None if "id" in first else choices.id_start
+    guess = [
+        ("format", "NDJSON, an item a line"),
+        ("ids", "id" if "id" in first else number_words(start)),
+        ("vector", words),
+        ("payload", fields),
+    ]
+    dim = choices.dim or (len(vector) if dense else None)
+    if isinstance(told, dict):
+        dim = choices.dim or told.get("dim")
+    return LineSource(
+        file, guess, dim, export=told if isinstance(told, dict) else None, id_start=start
+    )
+
+
+def _object(line: bytes, name: str, row: int) -> dict[str, Any]:
+    try:
+        found = read_json(line)
+    except ValueError as error:
+        raise BadFile(f"{name}: row {row}: expected a JSON object, got {error}") from None
+    if not isinstance(found, dict):
+        raise BadFile(f"{name}: row {row}: expected a JSON object, got {line[:40]!r}")
+    return found
+
+
+@dataclass(slots=True)
+class LineSource(Source):
+    """Items as lines of JSON, which the server reads as they are.
+
+    Attributes
+    ----------
+    id_start : int or None
+        Id of the first item, where they have none and the collection is not to number them.
+    """
+
+    id_start: int | None = None
+
+    def _ids(self) -> Iterator[int] | None:
+        return None if self.id_start is None else count(self.id_start)
+
+    def _groups(self) -> Iterator[list[bytes]]:
+        """Yield lines, some thousand at a time."""
+        assert isinstance(self.file, InputFile)  # no folder has lines
+        with closing(self.file.open()) as raw, naming(self.file):
+            try:
+                if self.export is not None:
+                    raw.readline()
+                while lines := raw.readlines(_SEGMENT_BYTES):
+                    if not lines[-1].endswith(b"\n"):
+                        lines[-1] += b"\n"
+                    for first in range(0, len(lines), SEGMENT_ROWS):
+                        yield lines[first : first + SEGMENT_ROWS]
+            except OSError as error:
+                raise cut_short(self.file.name, error) from None
+
+    def whole(self, progress: Callable[[int], None]) -> LoadBody:
+        """Return all items as one body."""
+
+        def pieces() -> Iterator[bytes]:
+            ids = self._ids()
+            for lines in self._groups():
+                yield b"".join(_with_ids(lines, ids))
+                progress(len(lines))
+
+        return LoadBody(NDJSON, pieces)
+
+    def segments(self) -> Iterator[LoadBody]:
+        """Yield the items as bodies of some thousand rows."""
+        ids = self._ids()
+        for lines in self._groups():
+            body = b"".join(_with_ids(lines, ids))
+            full = [line for line in lines if line.strip()]
+            yield LoadBody(
+                NDJSON,
+                lambda body=body: iter([body]),  # type: ignore[misc]
+                len(full),
+                original=lambda row, full=full: _readable(full[row]),  # type: ignore[misc]
+            )
+
+
+def _with_ids(lines: list[bytes], ids: Iterator[int] | None) -> list[bytes]:
+    """Return lines whose objects have the next ids, one a line; as they are where ids are None."""
+    if ids is None:
+        return lines
+    found = []
+    for line in lines:
+        text = line.lstrip()
+        number = next(ids) if text else 0
+        found.append(b'{"id":%d,' % number + text[1:] if text.startswith(b"{") else line)
+    return found
+
+
+def _readable(line: bytes) -> Any:
+    """Return a line as JSON, or as text where it is none."""
+    try:
+        return read_json(line)
+    except ValueError:
+        return line.decode(errors="replace").rstrip("\n")
+
+
+# Objects whose keys are columns
+
+
+def _read_objects(file: InputFile, choices: Choices) -> Source:
+    """Return lines of objects whose keys are columns as items.
 
     Raises
     ------
@@ -52,9 +186,10 @@ def object_items(
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
     word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
     shown = words_of(word, layout, dim, choices.id_start, known)
-    described = Described(file, shown, dim, None, [*layout.vector] if is_matrix else None)
-    rows = _Rows(file, layout, choices, described, is_matrix=is_matrix)
-    return described, complete(rows.items, layout, choices, described)
+    source = Source(file, shown, dim, None, [*layout.vector] if is_matrix else None)
+    rows = _Rows(file, layout, choices, source, is_matrix=is_matrix)
+    source.read = complete(rows.items, layout, choices, source)
+    return source
 
 
 def _sample(head: bytes) -> list[dict[str, Any]]:
@@ -103,7 +238,7 @@ class _Rows:
     file : InputFile
     layout : Layout
     choices : Choices
-    described : Described
+    source : Source
         Rows that are left out are added to it.
     is_matrix : bool
         Whether each coordinate is a key.
@@ -114,14 +249,14 @@ class _Rows:
         file: InputFile,
         layout: Layout,
         choices: Choices,
-        described: Described,
+        source: Source,
         *,
         is_matrix: bool,
     ) -> None:
         self._file = file
         self._layout = layout
         self._is_lenient = choices.lenient
-        self._described = described
+        self._source = source
         self._is_matrix = is_matrix
 
     def items(self) -> Iterator[Items]:
@@ -152,13 +287,13 @@ class _Rows:
         texts: list[str] = []
         for row, line in lines:
             try:
-                found = _object(line)
+                found = _flat_object(line)
                 item = self._id(found, line), self._vector(found), self._payload(found)
             except _Wrong as error:
                 if not self._is_lenient:
                     raise BadFile(f"{self._file.name}: row {row}: {error}{_SKIP}") from None
                 text = line.decode(errors="replace").rstrip()
-                self._described.unreadable.append(Unreadable(row, str(error), text))
+                self._source.unreadable.append(Unreadable(row, str(error), text))
                 continue
             ids.append(item[0])
             vectors.append(item[1])
@@ -176,7 +311,7 @@ class _Rows:
                     where = "" if place is None else f"row {numbers[place]}: "
                     raise BadFile(f"{self._file.name}: {where}{detail}{_SKIP}") from None
                 left_out = Unreadable(numbers[place], detail, texts[place])
-                self._described.unreadable.append(left_out)
+                self._source.unreadable.append(left_out)
                 del ids[place], vectors[place], payloads[place], numbers[place], texts[place]
         origin = Origin(numbers, pa.record_batch({LINE: pa.array(texts, pa.string())}))
         return Items(
@@ -188,7 +323,7 @@ class _Rows:
 
     def _matrix(self, vectors: list[Any]) -> Rows:
         if not self._is_matrix:
-            return rows_of(vectors)
+            return parse_rows(vectors)
         shape = len(vectors), len(self._layout.vector)
         with np.errstate(over="ignore"):
             return DenseRows(np.array(vectors, np.float64).reshape(shape).astype(np.float32))
@@ -246,7 +381,7 @@ class _Wrong(Exception):
     """What is wrong with a line."""
 
 
-def _object(line: bytes) -> dict[str, Any]:
+def _flat_object(line: bytes) -> dict[str, Any]:
     try:
         found = read_json(line)
     except ValueError as error:

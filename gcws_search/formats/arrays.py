@@ -1,0 +1,164 @@
+"""Files of numbers: `.npy`, `.npz`, and svmlight, which is read a range of bytes at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.items import Items, number_words, numbers_of
+from gcws_search.formats.payloads import from_columns
+from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
+
+_RANGE_BYTES: Final = 8 << 20
+_MAX_WIDTH: Final = 2**31 - 1
+_TWO_DIMENSIONS: Final = 2
+
+
+def read_arrays(file: InputFile, choices: Choices) -> Source:
+    """Return an `.npy` or `.npz` file as items."""
+    rows, labels, more = _npy(file) if file.format == "npy" else _npz(file)
+    if not len(rows):
+        raise BadFile(f"{file.name}: expected rows, got none")
+    count = len(rows)
+    payloads = None if labels is None else from_columns({"label": labels}, count)
+    items = Items(numbers_of(choices.id_start, 0, count), rows, payloads)
+    dense = isinstance(rows, DenseRows)
+    dim = rows.array.shape[1] if isinstance(rows, DenseRows) else more
+    guess = [
+        ("format", f".{file.format}, {count} rows"),
+        ("ids", number_words(choices.id_start)),
+        ("vector", f"{dim} values" if dense else f"sparse, {dim} coordinates"),
+        ("payload", "none" if labels is None else "label"),
+    ]
+    return Source(file, guess, choices.dim or dim, count, array=items, read=items.batches)
+
+
+def _npy(file: InputFile) -> tuple[DenseRows, None, None]:
+    place = file.random_access()
+    try:
+        if isinstance(place, Path):
+            array = np.load(place, mmap_mode="r", allow_pickle=False)
+        else:
+            array = np.load(place, allow_pickle=False)
+    except (ValueError, OSError, EOFError) as error:
+        raise BadFile(f"{file.name}: expected a whole .npy array, got one with {error}") from None
+    return DenseRows(_matrix(array, file.name)), None, None
+
+
+def _matrix(array: Any, name: str) -> Any:
+    if array.ndim != _TWO_DIMENSIONS or array.dtype.kind not in "fiub":
+        raise BadFile(
+            f"{name}: expected an array (n, dim) of numbers, got {array.shape} of {array.dtype}"
+        )
+    return array
+
+
+def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
+    import zipfile  # noqa: PLC0415
+    import zlib  # noqa: PLC0415
+
+    wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
+    try:
+        with np.load(file.random_access(), allow_pickle=False) as archive:
+            found = set(archive.files)
+            labels = archive["y"] if "y" in found else None
+            if "X" in found:
+                rows: Rows = DenseRows(_matrix(archive["X"], file.name))
+                width = None
+            elif found >= {"data", "indices", "indptr", "shape"}:
+                form = archive["format"].item() if "format" in found else b"csr"
+                if form not in (b"csr", "csr"):
+                    raise BadFile(f"{file.name}: expected compressed rows (csr), got {form!r}")
+                indptr = archive["indptr"].astype(np.int64)
+                rows = SparseRows(indptr, archive["indices"], archive["data"])
+                width = int(archive["shape"][1])
+            else:
+                raise BadFile(
+                    f"{file.name}: expected arrays {wanted}, got {', '.join(sorted(found))}"
+                )
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadFile(f"{file.name}: expected a whole .npz archive, got one with {error}") from None
+    if labels is None or not labels.size:
+        return rows, None, width
+    if labels.shape != (len(rows),):
+        raise BadFile(f"{file.name}: expected {len(rows)} labels in 'y', got {labels.shape}")
+    return rows, labels.tolist(), width
+
+
+def read_svmlight(file: InputFile, choices: Choices) -> Source:
+    """Return an svmlight file as items.
+
+    Coordinates count from 0 where the first range of bytes has a 0, and from 1 elsewhere.
+
+    Raises
+    ------
+    BadFile
+        scikit-learn is not installed, or the file is no svmlight.
+    """
+    try:
+        from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  # of the extra `learn`
+    except ImportError:
+        raise BadFile(
+            f"{file.name}: expected scikit-learn, which reads svmlight; install gcws-search[learn]"
+        ) from None
+    place = file.random_access()
+    size = place.stat().st_size if isinstance(place, Path) else _size(place)
+
+    def part(offset: int) -> tuple[Any, Any]:
+        source = str(place) if isinstance(place, Path) else place
+        try:
+            found = load_svmlight_file(
+                source,
+                offset=offset,
+                length=_RANGE_BYTES,
+                n_features=_MAX_WIDTH,  # it asks for a number where ranges are read
+                zero_based=True,
+                dtype=np.float64,
+            )
+        except (ValueError, OverflowError) as error:
+            raise BadFile(
+                f"{file.name}: expected lines of 'label index:value …', got another: {error}"
+            ) from None
+        return found[0], found[1]
+
+    first, _ = part(0)
+    if not first.shape[0]:
+        raise BadFile(f"{file.name}: expected rows, got none")
+    base = 0 if first.nnz and first.indices.min() == 0 else 1
+
+    def items() -> Iterator[Items]:
+        row = 0
+        for offset in range(0, size, _RANGE_BYTES):
+            matrix, labels = part(offset)
+            if base and matrix.nnz and matrix.indices.min() == 0:
+                raise BadFile(
+                    f"{file.name}: expected coordinates from 1 on, as in its first rows, got 0"
+                )
+            rows = SparseRows(
+                matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64) - base, matrix.data
+            )
+            values = [int(each) if each.is_integer() else each for each in labels.tolist()]
+            texts = from_columns({"label": values}, len(values))
+            ids = numbers_of(choices.id_start, row, len(values))
+            yield Items(ids, rows, texts)
+            row += len(values)
+
+    guess = [
+        ("format", "svmlight"),
+        ("ids", number_words(choices.id_start)),
+        ("vector", f"sparse, coordinates from {base}"),
+        ("payload", "label"),
+    ]
+    return Source(file, guess, choices.dim, read=items)
+
+
+def _size(file: Any) -> int:
+    file.seek(0, 2)
+    size = int(file.tell())
+    file.seek(0)
+    return size
