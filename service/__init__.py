@@ -7,5 +7,4 @@
 - `cli`: the command ``serve``
 - `startup_answers`: what answers while the application is imported
 - `file_commands`: the commands ``check`` and ``vacuum``
-- `snapshot_commands`: ``gcws-search snapshot``
 """

@@ -4,6 +4,7 @@
 - `remote`: a collection of a server
 - `embedded`: a collection of this process
 - `connection`: a server: how requests are sent, and what is asked besides one collection
+- `snapshots`: snapshots of a collection of a server
 - `retries`: requests, and which are sent again
 - `results`: answers, printed in one line each
 - `export`: a whole collection as a file

@@ -5,13 +5,15 @@ from __future__ import annotations
 import os
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import orjson
 
 from gcws_search.client.collection import UNSET, AsyncCollection, Collection, config_of
+from gcws_search.client.errors import NoServer, error_of
 from gcws_search.client.remote import RemoteCollection, path_of
 from gcws_search.client.retries import (
     DroppedConnection,
@@ -19,8 +21,10 @@ from gcws_search.client.retries import (
     Requester,
     RetryPolicy,
     Send,
+    problem_of,
     run,
 )
+from gcws_search.client.snapshots import Snapshots
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -208,6 +212,24 @@ class Server(_Server):
     def health(self) -> dict[str, Any]:
         """Return status and phase of the server."""
         return run(self._get("/healthz"))
+
+    def snapshots(self, collection: str) -> Snapshots:
+        """Return the snapshots of a collection, which need not be there."""
+        return Snapshots(self, collection)
+
+    @contextmanager
+    def stream(self, path: str, collection: str) -> Iterator[httpx.Response]:
+        """Yield an answer that is read piece by piece; see `ask` for errors."""
+        import httpx  # noqa: PLC0415
+
+        try:
+            with self._client().stream("GET", path) as answer:
+                if answer.is_error:
+                    problem = problem_of(answer.read())
+                    raise error_of(answer.status_code, problem, collection=collection)
+                yield answer
+        except (httpx.TransportError, httpx.InvalidURL) as error:
+            raise NoServer(self.url, str(error) or type(error).__name__) from error
 
     def close(self) -> None:
         """Close connections; they open again when something is asked."""

@@ -189,7 +189,7 @@ class Requester(ABC):
                 # Of conflicts only another operation on the same name is over soon.
                 is_conflict = reply.status == HTTPStatus.CONFLICT and after > 0
                 is_busy = reply.status in _BUSY or is_conflict
-                problem = _document(reply)
+                problem = problem_of(reply.content)
                 if not request.repeatable and problem.get("code") in _DOUBTFUL:
                     is_busy = False
                 if problem.get("code") == _STARTING:
@@ -214,13 +214,14 @@ class Requester(ABC):
             reply = await self.exchange(_READY)
         except DroppedConnection:
             return None
-        document = _document(reply)
+        document = problem_of(reply.content)
         return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
 
 
-def _document(reply: Reply) -> dict[str, Any]:
+def problem_of(content: bytes) -> dict[str, Any]:
+    """Return the JSON object that an answer holds; an empty one where it holds none."""
     try:
-        document = orjson.loads(reply.content)
+        document = orjson.loads(content)
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}

@@ -5,6 +5,7 @@
 - `load`: files into a collection
 - `collections`: ``collections``, ``names`` and ``export``
 - `query`: ``query``, ``explain`` and ``compare``
+- `snapshots`: ``snapshot``
 - `server`: ``health`` and ``version``
 - `demo`: a server with three collections
 - `bars`: progress on a terminal

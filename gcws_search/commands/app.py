@@ -44,9 +44,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
     "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
-    "snapshot": Entry(
-        "service.snapshot_commands", _SERVER, "Make, list, move and restore snapshots."
-    ),
+    "snapshot": Entry("commands.snapshots", _SERVER, "Make, list, move and restore snapshots."),
     "version": Entry("commands.server", _SERVER, "Print the version."),
     "check": Entry("service.file_commands", _FILES, "Verify files, and repair them."),
     "vacuum": Entry("service.file_commands", _FILES, "Rewrite files without free space."),
