@@ -94,7 +94,6 @@ class Collection(ABC):
 
     Attributes
     ----------
-    name : str
     config : CollectionConfig
         What it was created with.
     """
@@ -208,15 +207,12 @@ class Collection(ABC):
         vector : (dim,) array, sequence of numbers, dict, or sparse row
         id : str, int or None
             Search around this stored item instead, which is left out.
-        limit : int
         recall : float
             Expected share of the true hits, in (0, 1]; 1 is an exact scan.
-        min_score : float
         where : dict or None
             Condition on payloads: a filter of the API, or values by key: ``{"label": 3}``,
             ``{"label": [3, 5]}``, ``{"price": {"gte": 5, "lt": 9}}``.
         guarantee : {"measured", "proven"}
-        backend : str or None
         explain : bool
             Whether the hits have an ``explanation`` of what the query cost.
 
@@ -353,8 +349,6 @@ class Collection(ABC):
         ----------
         queries : vectors or None
             None takes ``sample`` stored items.
-        sample, limit : int
-        recall : float
         backends : list of str or None
             Names; None for all.
         seed : int
@@ -377,7 +371,6 @@ class Collection(ABC):
         ----------
         prefix : str
             Only names that begin so.
-        limit : int
         indices : iterable of int, or None
             The names of these coordinates instead; one without a name is left out.
         """
@@ -404,7 +397,6 @@ class Collection(ABC):
         ----------
         path : str or Path
             Ends in ``.ndjson`` or ``.parquet``; the file appears when it is whole.
-        progress : callable or None
 
         Raises
         ------

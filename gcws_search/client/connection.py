@@ -24,7 +24,7 @@ from gcws_search.client.retries import (
     problem_of,
     run,
 )
-from gcws_search.client.snapshots import Snapshots
+from gcws_search.client.snapshots import ServerSnapshots
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -53,7 +53,6 @@ def connect(
     ----------
     url : str
         Such as ``http://localhost:8000``; without a scheme it is of ``http``.
-    api_key : str or None
     timeout_seconds : float or None
         How long the server may stay silent; None waits as long as it takes.
     policy : RetryPolicy or None
@@ -101,7 +100,7 @@ class _Server(Requester):
         timeout = httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS)
         return {"base_url": self.url, "headers": self._headers, "timeout": timeout}
 
-    def _dropped(self, error: Exception) -> DroppedConnection:
+    def _connection_error(self, error: Exception) -> DroppedConnection:
         cause = str(error) or type(error).__name__
         return DroppedConnection(self.url, cause, has_answered=self._has_answered)
 
@@ -154,7 +153,7 @@ class Server(_Server):
                 params=request.params or None,
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._dropped(error) from error
+            raise self._connection_error(error) from error
         finally:
             if isinstance(content, Generator):  # what it reads is closed now, not some time
                 content.close()
@@ -182,7 +181,6 @@ class Server(_Server):
 
         Parameters
         ----------
-        name : str
         dim : int or None
             Number of coordinates; None for an open space of sparse vectors.
         transform, backend : objects, or dicts as in the API
@@ -213,9 +211,9 @@ class Server(_Server):
         """Return status and phase of the server."""
         return run(self._get("/healthz"))
 
-    def snapshots(self, collection: str) -> Snapshots:
+    def snapshots(self, collection: str) -> ServerSnapshots:
         """Return the snapshots of a collection, which need not be there."""
-        return Snapshots(self, collection)
+        return ServerSnapshots(self, collection)
 
     @contextmanager
     def stream(self, path: str, collection: str) -> Iterator[httpx.Response]:
@@ -280,7 +278,7 @@ class AsyncServer(_Server):
                 params=request.params or None,
             )
         except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._dropped(error) from error
+            raise self._connection_error(error) from error
         self._has_answered = True
         return Reply(answer.status_code, answer.headers, answer.content)
 

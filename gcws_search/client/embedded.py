@@ -109,7 +109,6 @@ class OpenFolder:
     path : Path
         Resolved.
     durability : {"full", "normal"}
-    threads : int or None
     """
 
     _open: ClassVar[dict[Path, OpenFolder]] = {}
@@ -205,7 +204,6 @@ class EmbeddedCollection(Collection):
 
     Parameters
     ----------
-    stored : gcws_search.index.StoredCollection
     folder : Path
         Where its file lies.
     close : callable
@@ -281,7 +279,7 @@ class EmbeddedCollection(Collection):
             except GcwsError as error:
                 stored = done.inserted + done.updated
                 if on_error == "stop" and isinstance(error, InvalidInput | ItemExists):
-                    moved = _moved(error, first)
+                    moved = _error_of_load(error, first)
                     note_stored(moved, stored)
                     raise moved from None
                 note_stored(error, stored)
@@ -313,7 +311,7 @@ class EmbeddedCollection(Collection):
             else:
                 break
         rejected = [
-            Rejected(first + row, _code(bad[row]), str(_moved(bad[row], first)))
+            Rejected(first + row, _code(bad[row]), str(_error_of_load(bad[row], first)))
             for row in sorted(bad)
         ]
         return done + Added(0, 0, rejected, len(rejected))
@@ -362,7 +360,7 @@ class EmbeddedCollection(Collection):
             raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
         params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
         condition = _filter(where)
-        with _located("vector"):
+        with _naming_argument("vector"):
             if id is not None:
                 found = self.index.search_around(str(id), params, where=condition, backend=backend)
             else:
@@ -387,7 +385,7 @@ class EmbeddedCollection(Collection):
     ) -> ManyHits:
         params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
         condition = _filter(where)
-        with _located("queries"):
+        with _naming_argument("queries"):
             rows = rows_of(vectors)
             bad = self._bad_queries(rows) if on_error == "skip" else {}
             if bad:
@@ -493,7 +491,7 @@ class EmbeddedCollection(Collection):
         seed: int = 0,
     ) -> Compared:
         params = SearchParams(limit=limit, recall=recall)
-        with _located("queries"):
+        with _naming_argument("queries"):
             parts = None if queries is None else self._parts(rows_of(queries))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
         figures = [BackendFigures(**asdict(each)) for each in found.backends]
@@ -594,7 +592,7 @@ def _at_row(error: InvalidInput, row: int) -> InvalidInput:
     return type(error)(expected=error.expected, got=error.got, loc=(row, *error.loc[1:]))
 
 
-def _moved(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
+def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
     """Return an error of a batch as one of the whole: its row counts from the first batch on."""
     if isinstance(error, ItemExists):
         return ItemExists(error.item_id, first + error.row)
@@ -611,7 +609,7 @@ def _code(error: Exception) -> str:
 
 
 @contextmanager
-def _located(name: str) -> Iterator[None]:
+def _naming_argument(name: str) -> Iterator[None]:
     """Let errors of vectors say which argument they are about."""
     try:
         yield

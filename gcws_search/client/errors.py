@@ -47,12 +47,7 @@ class ServerError(GcwsError):
 
 
 class NoServer(ServerError):
-    """Nobody answers, or the connection broke and did not come back.
-
-    Attributes
-    ----------
-    url : str
-    """
+    """Nobody answers, or the connection broke and did not come back."""
 
     def __init__(self, url: str, cause: str) -> None:
         self.url = url
@@ -95,7 +90,6 @@ def error_of(
 
     Parameters
     ----------
-    status : int
     document : mapping
         The problem (RFC 9457).
     collection : str or None

@@ -47,9 +47,6 @@ async def export_items(
 
     Parameters
     ----------
-    collection : Exported
-    path : str
-    progress : callable or None
     call : callable
         Calls a function that writes to the file.
 

@@ -76,12 +76,6 @@ class RemoteCollection(Collection):
     """A collection of a server; see `Collection` for its operations.
 
     Each is a coroutine that `waiting` turns into one that waits; `AsyncCollection` awaits it.
-
-    Parameters
-    ----------
-    name : str
-    config : CollectionConfig
-    server : Requester
     """
 
     def __init__(self, name: str, config: CollectionConfig, server: Requester) -> None:
@@ -140,7 +134,6 @@ class RemoteCollection(Collection):
 
         Parameters
         ----------
-        body : LoadBody
         params : mapping of str to str
             ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
         key : str or None

@@ -17,10 +17,8 @@ class Hit(NamedTuple):
 
     Attributes
     ----------
-    id : str
     score : float
         Exact GMM similarity, in [0, 1].
-    payload : dict or None
     """
 
     id: str
@@ -39,7 +37,6 @@ class Hits(Sequence[Hit]):
 
     Attributes
     ----------
-    hits : list of Hit
     explanation : dict or None
         What the query cost: method, candidates, scored, expected_recall and more.
     """
@@ -134,10 +131,8 @@ class Item:
 
     Attributes
     ----------
-    id : str
     vector : list of float, or dict
         As it was sent, in float32: dense up to ``dim`` 4096, else indices and values.
-    payload : dict or None
     """
 
     id: str
@@ -242,7 +237,6 @@ class Compared:
 
     Attributes
     ----------
-    backends : list of BackendFigures
     mean_similarity : list of float
         Of each query and its exact neighbours.
     """

@@ -157,7 +157,6 @@ class Requester(ABC):
 
         Parameters
         ----------
-        request : Send
         collection : str or None
             Name of the collection that is asked, for errors.
 

@@ -1,4 +1,4 @@
-"""Snapshots of a collection of a server; the collection itself may be gone."""
+"""ServerSnapshots of a collection of a server; the collection itself may be gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
 
 
-class Snapshots:
+class ServerSnapshots:
     """The snapshots of one collection.
 
     A snapshot is a dict of ``name``, ``bytes``, ``sha256`` and ``created``. Errors are those of a

@@ -13,12 +13,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Reports of the work.
-
-    Attributes
-    ----------
-    rows_done, bytes_done, rejected : int
-    """
+    """Reports of the work."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
         self._progress = progress

@@ -85,11 +85,11 @@ def demo(
 
     url = f"http://127.0.0.1:{port}"
     with tempfile.TemporaryDirectory(prefix="gcws-search-demo-") as temporary:
-        threading.Thread(target=_filled, args=[url], daemon=True).start()
+        threading.Thread(target=_fill_server, args=[url], daemon=True).start()
         serve(data_dir=str(data_dir or temporary), port=str(port), log_level="warning")
 
 
-def _filled(url: str) -> None:
+def _fill_server(url: str) -> None:
     """Say where the page is as soon as it answers, fill the server, and print what to try."""
     # The server asks for one of these keys.
     key = os.environ.get("GCWS_API_KEY", "").partition(",")[0].strip() or None
@@ -115,7 +115,7 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
     GcwsError
     """
     with connect(url, key, policy=_READY) as server:
-        coffees = _viewed(server, "coffees", len(TASTES))
+        coffees = _create_with_view(server, "coffees", len(TASTES))
         coffees.add(
             [vector for vector, _ in COFFEES.values()],
             ids=[*COFFEES],
@@ -123,15 +123,15 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
         )
         coffees.set_names(TASTES)
         with np.load(Path(__file__).with_name("digits.npz")) as found:
-            digits = _viewed(server, "digits", found["X"].shape[1])
+            digits = _create_with_view(server, "digits", found["X"].shape[1])
             digits.add(found["X"], payloads={"label": found["y"]})
-        names, vectors, payloads = described_functions()
-        functions = _viewed(server, "functions", None)
+        names, vectors, payloads = function_docstrings()
+        functions = _create_with_view(server, "functions", None)
         functions.add(vectors, ids=names, payloads=payloads)
         return {each.name: len(each) for each in (coffees, digits, functions)}
 
 
-def _viewed(server: Any, name: str, dim: int | None) -> Any:
+def _create_with_view(server: Any, name: str, dim: int | None) -> Any:
     """Create a collection that has its view."""
     import json  # noqa: PLC0415
 
@@ -160,7 +160,7 @@ def _wait_until_it_listens(server: Any) -> None:
             return
 
 
-def described_functions() -> tuple[list[str], list[dict[str, float]], list[dict[str, str]]]:
+def function_docstrings() -> tuple[list[str], list[dict[str, float]], list[dict[str, str]]]:
     """Return functions of the standard library by the words of their docstrings.
 
     Returns

@@ -211,7 +211,7 @@ def load(
     )  # fmt: skip
     with ExitStack() as stack, failures():
         inputs = [
-            stack.enter_context(closing(each)) for each in _expanded(files, _encoding(encoding))
+            stack.enter_context(closing(each)) for each in _input_files(files, _encoding(encoding))
         ]
         first = source_of(inputs[0], choices)
         _show(inputs[0], first)
@@ -220,7 +220,7 @@ def load(
             return
         found = stack.enter_context(server(url, key))
         collection, is_new = _collection(found, task, first, ask=not yes, is_open=dim == _OPEN)
-        with _dropped_if_empty(found, collection, is_new):
+        with _drop_if_empty(found, collection, is_new):
             _name_coordinates(collection, first)
             done = _load_all(collection, inputs, first, task)
     _tell(done, into, as_json)
@@ -250,13 +250,8 @@ def _encoding(name: str | None) -> str | None:
     return name
 
 
-def _expanded(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
-    """Yield files and folders of tables, the files of another folder in the order of their names.
-
-    Raises
-    ------
-    BadFile
-    """
+def _input_files(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
+    """Yield files and folders of tables; of another folder its files, by name."""
     from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
 
     if paths.count("-") > 1:
@@ -341,7 +336,7 @@ def _name_coordinates(collection: Collection, source: Source) -> None:
 
 
 @contextmanager
-def _dropped_if_empty(found: Server, collection: Collection, is_new: bool) -> Iterator[None]:
+def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Iterator[None]:
     """Drop a collection that this command created, where nothing came into it."""
     from gcws_search.index import GcwsError  # noqa: PLC0415
 
@@ -500,10 +495,10 @@ def _skipping(
         done += Added(0, 0, found, len(found))
     if done.rejected:
         typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
-    return replace(done, loaded_before=_joined(before))
+    return replace(done, loaded_before=_sum_before(before))
 
 
-def _joined(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
+def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
     """Return what was loaded of a file before: the sum over its parts."""
     found = [each for each in before if each is not None]
     if not found:

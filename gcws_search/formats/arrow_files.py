@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.files import BadFile, InputFile, cut_short, not_readable
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import METADATA, Choices, Source
@@ -30,7 +30,7 @@ def read_arrow(file: InputFile, choices: Choices) -> Source:
     try:
         schema, batches, rows = _open(file)
     except (pa.ArrowException, OSError) as error:
-        raise _not_readable(file, error) from None
+        raise not_readable(file.name, file.format, error) from None
     layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
     is_matrix = not layout.is_sparse and not _is_list(schema, layout)
     told = json.loads((schema.metadata or {}).get(METADATA, b"null"))
@@ -75,17 +75,12 @@ def _open(file: InputFile) -> tuple[Any, Any, int | None]:
     return _arrow_file(file) if file.format == "arrow" else _arrow_stream(file)
 
 
-def _not_readable(file: InputFile, error: Exception) -> BadFile:
-    text = str(error).split("\n", 1)[0][:200]
-    return BadFile(f"{file.name}: expected {file.format}, got what cannot be read: {text}")
-
-
-def _guarded(file: InputFile, batches: Iterator[Any]) -> Any:
+def _guard(file: InputFile, batches: Iterator[Any]) -> Any:
     """Yield batches; what Arrow says of a file becomes one sentence that names it."""
     try:
         yield from batches
     except pa.ArrowException as error:
-        raise _not_readable(file, error) from None
+        raise not_readable(file.name, file.format, error) from None
     except (EOFError, OSError) as error:
         raise cut_short(file.name, error) from None
 
@@ -101,24 +96,24 @@ def _parquet(file: InputFile) -> tuple[Any, Any, int]:
         yield from source.iter_batches(batch_size=_BATCH_ROWS)
 
     _require_rows(file, opened.metadata.num_rows)
-    return opened.schema_arrow, lambda: _guarded(file, batches()), opened.metadata.num_rows
+    return opened.schema_arrow, lambda: _guard(file, batches()), opened.metadata.num_rows
 
 
 def _arrow_file(file: InputFile) -> tuple[Any, Any, int | None]:
     place = file.random_access()
 
-    def opened() -> Any:
+    def open_reader() -> Any:
         return pa.ipc.open_file(pa.memory_map(str(place)) if isinstance(place, Path) else place)
 
     def batches() -> Iterator[Any]:
-        reader = opened()
+        reader = open_reader()
         for number in range(reader.num_record_batches):
-            yield from _cut(reader.get_batch(number))
+            yield from _split(reader.get_batch(number))
 
-    reader = opened()
+    reader = open_reader()
     rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
     _require_rows(file, rows)
-    return reader.schema, lambda: _guarded(file, batches()), rows
+    return reader.schema, lambda: _guard(file, batches()), rows
 
 
 def _arrow_stream(file: InputFile) -> tuple[Any, Any, None]:
@@ -127,12 +122,12 @@ def _arrow_stream(file: InputFile) -> tuple[Any, Any, None]:
     def batches() -> Iterator[Any]:
         with closing(file.open()) as stream:
             for batch in pa.ipc.open_stream(stream):
-                yield from _cut(batch)
+                yield from _split(batch)
 
-    return schema, lambda: _guarded(file, batches()), None
+    return schema, lambda: _guard(file, batches()), None
 
 
-def _cut(batch: Any) -> Iterator[Any]:
+def _split(batch: Any) -> Iterator[Any]:
     """Yield a batch in parts of some thousand rows."""
     for first in range(0, batch.num_rows, _BATCH_ROWS):
         yield batch.slice(first, _BATCH_ROWS)

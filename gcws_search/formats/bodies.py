@@ -25,12 +25,10 @@ class LoadBody:
 
     Attributes
     ----------
-    content_type : str
     pieces : callable
         Returns the bytes from the start at each call.
     rows : int or None
         How many rows it holds, where that is known.
-    bytes_ : int or None
     original : callable or None
         Returns a row, by its number in the body, as it stands in the file.
     numbers : sequence of int, or None

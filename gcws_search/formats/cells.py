@@ -35,7 +35,6 @@ class CellCounts:
     ----------
     cells : int
         All but missing ones.
-    missing, numbers, leading_zeros, truths : int
     """
 
     cells: int = 0

@@ -26,12 +26,12 @@ from gcws_search.formats.cells import (
     type_of,
 )
 from gcws_search.formats.encodings import UTF8
-from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.files import BadFile, InputFile, cut_short, not_readable
 from gcws_search.formats.frames import UNNAMED, Layout, guess
 from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
-from gcws_search.formats.tables import complete, readable_rows, take, text_words, words_of
+from gcws_search.formats.tables import complete, readable_rows, text_words, words_of
 from gcws_search.formats.vectors import DenseRows
 from gcws_search.index import InvalidPayload
 
@@ -64,12 +64,10 @@ class Table:
 
     Attributes
     ----------
-    file : InputFile
     names : list of str
         Of the columns.
     tallies : dict of str to CellCounts
         What the cells of each column are, in the beginning of the file.
-    delimiter, point : str
     first_line : int
         The line of row 0.
     has_names : bool
@@ -115,7 +113,7 @@ class Table:
                     convert_options=convert,
                 )
         except pa.ArrowException as error:
-            raise _rejected_of(self.file, error, self.names, self.first_line) from None
+            raise _csv_error(self.file, error, self.names, self.first_line) from None
         except (EOFError, OSError) as error:
             raise cut_short(self.file.name, error) from None
 
@@ -149,7 +147,7 @@ def open_table(file: InputFile, choices: Choices) -> Table:
     try:
         names = sample().schema.names
     except pa.ArrowException as error:
-        raise _rejected_of(file, error, None, first_line) from None
+        raise _csv_error(file, error, None, first_line) from None
     except UnicodeDecodeError as error:
         raise BadFile(
             f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
@@ -186,7 +184,7 @@ def schema_of(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
     return pa.schema(fields)
 
 
-def _rejected_of(
+def _csv_error(
     file: InputFile, error: Exception, names: Sequence[str] | None, first_line: int
 ) -> BadFile:
     text = str(error)
@@ -204,8 +202,7 @@ def _rejected_of(
     if found := _LINE.search(text):
         where = f"{file.name}: {_row(found[1], first_line)}"
         return BadFile(f"{where}expected {found[2]} columns, got {found[3]}{_SKIP}")
-    first = text.split("\n", 1)[0][:200]
-    return BadFile(f"{file.name}: expected {file.format}, got what cannot be read: {first}")
+    return not_readable(file.name, file.format, error)
 
 
 def _row(line: str | None, first_line: int) -> str:
@@ -298,11 +295,8 @@ class CellRows:
 
     Parameters
     ----------
-    layout : Layout
     schema : pyarrow.Schema
         What the columns are; see `schema_of`.
-    tallies : dict of str to CellCounts
-    choices : Choices
     source : Source
         Rows that are left out are added to it.
     """
@@ -328,7 +322,6 @@ class CellRows:
 
         Parameters
         ----------
-        table : Table
         first : int
             The number of its first row.
         constants : dict of str to str or None, or None
@@ -370,7 +363,7 @@ class CellRows:
             bad.setdefault(row, detail)
 
         number = NumberParser(table.point).of
-        read = self._decoded(batch, number, wrong, table.file) if self._is_lenient else batch
+        read = self._decode(batch, number, wrong, table.file) if self._is_lenient else batch
         layout = self._layout
         matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
         with np.errstate(over="ignore"):
@@ -397,7 +390,7 @@ class CellRows:
             Unreadable(numbers[row], detail, shown.slice(row, 1).to_pylist()[0])
             for row, detail in sorted(bad.items())
         )
-        return take(items, [row for row in range(len(numbers)) if row not in bad])
+        return items.take([row for row in range(len(numbers)) if row not in bad])
 
     def _field(self, batch: Any, name: str, number: Any, wrong: Wrong) -> list[Any]:
         texts = batch.column(name).to_pylist()
@@ -411,7 +404,7 @@ class CellRows:
             values.append(value)
         return values
 
-    def _decoded(self, batch: Any, number: Any, wrong: Wrong, file: InputFile) -> Any:
+    def _decode(self, batch: Any, number: Any, wrong: Wrong, file: InputFile) -> Any:
         """Return a batch of bytes as text, and as numbers for the vector."""
         columns = {}
         for name in batch.schema.names:

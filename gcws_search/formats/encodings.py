@@ -92,7 +92,6 @@ class Utf8Reader(io.RawIOBase):
     ----------
     raw : BinaryIO
         Is closed with it.
-    encoding : str
     """
 
     def __init__(self, raw: BinaryIO, encoding: str) -> None:

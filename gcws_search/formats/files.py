@@ -150,7 +150,7 @@ class InputFile:
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
         self._copy: BinaryIO | None = None
         self.encoding = self.encoding_words = ""
-        stream = self._decompressed()
+        stream = self._decompress()
         try:
             self.head = start = _read(stream, HEAD_BYTES, self)
         finally:
@@ -235,7 +235,7 @@ class InputFile:
         first = self.head.partition(b"\n")[0]
         return "tsv" if first.count(b"\t") > first.count(b",") else "csv"
 
-    def _decompressed(self) -> BinaryIO:
+    def _decompress(self) -> BinaryIO:
         raw: BinaryIO = sys.stdin.buffer if self.path is None else self.path.open("rb")
         self.read_bytes = 0
         counted = io.BufferedReader(_Counted(raw, self._count), 1 << 20)
@@ -272,7 +272,7 @@ class InputFile:
 
     def _open_bytes(self) -> BinaryIO:
         if self.path is not None:
-            return self._decompressed()
+            return self._decompress()
         if self._first is None:
             raise BadFile("standard input: expected to be read once; it cannot be sent again")
         stream, self._first = self._first, None
@@ -322,3 +322,9 @@ def _read(stream: BinaryIO, size: int, file: InputFile) -> bytes:
 def cut_short(name: str, error: Exception) -> BadFile:
     """Return what to say of a compressed file that cannot be read to its end."""
     return BadFile(f"{name}: expected a whole compressed file, got one that ends early ({error})")
+
+
+def not_readable(name: str, format_: str, error: Exception) -> BadFile:
+    """Return what to say of a file that a library cannot read."""
+    text = str(error).split("\n", 1)[0][:200]
+    return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")

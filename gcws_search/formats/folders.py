@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from gcws_search.formats.cells import CellCounts, tally
 from gcws_search.formats.delimited import CellRows, Table, open_table, schema_of
-from gcws_search.formats.files import BadFile, InputFile, format_of_name
+from gcws_search.formats.files import BadFile, InputFile, format_of_name, not_readable
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source
@@ -34,7 +34,6 @@ class Folder:
 
     Parameters
     ----------
-    path : str
     encoding : str or None
         Of text; None guesses it.
 
@@ -46,7 +45,6 @@ class Folder:
         Of all files; of the one that changed last.
     read_bytes : int
         Of the files that have been read.
-    format : str
     """
 
     def __init__(self, path: str, encoding: str | None = None) -> None:
@@ -102,7 +100,7 @@ def read_folder(folder: Folder, choices: Choices) -> Source:
         rows = dataset.count_rows()
     except (pa.ArrowException, OSError) as error:
         found = _SOURCE.search(str(error))
-        raise _not_readable(found[1] if found else folder.name, folder, error) from None
+        raise not_readable(found[1] if found else folder.name, folder.format, error) from None
     layout = _layout(schema, partition, choices)
     dim = choices.dim or layout.dim(schema)
     source = _source(folder, layout, dim, choices, rows=rows)
@@ -211,20 +209,14 @@ def _schema(dataset: Any) -> tuple[Any, list[str]]:
     """Return the columns of all files, and which of them the names of folders hold."""
     inner = pa.schema([])
     for fragment in dataset.get_fragments():
-        inner = _joined(inner, fragment.physical_schema)
+        inner = _unify(inner, fragment.physical_schema)
     more = [field for field in dataset.schema if field.name not in inner.names]
     schema = pa.schema([*inner, *more])
     return schema, [field.name for field in more]
 
 
-def _joined(columns: Any, more: Any) -> Any:
-    """Return the columns of both; what one of them says are numbers and the other is not is text.
-
-    Raises
-    ------
-    pyarrow.ArrowException
-        Columns of one name are of types that have nothing in common.
-    """
+def _unify(columns: Any, more: Any) -> Any:
+    """Return the columns of both; one that is numbers in one and text in the other is text."""
     for field in more:
         known = columns.get_field_index(field.name)
         if known < 0:
@@ -255,9 +247,4 @@ def _batches(folder: Folder, fragment: Any, schema: Any) -> Iterator[Any]:
             schema=schema, batch_size=_BATCH_ROWS, batch_readahead=4, fragment_readahead=1
         )
     except (pa.ArrowException, OSError) as error:
-        raise _not_readable(fragment.path, folder, error) from None
-
-
-def _not_readable(name: str, folder: Folder, error: Exception) -> BadFile:
-    text = str(error).split("\n", 1)[0][:200]
-    return BadFile(f"{name}: expected {folder.format}, got what cannot be read: {text}")
+        raise not_readable(fragment.path, folder.format, error) from None

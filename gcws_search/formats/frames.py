@@ -114,7 +114,6 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     ids : str, sequence or None
         Name of a column, "index" for the index of a frame of pandas, or the ids. None takes a
         column or an index that `guess` finds.
-    payloads : names of columns, dict of columns, sequence of dicts, or None
     id_start : int or None
         The first id where there is no column of ids; None: the collection numbers the rows.
 
@@ -129,7 +128,7 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     if id_ == INDEX and INDEX not in table.schema.names:
         id_, ids = _index_of(table)
     elif ids is None:
-        ids = _named_range(table)
+        ids = _range_with_name(table)
     layout = guess(table.schema, id_=id_, payload=columns)
     if ids is None and layout.id in _index_columns(table.schema):
         _require_different(table.column(layout.id))
@@ -160,7 +159,6 @@ def guess(
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     id_ : str or None
         Name of the column of ids.
     vector, payload : sequence of str or None
@@ -193,7 +191,7 @@ def guess(
     fields = [] if payload is None else _matching(payload, free)
     if vector is None:
         others = [*fields, *called, *index]
-        coordinates = _guessed_vector(schema, [name for name in free if name not in others])
+        coordinates = _guess_vector(schema, [name for name in free if name not in others])
     else:
         coordinates = _matching(vector, free)
         _require_numbers(schema, coordinates)
@@ -219,13 +217,7 @@ def _is_count(schema: Any, name: str) -> bool:
 
 
 def _index_of(table: Any) -> tuple[str | None, Any]:
-    """Return the column that is the index of a frame of pandas, and ids where it is none.
-
-    Raises
-    ------
-    InvalidParameter
-        The frame has no index, or one of several levels.
-    """
+    """Return the column that is the index of a frame of pandas, and ids where it is none."""
     index = (table.schema.pandas_metadata or {}).get("index_columns", [])
     if len(index) != 1:
         got = "an index of several levels" if index else "a frame without an index"
@@ -235,7 +227,7 @@ def _index_of(table: Any) -> tuple[str | None, Any]:
     return None, range(index[0]["start"], index[0]["stop"], index[0]["step"])
 
 
-def _named_range(table: Any) -> range | None:
+def _range_with_name(table: Any) -> range | None:
     """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
     index = (table.schema.pandas_metadata or {}).get("index_columns", [])
     has_id = any(name.lower() == "id" for name in table.schema.names)
@@ -259,7 +251,7 @@ def _require_different(column: Any) -> None:
         seen.add(value)
 
 
-def _guessed_vector(schema: Any, free: list[str]) -> list[str]:
+def _guess_vector(schema: Any, free: list[str]) -> list[str]:
     for pair in _SPARSE:
         if set(pair) <= set(free) and all(_is_list(schema.field(name).type) for name in pair):
             return [*pair]
@@ -274,7 +266,7 @@ def _guessed_vector(schema: Any, free: list[str]) -> list[str]:
     numbers = [name for name in free if _is_numbers(schema.field(name).type)]
     if not numbers:
         raise InvalidParameter(
-            expected="columns of numbers for the vector", got=_shown(schema, free) or "none"
+            expected="columns of numbers for the vector", got=_column_words(schema, free) or "none"
         )
     return numbers
 
@@ -312,7 +304,7 @@ def _require_numbers(schema: Any, names: list[str]) -> None:
             )
 
 
-def _shown(schema: Any, names: list[str]) -> str:
+def _column_words(schema: Any, names: list[str]) -> str:
     return ", ".join(f"{name} ({schema.field(name).type})" for name in names[:_SHOWN])
 
 
@@ -350,8 +342,6 @@ def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> I
 
     Parameters
     ----------
-    batch : pyarrow.Table or pyarrow.RecordBatch
-    layout : Layout
     id_start : int or None
         What the first row is called where there is no column of ids; None: the collection numbers
         the rows.

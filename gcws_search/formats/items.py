@@ -73,10 +73,14 @@ class Items:
         return Items(ids, self.rows.part(slice(first, last)), payloads, origin)
 
     def take(self, rows: Sequence[int]) -> Items:
-        """Return the items of some rows."""
+        """Return the items of some rows, with where they come from."""
         payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
         ids = None if self.ids is None else [str(self.ids[row]) for row in rows]
-        return Items(ids, self.rows.part(np.array(rows, np.int64)), payloads)
+        chosen, origin = np.array(rows, np.int64), None
+        if self.origin is not None:
+            numbers = [self.origin.numbers[row] for row in rows]
+            origin = Origin(numbers, self.origin.rows.take(chosen))
+        return Items(ids, self.rows.part(chosen), payloads, origin)
 
     def batches(
         self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS

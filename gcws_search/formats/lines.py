@@ -164,12 +164,7 @@ def _readable(line: bytes) -> Any:
 
 
 def _read_objects(file: InputFile, choices: Choices) -> Source:
-    """Return lines of objects whose keys are columns as items.
-
-    Raises
-    ------
-    BadFile, InvalidParameter
-    """
+    """Return lines of objects whose keys are columns as items."""
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
     sample = _sample(head)
     names = [*dict.fromkeys(name for found in sample for name in found)]
@@ -235,9 +230,6 @@ class _Rows:
 
     Parameters
     ----------
-    file : InputFile
-    layout : Layout
-    choices : Choices
     source : Source
         Rows that are left out are added to it.
     is_matrix : bool

@@ -47,7 +47,6 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
     Parameters
     ----------
-    value : object
     default : callable or None
         Returns what to write for a value that JSON does not have; None refuses those.
 
@@ -67,13 +66,7 @@ def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes
 
 
 def _plain(value: Any) -> Any:
-    """Return a value of another library as one of JSON.
-
-    Raises
-    ------
-    TypeError
-        There is none.
-    """
+    """Return a value of another library as one of JSON."""
     if type(value).__name__ in _NOTHING:
         return None
     if isinstance(value, datetime | date | time):
@@ -128,7 +121,6 @@ def payloads_of(given: Any, count: int) -> Payloads:
     ----------
     given : dict of columns, sequence of dicts, or None
         ``{"label": y}`` gives item i the payload ``{"label": y[i]}``.
-    count : int
 
     Raises
     ------
@@ -169,12 +161,7 @@ def from_columns(columns: Mapping[str, Sequence[Any]], count: int) -> Payloads:
 
 
 def _texts(values: Sequence[Any], name: str) -> list[bytes | None]:
-    """Return each value as JSON text, None where there is none.
-
-    Raises
-    ------
-    InvalidPayload
-    """
+    """Return each value as JSON text, None where there is none."""
     if {*map(type, values)} <= {int, float, bool}:  # no text of a number has a comma
         return [*write_json(list(values))[1:-1].split(b",")]
     texts: list[bytes | None] = []

@@ -35,7 +35,6 @@ class Choices:
         Column of ids.
     vector, payload : tuple of str, or None
         Columns, or patterns of their names.
-    dim : int or None
     header : bool or None
         Whether the first line of CSV has the names of columns.
     id_start : int or None
@@ -62,8 +61,6 @@ class Unreadable(NamedTuple):
 
     Attributes
     ----------
-    row : int
-    detail : str
     text : object
         As it stands there: a line, or values by column.
     """

@@ -140,8 +140,6 @@ def complete(batches: Batches, layout: Layout, choices: Choices, source: Source)
     ----------
     batches : callable
         Yields items that know their rows, NaN where a number is missing.
-    layout : Layout
-    choices : Choices
     source : Source
         Rows that are left out are added to it.
     """
@@ -160,7 +158,7 @@ def complete(batches: Batches, layout: Layout, choices: Choices, source: Source)
         for batch in iterator:
             found = batch
             if source.columns is not None:
-                found = _filled(batch, iterator, means, choices, source)
+                found = _fill(batch, iterator, means, choices, source)
             if layout.id is None:
                 ids: Any = numbers_of(choices.id_start, given, len(found))
                 if choices.lenient and choices.id_start is not None:
@@ -175,16 +173,6 @@ def complete(batches: Batches, layout: Layout, choices: Choices, source: Source)
     return items
 
 
-def take(items: Items, rows: Sequence[int]) -> Items:
-    """Return the items of some rows, with where they come from."""
-    origin = _origin(items)
-    chosen = origin.rows.take(pa.array(rows, pa.int64()))
-    ids = None if items.ids is None else [str(items.ids[row]) for row in rows]
-    payloads = None if items.payloads is None else [items.payloads[row] for row in rows]
-    numbers = [origin.numbers[row] for row in rows]
-    return Items(ids, items.rows.part(np.array(rows, np.int64)), payloads, Origin(numbers, chosen))
-
-
 def _origin(items: Items) -> Origin:
     assert items.origin is not None
     return items.origin
@@ -195,19 +183,14 @@ def _matrix(items: Items) -> Any:
     return items.rows.array
 
 
-def _filled(
+def _fill(
     items: Items,
     rest: Iterator[Items],
     means: Callable[[], Any],
     choices: Choices,
     source: Source,
 ) -> Items:
-    """Return items whose numbers are all there, as the choice says.
-
-    Raises
-    ------
-    BadFile
-    """
+    """Return items whose numbers are all there, as the choice says."""
     matrix = _matrix(items)
     holes = np.isnan(matrix)
     if not holes.any():
@@ -229,7 +212,7 @@ def _filled(
             )
     else:
         raise _gaps(items, rest, source)
-    return take(items, [int(row) for row in np.flatnonzero(~holes.any(axis=1))])
+    return items.take(np.flatnonzero(~holes.any(axis=1)).tolist())
 
 
 def _gaps(items: Items, rest: Iterator[Items], source: Source) -> BadFile:
@@ -263,12 +246,7 @@ def _readable_items(rest: Iterator[Items]) -> Iterator[Items]:
 
 
 def _means(batches: Batches, columns: Sequence[str], source: Source) -> Any:
-    """Return the mean of the numbers of each column, (dim,).
-
-    Raises
-    ------
-    BadFile
-    """
+    """Return the mean of the numbers of each column, (dim,)."""
     name = source.file.name
     if source.file.path is None:
         raise BadFile(f"{name}: expected a file for --missing mean, which is read twice")

@@ -213,7 +213,7 @@ def parse_rows(data: Any) -> Rows:
     if not hasattr(data, "__array__"):
         data = list(data)
         if data and all(isinstance(each, Mapping | Set) for each in data):
-            return _from_dicts([_weighted(each) for each in data])
+            return _from_dicts([_weights(each) for each in data])
         if data and all(hasattr(each, "tocsr") for each in data):
             parts = [_from_scipy(each) for each in data]
             indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
@@ -249,7 +249,7 @@ def _article(what: Any) -> str:
     return f"an {word}" if word[0].lower() in "aeiou" else f"a {word}"
 
 
-def _weighted(vector: Mapping[Any, Any] | Set[Any]) -> Mapping[Any, Any]:
+def _weights(vector: Mapping[Any, Any] | Set[Any]) -> Mapping[Any, Any]:
     """Return a vector as a dict; everything in a set counts 1."""
     if isinstance(vector, Mapping):
         return vector
@@ -286,12 +286,7 @@ def row_of(vector: Any) -> Rows:
 
 
 def _numbers(data: Any) -> NDArray[Any]:
-    """Return a two-dimensional array of numbers.
-
-    Raises
-    ------
-    InvalidVector
-    """
+    """Return a two-dimensional array of numbers."""
     try:
         if np.ma.is_masked(data):
             raise InvalidVector(
@@ -395,7 +390,6 @@ def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, InvalidI
 
     Parameters
     ----------
-    count : int
     check : callable
         Raises InvalidInput when any row of the slice is bad.
 
