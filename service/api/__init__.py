@@ -5,10 +5,10 @@
 - `analysis`: long reads of a whole collection: near-duplicate pairs, map, profile
 - `sketch`, `similarity`: vectors that are not stored
 - `health`: liveness, readiness, metrics, what the service is
-- `bodies`, `backend_bodies`, `analysis_bodies`, `query_options`: what clients send
+- `bodies`, `backend_bodies`, `query_options`: what clients send
 - `derived`: bodies made of the index's own types
 - `requests`, `points`, `configurations`: bodies become calls of the index
 - `pages`: pages of a ranking by `offset`
-- `answers`, `collection_answers`, `results`: what clients get
+- `answers`, `results`: what clients get
 - `openapi`: the API page
 """

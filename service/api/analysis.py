@@ -2,19 +2,22 @@
 
 import threading
 from collections.abc import AsyncIterator
+from typing import Annotated, ClassVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import points, requests
-from gcws_search.service.api.analysis_bodies import MapAnswer, MapBody, ProfileAnswer, ProfileBody
-from gcws_search.service.api.answers import PairAnswer
+from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.bodies import PairsBody
+from gcws_search.service.api.query_options import FilterDocument
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http import media_types
 from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
 from gcws_search.service.http.responses import BODY_PROBLEMS, json_bytes, json_response
 
 router = APIRouter(
@@ -25,6 +28,77 @@ router = APIRouter(
     route_class=JsonRoute,
 )
 _LINES_A_PIECE = 1000
+
+
+class MapBody(Body):
+    """What a map shows."""
+
+    without_body = b"{}"
+    limited: ClassVar = {"also": ix.MAX_ALSO}
+
+    model_config = examples(
+        {"sample": 3},
+        {
+            "sample": 5000,
+            "landmarks": 256,
+            "seed": 0,
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+            "also": ["a", [0.1, -2, 0, 3], {"indices": [1], "values": [-2]}],
+            "key": "label",
+        },
+    )
+
+    sample: int = Field(
+        default=ix.MAP_SAMPLE,
+        description="Items at most, drawn at random; all, where there are no more.",
+        json_schema_extra=bounds(1, ix.MAX_MAP_SAMPLE),
+    )
+    landmarks: int = Field(
+        default=ix.LANDMARKS,
+        description="Items of the sample that the axes are learned from.",
+        json_schema_extra=bounds(2, ix.MAX_LANDMARKS),
+    )
+    seed: int = Field(
+        default=0,
+        description="Of the choice of the sample and its landmarks.",
+        json_schema_extra=bounds(0),
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are drawn; null: all."
+    )
+    also: Annotated[list[Id | VectorBody], FirstErrorOnly()] = Field(
+        default=[],
+        description="Ids and vectors that are given places and neighbours too.",
+        json_schema_extra={"maxItems": ix.MAX_ALSO},
+    )
+    key: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=1024,
+        description="Payload key whose values are shown; dots reach into objects.",
+    )
+
+
+class ProfileBody(Body):
+    """What a profile is of."""
+
+    without_body = b"{}"
+
+    model_config = examples(
+        {},
+        {"sample": 1000, "seed": 0},
+    )
+
+    sample: int = Field(
+        default=ix.PROFILE_SAMPLE,
+        description="Items at most that are looked at, drawn at random.",
+        json_schema_extra=bounds(1, ix.MAX_PROFILE_SAMPLE),
+    )
+    seed: int = Field(
+        default=0,
+        description="Of the choice of the sample and the pairs.",
+        json_schema_extra=bounds(0),
+    )
 
 
 @router.post(

@@ -8,10 +8,9 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import configurations, requests
-from gcws_search.service.api.answers import CompareAnswer
+from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
-from gcws_search.service.api.collection_answers import BackendAnswer
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
 from gcws_search.service.http.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response

@@ -8,7 +8,13 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import configurations, requests, results
-from gcws_search.service.api.answers import CurveAnswer, RecallAnswer
+from gcws_search.service.api.answers import (
+    CollectionAnswer,
+    CollectionList,
+    CurveAnswer,
+    NamesAnswer,
+    RecallAnswer,
+)
 from gcws_search.service.api.bodies import (
     CreateBody,
     CurveParams,
@@ -16,7 +22,6 @@ from gcws_search.service.api.bodies import (
     NamesParams,
     PatchBody,
 )
-from gcws_search.service.api.collection_answers import CollectionAnswer, CollectionList, NamesAnswer
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute

@@ -10,12 +10,12 @@ from fastapi.responses import StreamingResponse
 
 from gcws_search import index as ix
 from gcws_search.service.api import results
-from gcws_search.service.api.bodies import RestoreParams, UploadParams
-from gcws_search.service.api.collection_answers import (
+from gcws_search.service.api.answers import (
     CollectionAnswer,
     SnapshotAnswer,
     SnapshotList,
 )
+from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http import bodies, media_types
 from gcws_search.service.http.errors import BodyTooLarge

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from gcws_search.index import InvalidInput
-from gcws_search.service.api.analysis_bodies import MapBody
+from gcws_search.service.api.analysis import MapBody
 from gcws_search.service.api.bodies import (
     BatchBody,
     CompareBody,

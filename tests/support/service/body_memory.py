@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.index import AnyArray, InvalidInput
-from gcws_search.service.api import analysis_bodies, backend_bodies, bodies as requests
+from gcws_search.service.api import analysis, backend_bodies, bodies as requests
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.errors import ServiceError
@@ -67,7 +67,7 @@ FIELDS: Final[list[tuple[type[Body], str]]] = [
     (requests.PatchBody, "metadata"),
     (requests.CreateBody, "transform"),
     (requests.CreateBody, "backend"),
-    (analysis_bodies.MapBody, "also"),
+    (analysis.MapBody, "also"),
     (backend_bodies.AttachBody, "params"),
 ]
 
