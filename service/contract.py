@@ -32,7 +32,6 @@ class ShardsAsked(NamedTuple):
 
     Attributes
     ----------
-    total, answered : int
     missing : sequence of int
         The others.
     """
@@ -49,7 +48,6 @@ class RankedHits(NamedTuple):
     ----------
     ids : sequence of str
         By falling score, ties by id.
-    scores : sequence of float
     payloads : sequence of bytes or None
         JSON text of each hit, None for a hit without; None where they were not asked for.
     vectors : sequence of JsonVector or None

@@ -106,7 +106,6 @@ class Catalog:
 
         Parameters
         ----------
-        directory : Path
         durability : {"full", "normal"}
             Whether a write is on the disk when it returns, or only safe from a crash of the
             process.
@@ -287,8 +286,6 @@ class Catalog:
 
         Parameters
         ----------
-        name : str
-        config : CollectionConfig
         admit : callable or None
             May refuse a collection that is new.
 
@@ -472,7 +469,6 @@ class Catalog:
 
         Parameters
         ----------
-        name : str
         snapshot : str or None
             Its name; None takes the time.
 
@@ -501,7 +497,6 @@ class Catalog:
 
         Parameters
         ----------
-        name, snapshot : str
         replace : bool
             Whether it takes the place of the collection of this name, be that damaged.
         admit : callable or None

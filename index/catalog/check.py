@@ -50,7 +50,6 @@ class Report:
 
     Attributes
     ----------
-    name : str
     items : int
         Rows that are what was written.
     findings : list of str
@@ -193,13 +192,10 @@ class Examination:
 
     Parameters
     ----------
-    path : Path
     identity : Identity
         What the file says it is.
-    last_sequence : int
     report : Report
         Takes what is found.
-    threads : int or None
 
     Raises
     ------
@@ -230,7 +226,6 @@ class Examination:
 
         Parameters
         ----------
-        copy : Store or None
         derived : bool
             Whether to check also what can be rebuilt from the items, except for their codes.
         skips_unreadable : bool

@@ -90,10 +90,8 @@ class StoredCollection:
     ----------
     store : Store
         Open; its rows are read by `load`.
-    config : CollectionConfig
     threads : int or None
         Threads for kernels; None takes as many as the process may use.
-    policies : Policies
     searches : Searches or None
         Those of all collections of the catalog.
     paused : threading.Event or None
@@ -223,7 +221,6 @@ class StoredCollection:
         items : ItemBatch
             Where an id comes twice, "upsert" takes the last. Items without one are given numbers
             above all that items have, or were given before.
-        mode : {"upsert", "insert"}
 
         Raises
         ------
@@ -460,10 +457,8 @@ class StoredCollection:
 
         Parameters
         ----------
-        limit : int
         cursor : str or None
             ``next_cursor`` of the page before; None for the first page.
-        with_vector : bool
         where : Filter or None
             Only items whose payloads pass.
         ids : sequence of str or None
@@ -535,8 +530,6 @@ class StoredCollection:
 
         Parameters
         ----------
-        queries : RawBatch
-        params : SearchParams
         where : Filter or None
             Which items may be returned, by payload.
         backend : str or None
@@ -646,7 +639,6 @@ class StoredCollection:
             At least one vector, one with unknown names as of `search_with_unknown`. The primary
             backend scans for such a one; others search with what of it the space has. None takes
             stored items, each left out of its own hits.
-        params : SearchParams
         sample, seed : int
             How many stored items, and which.
         backends : sequence of str or None
@@ -687,7 +679,6 @@ class StoredCollection:
         vectors : RawBatch, or SparseVector
             One vector with names that no coordinate of a fixed space has is a SparseVector, as of
             `search_with_unknown`.
-        encoding : {"full", "zero_bit", "b_bit"}
 
         Raises
         ------

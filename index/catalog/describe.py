@@ -21,15 +21,12 @@ class BackendDescription:
 
     Attributes
     ----------
-    name, kind : str
     params : dict
         As the API shows them.
     primary : bool
         Whether it answers queries that name none.
-    status : {"ready", "building"}
     progress : float
         Share of the work that is done; 1 when it is ready.
-    bytes_in_memory : int
     build_seconds : float
         How long its index has taken to make, in this process.
     stats : dict

@@ -54,8 +54,6 @@ class Building:
 
     Attributes
     ----------
-    name : str
-    params : BackendParams
     notes : str or None
         Of an index of other items, whose landmarks it takes.
     progress : float
@@ -80,8 +78,6 @@ class AttachedBackends:
 
     Parameters
     ----------
-    store : Store
-    collection : MemoryCollection
     writer : Writer
         Makes the changes of both.
     threads : int or None
@@ -158,7 +154,6 @@ class AttachedBackends:
 
         Parameters
         ----------
-        params : BackendParams
         name : str or None
             None takes the kind, with a number where that is taken.
         notes : str or None

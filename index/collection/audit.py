@@ -135,8 +135,6 @@ class RecallAudit:
 
     Parameters
     ----------
-    collection : MemoryCollection
-    policy : AuditPolicy
     clock : callable
         Returns seconds since 1970.
     """
@@ -193,9 +191,6 @@ class RecallAudit:
 
         Parameters
         ----------
-        queries : VectorBatch
-        params : SearchParams
-        results : QueryResults
         where, skip
             As of `MemoryCollection.search`.
         """
@@ -334,8 +329,6 @@ class Auditor(BackgroundTask):
 
     Parameters
     ----------
-    audit : RecallAudit
-    store : Store
     writer : Writer
         Makes the changes of the store.
     """

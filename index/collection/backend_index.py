@@ -66,8 +66,6 @@ class BackendIndex:
     ----------
     name : str
         What a query names it by.
-    params : BackendParams
-    backend : Backend
     state : object
         The backend's index of the rows.
     build_seconds : float
@@ -94,7 +92,6 @@ class BackendIndex:
 
         Parameters
         ----------
-        rows, new : VectorBatch
         codes : PreparedCodes or None
             Codes of ``new``. They are computed again if another encoder made them: a backend of the
             same name, or earlier landmarks.
@@ -127,7 +124,6 @@ class BackendIndex:
             The rows, and which of them are permitted.
         queries : VectorBatch
             m of them.
-        params : SearchParams
         skip : (m,) int64 or None
             A row each query must not return, or -1.
         max_ties : int
@@ -215,11 +211,8 @@ def build_index(
 
     Parameters
     ----------
-    indexed : BackendIndex
-    rows : VectorBatch
     report : callable
         Called with the share that is done.
-    stop : threading.Event
     """
     n = len(rows)
     if n:
@@ -248,7 +241,6 @@ def catch_up(
 
     Parameters
     ----------
-    indexed : BackendIndex
     sequences : (n,) int64
         Sequence numbers of the rows it was built for.
     rows : VectorBatch

@@ -57,8 +57,6 @@ class _Copy:
 
     Attributes
     ----------
-    view : View
-    rows : slice
     links : (m, R) int32 or None
         Of these rows of the view; None where nothing is to be kept.
     """
@@ -81,8 +79,6 @@ class Checkpoints(BackgroundTask):
 
     Parameters
     ----------
-    store : Store
-    collection : MemoryCollection
     writer : Writer
         Makes the changes of both.
     """

@@ -42,7 +42,6 @@ class BackendComparison:
 
     Attributes
     ----------
-    name, kind : str
     kernel : str
         What it estimates.
     recall : float
@@ -53,7 +52,6 @@ class BackendComparison:
         Of queries one by one.
     candidates : float
         Mean number of rows found or scanned, of a query.
-    bytes_per_item : float
     build_seconds : float
         How long its index has taken to make, in this process.
     """
@@ -76,7 +74,6 @@ class Comparison:
 
     Attributes
     ----------
-    backends : list of BackendComparison
     best : (m, k) float64
         GMM of each query and its exact neighbours, in any order; -inf for none.
     """
@@ -98,7 +95,6 @@ class ComparedQueries:
 
     Attributes
     ----------
-    vectors : VectorBatch
     skip : (m,) int64
         The row each query stems from, which it must not find; -1 for none.
     mass : (m,) float64
@@ -117,8 +113,6 @@ class ComparedQueries:
 
         Parameters
         ----------
-        space : VectorSpace
-        queries : sequence of RawBatch or SparseVector
         skip : (m,) int64, or empty
 
         Raises
@@ -179,9 +173,6 @@ def compare(
 
     Parameters
     ----------
-    collection : MemoryCollection
-    view : View
-    queries : ComparedQueries
     params : SearchParams
         How they are re-ranked is left aside.
     names : sequence of str or None

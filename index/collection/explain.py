@@ -23,7 +23,6 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
 
     Parameters
     ----------
-    memory : MemoryCollection
     a, b : str, (dim,) numbers, SparseVector or NamedVector
         A name that no coordinate has gets one of its own, the same in both.
     limit : int

@@ -167,7 +167,6 @@ class GroupCommit(Generic[Write, Input, Result]):
 
         Parameters
         ----------
-        read : callable
         ended : callable
             Called with the result or the error, or with CancelledError once ``run`` has no more
             threads; by any thread.

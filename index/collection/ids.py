@@ -78,7 +78,6 @@ def number_items(
 
     Returns
     -------
-    ids : list of str
     numbers : range
         Those that were given.
     """

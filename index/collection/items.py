@@ -39,7 +39,6 @@ class ItemBatch:
     ----------
     ids : sequence of str or None
         None: the collection gives the item a number when it is stored.
-    vectors : RawBatch
     payloads : list of bytes or None
         Compact JSON text of an object; None without one.
 
@@ -133,7 +132,6 @@ class View:
         ----------
         permitted : (n,) uint8
             ``alive``, or 1 for some of these rows.
-        after, limit : int
         """
         start = int(np.searchsorted(self.sequences, after, side="right"))
         found: list[Int64s] = []
@@ -176,8 +174,6 @@ class ScoredItem:
 
     Attributes
     ----------
-    id : str
-    score : float
     payload : bytes or None
         JSON text.
     row : int
@@ -200,8 +196,6 @@ class QueryResult:
     ----------
     rows : list of int
         In ``view``.
-    ids : list of str
-    scores : list of float
     view : View
         What was searched.
     """
@@ -271,7 +265,6 @@ class QueryResults(Sequence[QueryResult]):
     ----------
     view : View
         What was searched.
-    found : BatchHits
     limit : int
         How many hits a query wanted; more than that were found where they tie with the last.
     """
@@ -332,8 +325,6 @@ class EncodedBatch:
     ----------
     ids : sequence of str
         Distinct; empty texts for items that are numbered when they are stored.
-    payloads : sequence of bytes or None
-    vectors : VectorBatch
     codes : (n, code_width) uint64
         What the backend's `encode` returned.
     sequences : sequence of int
@@ -413,7 +404,6 @@ class StoredItem:
 
     Attributes
     ----------
-    id : str
     vector : list or dict or None
         As the API shows it; None where it was not asked for.
     payload : bytes or None
@@ -431,7 +421,6 @@ class Page:
 
     Attributes
     ----------
-    items : list of StoredItem
     next_cursor : str or None
         None on the last page.
     """

@@ -66,10 +66,8 @@ class MemoryCollection:
 
     Parameters
     ----------
-    config : CollectionConfig
     threads : int or None
         Threads for kernels; None takes as many as the process may use.
-    policies : Policies
     searches : Searches or None
         Those of all collections that share the processors; None for those of this one alone.
     folder : Path or None
@@ -510,7 +508,6 @@ class MemoryCollection:
 
         Parameters
         ----------
-        view, queries, params, where
         skip : (m,) int64 or None
             A row each query must not return, or -1.
         backend : str or None
@@ -541,7 +538,6 @@ class MemoryCollection:
 
         Parameters
         ----------
-        view : View
         permitted : (n,) uint8
             1 for each row that may be a hit.
         queries, params, skip

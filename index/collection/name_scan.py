@@ -48,7 +48,6 @@ def scan_with_unknown(
         Of fixed dim.
     query : SparseVector
         Coordinates from ``dim`` on are of names that the space does not have.
-    params : SearchParams
     where, backend
         As of `MemoryCollection.search`.
 

@@ -29,8 +29,6 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
 
     Parameters
     ----------
-    collection : MemoryCollection
-    publish : callable
     stop : threading.Event
         Once it is set the work ends soon.
 
@@ -114,7 +112,6 @@ class Arrivals:
 
     Attributes
     ----------
-    rows : int
     version : int
         Of the view: it rises with each view.
     time : float
@@ -145,7 +142,6 @@ class Arrivals:
             An earlier moment.
         seconds_a_row : float
             What optimizing takes for each row.
-        policy : OptimizerPolicy
         """
         rows, seconds = self.rows - since.rows, self.time - since.time
         if rows * seconds_a_row <= policy.max_growth_share * seconds:
@@ -161,7 +157,6 @@ class Optimizer(BackgroundTask):
 
     Parameters
     ----------
-    collection : MemoryCollection
     writer : Writer
         Makes the changes of the collection.
     on_publish : callable

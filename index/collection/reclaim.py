@@ -42,10 +42,8 @@ class Reclaimer(BackgroundTask):
 
     Parameters
     ----------
-    store : Store
     writer : Writer
         Makes the changes of the store.
-    policy : ReclaimPolicy
     """
 
     name = "reclaimer"
@@ -145,10 +143,8 @@ def move_log(path: Path, name: str, policy: ReclaimPolicy) -> None:
 
     Parameters
     ----------
-    path : Path
     name : str
         Of the collection, for errors.
-    policy : ReclaimPolicy
 
     Raises
     ------

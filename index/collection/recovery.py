@@ -48,11 +48,8 @@ def loaded(
 
     Parameters
     ----------
-    store : Store
-    space : VectorSpace
     backend : Backend
         Its codes are those of the file.
-    policy : RecoveryPolicy
     progress : callable
         Called with the number of rows read since the last call, by a thread that reads.
 

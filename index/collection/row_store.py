@@ -33,10 +33,8 @@ class RowStore:
 
     Parameters
     ----------
-    rows : GrowingRows
     ids : list of str
         Of the rows; owned from here on, as are all others.
-    payloads : list of bytes or None
     sequences : (n,) int64
 
     Attributes
@@ -120,7 +118,6 @@ class RowStore:
 
         Parameters
         ----------
-        view : View
         places : (m,) int64
             Rows, rising, all of them live.
         stop : threading.Event or None
@@ -205,10 +202,8 @@ class Compaction:
     ----------
     store : RowStore
         Of the collection.
-    view : View
     backend : Backend
         The primary one.
-    stop : threading.Event or None
 
     Raises
     ------

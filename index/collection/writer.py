@@ -100,10 +100,8 @@ class Put(Change):
 
     Attributes
     ----------
-    items : EncodedBatch
     places : sequence of int
         Number of each item in its request.
-    mode : {"upsert", "insert"}
     keeps_payloads : bool
         Whether an item without a payload keeps its present one. The plan then needs all earlier
         changes in memory.
@@ -139,7 +137,6 @@ class Put(Change):
 
         Parameters
         ----------
-        items, mode, collection, encoded
         sequences : sequence of int
             Of the items, rising; empty where the file numbers them.
 
@@ -365,7 +362,6 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
 
     Parameters
     ----------
-    store : Store
     collection : MemoryCollection
         Holds what the store holds.
     changed : callable
@@ -408,7 +404,6 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         ----------
         read : callable
             Returns the items; called by the leader of the group.
-        mode : {"upsert", "insert"}
         ended : callable
             Called with the result, what ``read`` or `commit` raise, what `Put.of` raises, or
             CancelledError once ``run`` has no more threads.

@@ -46,10 +46,8 @@ class AwaitedPuts:
 
         Parameters
         ----------
-        collection : CollectionProtocol
         read : callable
             Returns the items; called in a thread.
-        mode : {"upsert", "insert"}
 
         Raises
         ------

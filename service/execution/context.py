@@ -106,7 +106,6 @@ def header(request: Request, name: bytes) -> str | None:
 
     Parameters
     ----------
-    request : Request
     name : bytes
         In lower case.
     """

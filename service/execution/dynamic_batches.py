@@ -61,7 +61,6 @@ class DynamicBatches:
         ----------
         group : hashable
             Queries of one group may be searched by one call.
-        query : object
         search : callable
             Answers queries of the group. If it raises, each query is asked alone.
         """

@@ -26,15 +26,12 @@ class LoadEntry:
 
     Attributes
     ----------
-    key : str or None
-    account : Account
     total_bytes : int or None
         Bytes of the whole body; None where they are not known.
     rows_before : int
         Rows that were stored or rejected under the key before.
     started : float
         Seconds since 1970.
-    state : {"running", "done", "failed"}
     error : str or None
         Why it failed.
     """

@@ -101,7 +101,6 @@ class Pool:
 
         Parameters
         ----------
-        function : callable
         stop : threading.Event
             Ends the function soon.
         is_left : callable
@@ -152,8 +151,6 @@ class Pool:
 
         Parameters
         ----------
-        loop : asyncio.AbstractEventLoop
-        function : callable
         dropped : callable
             Is called instead once the pool is closed, by that thread or this one.
         """
@@ -244,15 +241,10 @@ class Pools:
             Searches of one key take about the same time.
         entries : int
             Stored entries a scan would read.
-        function : callable
         count : int
             Searches that it does, at least 1.
         may_block : bool
             It may take far longer than searches of its key do: never on the event loop.
-
-        Returns
-        -------
-        answer
         """
         if not may_block and count * self.pace.expected(key, entries) <= self._inline_seconds:
             answer, seconds = _timed(function)
