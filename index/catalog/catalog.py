@@ -154,7 +154,7 @@ class Catalog:
             if self._started:
                 self._load_refused()
                 return
-            stores = self._opened()
+            stores = self._open_files()
             total = sum(count for _, count in stores.values())
             done = 0
 
@@ -169,7 +169,7 @@ class Catalog:
             try:
                 while stores and not self.closing:
                     name, (store, _) = stores.popitem()
-                    self._collections[name] = self._loaded(store, report)
+                    self._collections[name] = self._load_store(store, report)
             except _Closing:
                 pass
             finally:
@@ -187,9 +187,9 @@ class Catalog:
                 ):
                     if self._collections.get(name) is found:
                         self._collections[name] = None
-                        self._reloaded(name)
+                        self._reload(name)
 
-    def _opened(self) -> dict[str, tuple[Store, int]]:
+    def _open_files(self) -> dict[str, tuple[Store, int]]:
         """Open the files not yet loaded: stores and their numbers of rows, the last name first."""
         stores: dict[str, tuple[Store, int]] = {}
         found = self._collections.copy()
@@ -214,7 +214,7 @@ class Catalog:
         path = self._directory.file(name) if path is None else path
         return Store(path, name, durability=self._durability, owned=self._directory.owned)
 
-    def _loaded(
+    def _load_store(
         self, store: Store, report: Callable[[str, int], None], *, begins: bool = True
     ) -> _Loaded:
         try:
@@ -404,7 +404,7 @@ class Catalog:
             if not self._directory.has(name):
                 return None
             try:
-                return self._reloaded(name)
+                return self._reload(name)
             except StoreError:
                 self._collections.pop(name, None)
                 raise
@@ -519,7 +519,7 @@ class Catalog:
         self.snapshots.get(name, snapshot)
         with self._names.reserved(Operation.RESTORE, name):
             self._require_open(name)
-            before = self._found_before(name, replace=replace)
+            before = self._current(name, replace=replace)
             if not self._started:
                 raise CollectionLoading(name)
             with self._creating(name, admit):
@@ -530,7 +530,7 @@ class Catalog:
         unfinished = self._directory.unfinished(name)
         try:
             self.snapshots.copy(name, snapshot, unfinished)
-            if findings := wrong_with(unfinished, name):
+            if findings := find_faults(unfinished, name):
                 raise DamagedSnapshot(name, snapshot, findings)
             self._require_open(name)
             restored = self._read_file(unfinished, name, snapshot)
@@ -547,7 +547,7 @@ class Catalog:
         """Return the collection of a snapshot's copy, which has no name yet."""
         store = self._open_store(name, path)
         try:
-            found = self._loaded(store, self._unless_closing, begins=False)
+            found = self._load_store(store, self._unless_closing, begins=False)
         except _Closing:
             raise CollectionNotFound(name) from None
         if isinstance(found, DamagedFile | IncompatibleFile):
@@ -576,7 +576,7 @@ class Catalog:
         except BaseException:
             if is_published and before is not None:
                 with suppress(StoreError, CollectionNotFound):  # `get` says so
-                    self._reloaded(name)
+                    self._reload(name)
             else:
                 self._return_to(name, before)
             raise
@@ -597,9 +597,9 @@ class Catalog:
             self._collections[name] = before
         else:
             with suppress(StoreError, CollectionNotFound):  # `get` says so
-                self._reloaded(name)
+                self._reload(name)
 
-    def _found_before(self, name: str, *, replace: bool) -> _Loaded | None:
+    def _current(self, name: str, *, replace: bool) -> _Loaded | None:
         found = self._collections.get(name)
         if name in self._collections:
             if found is None:
@@ -608,11 +608,11 @@ class Catalog:
                 raise CollectionExists(name, "already, and is not to be replaced")
         return found
 
-    def _reloaded(self, name: str) -> StoredCollection:
+    def _reload(self, name: str) -> StoredCollection:
         """Load a file that has just been put in its place."""
         try:
             store = self._open_store(name)
-            self._collections[name] = self._loaded(store, self._unless_closing)
+            self._collections[name] = self._load_store(store, self._unless_closing)
         except StoreError as error:
             self._collections[name] = error
         except _Closing:
@@ -644,7 +644,7 @@ class Catalog:
             self._directory.close()
 
 
-def wrong_with(path: Path, name: str) -> str:
+def find_faults(path: Path, name: str) -> str:
     """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
     try:
         return "; ".join(findings_of(path, name)[:3])

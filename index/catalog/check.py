@@ -238,7 +238,7 @@ class Examination:
             for rows in file.rows(self._last_sequence):
                 for row in rows:
                     missing.pop(row.sequence, None)
-                sound = self._examined([row for row in rows if self._is_written(row)])
+                sound = self._examine([row for row in rows if self._is_written(row)])
                 self._report.items += len(sound)
                 if copy is not None:
                     _append(copy, sound)
@@ -264,7 +264,7 @@ class Examination:
             self._report.lose(f"row {row.sequence}, id {_shown(row.id)}, is not what was written")
         return content_is_right
 
-    def _examined(self, rows: list[FoundRow]) -> list[FoundRow]:
+    def _examine(self, rows: list[FoundRow]) -> list[FoundRow]:
         """Return rows with the codes their vectors have, without those that hold no vectors."""
         if not rows:
             return []
@@ -273,12 +273,12 @@ class Examination:
             codes = codes_to_blobs(self._backend.encode(vectors))
         except (ValueError, InvalidInput):
             if len(rows) > 1:
-                return [sound for row in rows for sound in self._examined([row])]
+                return [sound for row in rows for sound in self._examine([row])]
             self._report.lose(f"row {rows[0].sequence}, id {_shown(rows[0].id)}, holds no vector")
             return []
-        return [self._encoded(row, right) for row, right in zip(rows, codes, strict=True)]
+        return [self._encode(row, right) for row, right in zip(rows, codes, strict=True)]
 
-    def _encoded(self, row: FoundRow, codes: bytes) -> FoundRow:
+    def _encode(self, row: FoundRow, codes: bytes) -> FoundRow:
         checksum = codes_checksum(codes)
         if row.codes == codes and row.codes_checksum == checksum:
             return row

@@ -20,8 +20,8 @@ from gcws_search.index.catalog.describe import (
     BackendDescription,
     Description,
     Summary,
-    all_described,
-    described,
+    describe_backend,
+    describe_backends,
     versions,
 )
 from gcws_search.index.collection.attached_backends import AttachedBackends
@@ -41,10 +41,10 @@ from gcws_search.index.collection.items import (
     sequence_of,
 )
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.name_scan import scan_with_unknown, widened
+from gcws_search.index.collection.name_scan import scan_with_unknown, widen
 from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.reclaim import Reclaimer
-from gcws_search.index.collection.recovery import loaded
+from gcws_search.index.collection.recovery import load_rows
 from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
@@ -114,7 +114,7 @@ class StoredCollection:
         self.memory = MemoryCollection(
             config, threads=threads, policies=policies, searches=searches, folder=store.folder
         )
-        self.writer = Writer(store, self.memory, self._changed)
+        self.writer = Writer(store, self.memory, self._after_commit)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
         self.attached_backends = AttachedBackends(store, self.memory, self.writer, threads)
         self.optimizer = Optimizer(
@@ -178,7 +178,7 @@ class StoredCollection:
         reason = "the number of its next item is"
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
         memory, policy = self.memory, self.memory.policies.recovery
-        rows = loaded(self.store, self.space, memory.backend, policy, progress)
+        rows = load_rows(self.store, self.space, memory.backend, policy, progress)
         with storage_errors(self.name), rows as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.memory.next_id = max(self.memory.next_id, next_id)
@@ -187,7 +187,7 @@ class StoredCollection:
 
     def begin(self) -> None:
         """Begin what is due in the background: the second part of `load`."""
-        self.checkpoints.loaded()
+        self.checkpoints.note_loaded()
         self.optimizer.start()
         self.reclaimer.request()  # a process that was killed left its log
 
@@ -281,7 +281,7 @@ class StoredCollection:
         """Put items without a thread that waits for them; see `Writer.submit`."""
         self.writer.submit(read, mode, ended, run)
 
-    def _changed(self, writes: Sequence[Write]) -> None:
+    def _after_commit(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
         if any(map(len, (write.rows for write in writes))):
             self.checkpoints.start_if_due()
@@ -349,15 +349,15 @@ class StoredCollection:
 
     def delete(self, ids: Sequence[str], load: LoadRecord | None = None) -> int:
         """Delete those items that there are, and return how many; the commit stores ``load``."""
-        return self._deleted(Delete(ids=list(dict.fromkeys(ids)), load=load))
+        return self._delete(Delete(ids=list(dict.fromkeys(ids)), load=load))
 
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         view = self.memory.view
         where.mask(view.columns, len(view))  # builds the columns while others may still write
-        return self._deleted(Delete(ids=(), where=where))
+        return self._delete(Delete(ids=(), where=where))
 
-    def _deleted(self, write: Delete) -> int:
+    def _delete(self, write: Delete) -> int:
         self.writer.commit(write)
         return len(write.removed)
 
@@ -408,7 +408,7 @@ class StoredCollection:
         """Attach a comparison backend, made beside other work; see `AttachedBackends.attach`."""
         attached = self.attached_backends.attach(params, name, notes)
         self.optimizer.start()
-        return described(self.memory.indexed(self.memory.view, attached))
+        return describe_backend(self.memory.index_of(self.memory.view, attached))
 
     def detach(self, name: str) -> None:
         """Drop a comparison backend.
@@ -442,7 +442,7 @@ class StoredCollection:
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
-        return self.memory.permitted(self.memory.view, where)[1]
+        return self.memory.mask(self.memory.view, where)[1]
 
     def page(
         self,
@@ -475,7 +475,7 @@ class StoredCollection:
         view, rows = self.memory.view, None
         if ids is not None:
             view, rows = self.memory.locate_all(ids)
-        permitted, _ = self.memory.permitted(view, where)
+        permitted, _ = self.memory.mask(view, where)
         if rows is not None:
             chosen = np.zeros_like(permitted)
             chosen[rows] = permitted[rows]
@@ -543,7 +543,7 @@ class StoredCollection:
         """
         view = self.memory.view
         if backend is not None:  # a name is refused before a vector
-            self.memory.indexed(view, backend)
+            self.memory.index_of(view, backend)
         prepared = self.space.prepare(queries)
         found = self.memory.search(view, prepared, params, where=where, backend=backend)
         self._observe(prepared, params, found, where=where, backend=backend)
@@ -587,7 +587,7 @@ class StoredCollection:
         ItemNotFound, BackendNotFound, InvalidVector
         """
         view, row = self.memory.locate(item_id)
-        self.memory.indexed(view, backend)
+        self.memory.index_of(view, backend)
         skip = np.array([-1 if row is None else row], np.int64)
         if vector is not None:
             query = self.space.prepare(vector)
@@ -660,9 +660,9 @@ class StoredCollection:
         """
         view, rows = self.memory.locate_each(skip)
         if queries is None:
-            chosen = ComparedQueries.sampled(view, sample, seed)
+            chosen = ComparedQueries.sample(view, sample, seed)
         else:
-            chosen = ComparedQueries.given(self.space, queries, rows)
+            chosen = ComparedQueries.of(self.space, queries, rows)
         found = compare(self.memory, view, chosen, params, backends, stop)
         self._wake_optimizer(params)
         return found
@@ -693,7 +693,7 @@ class StoredCollection:
                 loc=("backend",),
             )
         if isinstance(vectors, SparseVector):
-            return backend.sketch(widened(self.space, vectors), encoding, is_wider=True)
+            return backend.sketch(widen(self.space, vectors), encoding, is_wider=True)
         return backend.sketch(self.space.prepare(vectors), encoding)
 
     def pairs(
@@ -711,7 +711,7 @@ class StoredCollection:
         view = self.memory.view
         found = self.memory.pairs(view, min_score=min_score, recall=recall, limit=limit, stop=stop)
         self.optimizer.start()  # tables that were of use are kept
-        return view.ranked(found)[:limit]
+        return view.rank(found)[:limit]
 
     def map_items(
         self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()
@@ -763,8 +763,8 @@ class StoredCollection:
             bytes_on_disk=self.store.bytes_on_disk,
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,
-            backends=all_described(
-                self.memory.indexed(view), view.attached, self.attached_backends.building
+            backends=describe_backends(
+                self.memory.index_of(view), view.attached, self.attached_backends.building
             ),
             versions=versions(),
         )

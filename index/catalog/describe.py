@@ -101,7 +101,7 @@ class Summary:
     audited: list[AuditedRecall]
 
 
-def described(indexed: BackendIndex, *, primary: bool = False) -> BackendDescription:
+def describe_backend(indexed: BackendIndex, *, primary: bool = False) -> BackendDescription:
     """Return the description of a backend that answers queries."""
     return BackendDescription(
         name=indexed.name,
@@ -115,7 +115,7 @@ def described(indexed: BackendIndex, *, primary: bool = False) -> BackendDescrip
     )
 
 
-def described_early(building: Building) -> BackendDescription:
+def describe_building(building: Building) -> BackendDescription:
     """Return the description of a backend that is being made."""
     return BackendDescription(
         name=building.name,
@@ -129,14 +129,14 @@ def described_early(building: Building) -> BackendDescription:
     )
 
 
-def all_described(
+def describe_backends(
     primary: BackendIndex, attached: Attached, building: Iterable[Building]
 ) -> list[BackendDescription]:
     """Return the descriptions of all backends, the primary one first."""
     return [
-        described(primary, primary=True),
-        *map(described, attached.values()),
-        *(described_early(each) for each in building if each.name not in attached),
+        describe_backend(primary, primary=True),
+        *map(describe_backend, attached.values()),
+        *(describe_building(each) for each in building if each.name not in attached),
     ]
 
 

@@ -231,12 +231,12 @@ class AttachedBackends:
             indexed = catch_up(indexed, view.sequences, now.vectors, now.sequences)
             view = now
         if indexed is None or stop.is_set():
-            raise self._stopped(building)
+            raise self._refusal_of(building)
         self._writer.run_as_change(partial(self._publish, building, indexed, view))
 
     def _publish(self, building: Building, indexed: BackendIndex, basis: View) -> None:
         if building.stop.is_set():
-            raise self._stopped(building)
+            raise self._refusal_of(building)
         now = self._collection.view
         indexed = catch_up(indexed, basis.sequences, now.vectors, now.sequences)
         notes = notes_of_backend(indexed)
@@ -245,7 +245,7 @@ class AttachedBackends:
         self._notes[indexed.name] = notes
         self._collection.attach(indexed)
 
-    def _stopped(self, building: Building) -> Exception:
+    def _refusal_of(self, building: Building) -> Exception:
         if self._refusal is not None:
             return self._refusal()
         return BackendNotFound(building.name)
@@ -270,7 +270,7 @@ class AttachedBackends:
     def _remove(self, name: str, was_coming: bool) -> None:
         if was_coming and name not in self._collection.view.attached:
             return
-        self._collection.indexed(self._collection.view, name)
+        self._collection.index_of(self._collection.view, name)
         self._store.remove_backend(name)
         self._notes.pop(name, None)
         self._collection.detach(name)

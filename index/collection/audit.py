@@ -229,12 +229,12 @@ class RecallAudit:
             asked = self._waiting.popleft()
         except IndexError:
             return False
-        found = 1.0 if asked.scores is None else self._found(asked, asked.scores)
+        found = 1.0 if asked.scores is None else self._recall_of(asked, asked.scores)
         if found is not None:
             self._take(asked.params, found, counts=asked.counts)
         return True
 
-    def _found(self, asked: _Query, scores: Float64s) -> float | None:
+    def _recall_of(self, asked: _Query, scores: Float64s) -> float | None:
         """Return the share of a query's true hits that it found, ties by score, if it has any."""
         exactly = replace(asked.params, recall=1.0)
         [true] = self.collection.search(

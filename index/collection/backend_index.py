@@ -53,7 +53,7 @@ class PreparedCodes:
     codes: UInt64s
     seconds: float
 
-    def chosen(self, places: slice | Int64s) -> PreparedCodes:
+    def take(self, places: slice | Int64s) -> PreparedCodes:
         """Return those of some of the rows."""
         return replace(self, codes=self.codes[places])
 
@@ -85,7 +85,7 @@ class BackendIndex:
         codes = encoder.encode(vectors)
         return PreparedCodes(encoder, codes, time.perf_counter() - start)
 
-    def extended(
+    def extend(
         self, rows: VectorBatch, new: VectorBatch, codes: PreparedCodes | None = None
     ) -> BackendIndex:
         """Return the backend with ``new``, the last of ``rows``, in its index.
@@ -145,7 +145,7 @@ class BackendIndex:
             parts.append((places, _without_surplus(found, ids, params.limit)))
         return BatchHits.merged(parts)
 
-    def renumbered(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
+    def renumber(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
         return self.with_state(self.backend.renumber(self.state, rows, new_rows))
 
@@ -221,14 +221,14 @@ def build_index(
         if stop.is_set():
             return None
         last = min(n, first + _CHUNK_ROWS)
-        indexed = indexed.extended(rows[:last], rows[first:last])
+        indexed = indexed.extend(rows[:last], rows[first:last])
         report(last / n)
     return indexed
 
 
 def _try_out(indexed: BackendIndex, one: VectorBatch) -> None:
     """Compile kernels before the build and the first search are timed."""
-    state = indexed.extended(one, one).state
+    state = indexed.extend(one, one).state
     view = RowView(one, np.ones(1, np.uint8), 1)
     for rerank in ("own", "none"):
         indexed.backend.search(state, view, one, SearchParams(limit=1, rerank=rerank))
@@ -253,6 +253,6 @@ def catch_up(
         places = np.searchsorted(now, sequences)
         stayed = places < len(now)
         stayed[stayed] = now[places[stayed]] == sequences[stayed]
-        indexed = indexed.renumbered(rows[: stayed.sum()], np.where(stayed, places, -1))
+        indexed = indexed.renumber(rows[: stayed.sum()], np.where(stayed, places, -1))
         known = int(stayed.sum())
-    return indexed.extended(rows, rows[known:])
+    return indexed.extend(rows, rows[known:])

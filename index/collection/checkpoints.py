@@ -143,7 +143,7 @@ class Checkpoints(BackgroundTask):
             self._warn("notes are rebuilt", error)
             return {}
 
-    def loaded(self) -> None:
+    def note_loaded(self) -> None:
         """Take note that the collection holds what was read."""
         saved = saved_index(self._collection.backend, self._collection.view.state)
         if self._had_notes and saved is None:
@@ -209,7 +209,7 @@ class Checkpoints(BackgroundTask):
             if view.version == self._version and notes == self._notes:
                 return
             for number in sorted({*parts_of(view.sequences), *self._checksums}):
-                copy = do(partial(self._copied, number))
+                copy = do(partial(self._copy_part, number))
                 if copy is None:
                     return
                 self._write_part(number, copy.packed())
@@ -221,7 +221,7 @@ class Checkpoints(BackgroundTask):
         else:
             self._version = view.version
 
-    def _copied(self, number: int) -> _Copy:
+    def _copy_part(self, number: int) -> _Copy:
         view = self._collection.view
         rows = rows_of_part(number, view.sequences)
         saved = saved_index(self._collection.backend, view.state)

@@ -106,7 +106,7 @@ class ComparedQueries:
     mass: Float64s
 
     @classmethod
-    def given(
+    def of(
         cls, space: VectorSpace, queries: Sequence[RawBatch | SparseVector], skip: Int64s
     ) -> ComparedQueries:
         """Return vectors as queries; see `StoredCollection.compare`.
@@ -138,7 +138,7 @@ class ComparedQueries:
         return cls(joined(known), skipped, np.array(mass))
 
     @classmethod
-    def sampled(cls, view: View, count: int, seed: int) -> ComparedQueries:
+    def sample(cls, view: View, count: int, seed: int) -> ComparedQueries:
         """Return stored items, drawn without replacement; all, where there are no more.
 
         Raises
@@ -186,10 +186,10 @@ def compare(
     CancelledError
         Of `concurrent.futures`: ``stop`` was set.
     """
-    primary = collection.indexed(view)
+    primary = collection.index_of(view)
     if names is None:
         names = [primary.name, *view.attached]
-    asked = [collection.indexed(view, name) for name in dict.fromkeys(names)]
+    asked = [collection.index_of(view, name) for name in dict.fromkeys(names)]
     trial = _Trial(view, queries, params, primary.name, stop)
     backends = [trial.of(indexed) for indexed in asked]
     return Comparison(backends, trial.truths["gmm"].best)
@@ -238,11 +238,11 @@ class _Trial:
     def of(self, indexed: BackendIndex) -> BackendComparison:
         """Return what one backend does."""
         kernel = indexed.backend.kernel
-        found, seconds, candidates = self._found(indexed, replace(self._params, rerank="gmm"))
+        found, seconds, candidates = self._search_one(indexed, replace(self._params, rerank="gmm"))
         recall = self._recall(GmmKernel(), self.truths["gmm"], found)
         own = recall
         if not isinstance(kernel, GmmKernel):
-            found, _, _ = self._found(indexed, replace(self._params, rerank="own"))
+            found, _, _ = self._search_one(indexed, replace(self._params, rerank="own"))
             own = self._recall(kernel, self._truth(kernel), found)
         return BackendComparison(
             name=indexed.name,
@@ -257,7 +257,7 @@ class _Trial:
             build_seconds=indexed.build_seconds,
         )
 
-    def _found(
+    def _search_one(
         self, indexed: BackendIndex, params: SearchParams
     ) -> tuple[list[Int64s], list[float], float]:
         """Return the rows each query finds, how long each took, and the mean of candidates."""

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.name_scan import widened
+from gcws_search.index.collection.name_scan import widen
 from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Share
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch, row_padded
@@ -43,7 +43,7 @@ def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int
     first, second = (_row(memory, each, word, coordinates) for word, each in given.items())
     width = max(first.dense.shape[1], second.dense.shape[1])
     first, second = row_padded(first, width), row_padded(second, width)
-    places, u, v = _aligned(first, second)
+    places, u, v = _align(first, second)
     sizes = np.abs(u), np.abs(v)
     is_shared = (u > 0) == (v > 0)
     low = np.where(is_shared, np.minimum(*sizes), 0.0)
@@ -91,7 +91,7 @@ def _row(
         if isinstance(given, NamedVector):
             given = SparseVector([coordinates[name] for name in given.names], given.values)
             if space.dim is not None and max(given.indices, default=0) >= space.dim:
-                return widened(space, given)
+                return widen(space, given)
         return space.prepare(space.from_items([given]))
     except InvalidVector as error:
         raise _within(error, word, *error.loc[1:]) from None
@@ -101,7 +101,7 @@ def _within(error: InvalidVector, word: str, *inner: str | int) -> InvalidVector
     return InvalidVector(expected=error.expected, got=error.got, loc=(word, "vector", *inner))
 
 
-def _aligned(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:
+def _align(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:
     """Return the coordinates that either vector has, rising, and the signed values of each."""
     (first, u), (second, v) = _entries(a), _entries(b)
     places = np.union1d(first, second)

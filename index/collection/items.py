@@ -66,7 +66,7 @@ class ItemBatch:
         return len(self.ids)
 
     @classmethod
-    def joined(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
+    def concatenate(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
         """Return the items of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
@@ -143,7 +143,7 @@ class View:
             start, step = start + step, 2 * step
         return np.concatenate(found) if found else np.empty(0, np.int64)
 
-    def ranked(self, pairs: Pairs) -> list[tuple[str, str, float]]:
+    def rank(self, pairs: Pairs) -> list[tuple[str, str, float]]:
         """Return pairs by ids a < b, by falling score, equal scores by ids."""
         ranked = sorted(
             (-score, *sorted((self.ids[a], self.ids[b])))
@@ -347,7 +347,7 @@ class EncodedBatch:
         """Return the number of items."""
         return len(self.ids)
 
-    def chosen(self, places: Sequence[int]) -> EncodedBatch:
+    def take(self, places: Sequence[int]) -> EncodedBatch:
         """Return some of the items, and their share of the time."""
         if len(places) == len(self):
             return self
@@ -361,11 +361,11 @@ class EncodedBatch:
             self.vectors[rows],
             self.codes[rows],
             seconds=self.seconds * len(places) / len(self),
-            attached={name: codes.chosen(rows) for name, codes in self.attached.items()},
+            attached={name: codes.take(rows) for name, codes in self.attached.items()},
         )
 
     @classmethod
-    def joined(cls, parts: Sequence[EncodedBatch]) -> EncodedBatch:
+    def concatenate(cls, parts: Sequence[EncodedBatch]) -> EncodedBatch:
         """Return the items of all parts, in order."""
         if len(parts) == 1:
             return parts[0]

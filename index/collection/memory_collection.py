@@ -143,13 +143,13 @@ class MemoryCollection:
         InvalidVector
             The transform leaves nothing of a vector of one of them.
         """
-        encoded = self._encoded(ItemBatch.joined(parts))
+        encoded = self._encode(ItemBatch.concatenate(parts))
         if len(parts) == 1:
             return [encoded]
         borders = accumulate(map(len, parts), initial=0)
-        return [encoded.chosen(range(*some)) for some in pairwise(borders)]
+        return [encoded.take(range(*some)) for some in pairwise(borders)]
 
-    def _encoded(self, items: ItemBatch) -> EncodedBatch:
+    def _encode(self, items: ItemBatch) -> EncodedBatch:
         prepared = self.space.prepare(items.vectors)
         if not self._is_compiled:
             self._compile(prepared)
@@ -264,10 +264,10 @@ class MemoryCollection:
         if not replaced and self._append_with_the_next_view(parts):
             return
         view = self.view
-        items = EncodedBatch.joined(parts)
+        items = EncodedBatch.concatenate(parts)
         if replaced:
             self._row_store.mark_dead(replaced)
-        grown = self._extended(view, items, len(replaced))
+        grown = self._extend(view, items, len(replaced))
         with self._lock:
             self._row_of.put(items.ids, len(view))
             self.published = grown
@@ -299,13 +299,13 @@ class MemoryCollection:
             return
         published = self.published
         try:
-            self.published = self._extended(published, EncodedBatch.joined(self._pending))
+            self.published = self._extend(published, EncodedBatch.concatenate(self._pending))
         except BaseException:
             self._row_store.truncate(len(published))  # the items stay pending
             raise
         self._pending, self.pending_count, self._pending_numbers = [], 0, 0
 
-    def _extended(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
+    def _extend(self, view: View, items: EncodedBatch, replaced: int = 0) -> View:
         """Return the view after further rows; ``replaced`` is how many of them are updates."""
         row_store = self._row_store
         row_store.append(items)
@@ -313,7 +313,7 @@ class MemoryCollection:
         state = self.backend.extend(view.state, rows, items.codes)
         self._build_seconds += items.seconds + time.perf_counter() - start
         attached = view.attached and {
-            name: indexed.extended(rows, items.vectors, items.attached.get(name))
+            name: indexed.extend(rows, items.vectors, items.attached.get(name))
             for name, indexed in view.attached.items()
         }
         count = view.count + len(items) - replaced
@@ -412,7 +412,7 @@ class MemoryCollection:
 
     def overdue(self, view: View) -> str | None:
         """Return the name of a backend whose index is to be optimized."""
-        for indexed in (self.indexed(view), *view.attached.values()):
+        for indexed in (self.index_of(view), *view.attached.values()):
             if is_overdue(indexed.backend, indexed.state, len(view), view.count):
                 return indexed.name
         return None
@@ -429,7 +429,7 @@ class MemoryCollection:
 
     # Reading: any thread.
 
-    def indexed(self, view: View, name: str | None = None) -> BackendIndex:
+    def index_of(self, view: View, name: str | None = None) -> BackendIndex:
         """Return a backend of a view, the primary one unless another is named.
 
         Raises
@@ -463,7 +463,7 @@ class MemoryCollection:
             rows = map(self._row_of.get, ids)
             return self.published, np.array([-1 if row is None else row for row in rows], np.int64)
 
-    def permitted(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
+    def mask(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
         """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
         if where is None:
             return view.alive, view.count
@@ -518,8 +518,8 @@ class MemoryCollection:
         BackendNotFound
         """
         self.searches.announce()
-        indexed = self.indexed(view, backend)
-        mask, count = self.permitted(view, where)
+        indexed = self.index_of(view, backend)
+        mask, count = self.mask(view, where)
         rows = RowView(view.vectors, mask, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
         found = indexed.search_in_parts(view.ids, rows, queries, params, skip, max_ties=max_ties)
@@ -546,7 +546,7 @@ class MemoryCollection:
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))
         max_ties = self.policies.batch.max_ties
-        return self.indexed(view).search_in_parts(
+        return self.index_of(view).search_in_parts(
             view.ids, rows, queries, params, skip, max_ties=max_ties
         )
 

@@ -60,7 +60,7 @@ def scan_with_unknown(
         At ``(0, …)``: a number is not finite, or nothing is left of the vector.
     """
     view, space = memory.view, memory.space
-    memory.indexed(view, backend)
+    memory.index_of(view, backend)
     for name, asked in (("backend", backend), ("rerank", params.rerank)):
         if asked not in (None, "gmm", memory.backend.kind):
             raise InvalidParameter(
@@ -68,14 +68,14 @@ def scan_with_unknown(
                 got=repr(asked),
                 loc=(name,),
             )
-    permitted, _ = memory.permitted(view, where)
-    wider = widened(space, query)
+    permitted, _ = memory.mask(view, where)
+    wider = widen(space, query)
     known, mass = _parts(space, wider)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))
     chosen = row_padded(view.vectors[rows], wider.dense.shape[1])
     exact = exact_scores(chosen, wider, np.arange(len(rows)))
-    return _ranked(view, permitted, rows, exact, params)
+    return _rank(view, permitted, rows, exact, params)
 
 
 def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: float) -> Int64s:
@@ -94,10 +94,10 @@ def scan_with_mass(
     """Return the hits of a query to which mass is added that no item shares, by float32 scores."""
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = np.flatnonzero(permitted)
-    return _ranked(view, permitted, rows, scores[rows], params)
+    return _rank(view, permitted, rows, scores[rows], params)
 
 
-def _ranked(
+def _rank(
     view: View, permitted: UInt8s, rows: Int64s, scores: Float64s, params: SearchParams
 ) -> QueryResult:
     """Return the best of rows and their scores as hits."""
@@ -126,11 +126,11 @@ def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
     InvalidVector
         As of `scan_with_unknown`.
     """
-    return _parts(space, widened(space, query))
+    return _parts(space, widen(space, query))
 
 
 def _parts(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
-    """Return what a query has in the space, and the magnitude of all else; see `widened`."""
+    """Return what a query has in the space, and the magnitude of all else; see `widen`."""
     dim = space.dim or 0
     if space.form == "sparse":
         count = int(np.searchsorted(wider.slots, 2 * dim))
@@ -149,7 +149,7 @@ def _parts(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
     return known, float(np.abs(whole[0, dim:]).sum(dtype=np.float64))
 
 
-def widened(space: VectorSpace, query: SparseVector) -> VectorBatch:
+def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
     """Return a query in a space that has its coordinates from ``dim`` on too, transformed."""
     if space.form == "sparse":
         wide = replace(space, dim=None)

@@ -45,7 +45,7 @@ def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Eve
             collection.postpone_compaction(error)
             return False
     view = collection.view
-    indexed = collection.indexed(view, collection.overdue(view))
+    indexed = collection.index_of(view, collection.overdue(view))
     optimized = indexed.optimize(view.vectors, view.alive, stop)
     if optimized is None:
         return None
@@ -94,7 +94,7 @@ def _with_changes(
     if now.ids is not view.ids:
         return None
     try:
-        known = collection.indexed(now, indexed.name)
+        known = collection.index_of(now, indexed.name)
     except BackendNotFound:
         return None
     if known.backend is not indexed.backend:

@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def loaded(
+def load_rows(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
@@ -69,10 +69,10 @@ def _pieces(
     policy: RecoveryPolicy,
     progress: Callable[[int], None] | None,
 ) -> Generator[EncodedBatch]:
-    with _replacing_outdated_codes(store) as replace_codes:
+    with _replace_outdated_codes(store) as replace_codes:
         for chunk in store.chunks(policy):
             try:
-                encoded = _decoded(chunk, space, backend, rehash=replace_codes is not None)
+                encoded = _decode(chunk, space, backend, rehash=replace_codes is not None)
             except (ValueError, InvalidInput) as error:
                 raise DamagedFile(store.name, f"rows from {chunk.sequences[0]}: {error}") from error
             if replace_codes is not None:
@@ -83,7 +83,7 @@ def _pieces(
 
 
 @contextmanager
-def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
+def _replace_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
     """Take codes for the file where its own are outdated."""
     version = store.identity.algorithm_version
     if version == ALGORITHM_VERSION:
@@ -94,7 +94,7 @@ def _replacing_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
         yield replace_codes
 
 
-def _decoded(
+def _decode(
     chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, rehash: bool
 ) -> EncodedBatch:
     check_ids(chunk.ids)

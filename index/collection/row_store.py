@@ -142,7 +142,7 @@ class RowStore:
         as a commit.
         """
         present, spare, dead = self.alive, self._spare, list(rows)
-        taken = None if spare is None else spare.reused(present, len(self.rows))
+        taken = None if spare is None else spare.reuse(present, len(self.rows))
         self._spare = _SpareMask(present, len(self.rows), dead)
         self.alive = present.copy() if taken is None else taken
         self.alive[dead] = 0
@@ -165,7 +165,7 @@ class _SpareMask:
         self._count = count
         self._dead = dead
 
-    def reused(self, present: UInt8s, count: int) -> UInt8s | None:
+    def reuse(self, present: UInt8s, count: int) -> UInt8s | None:
         """Return the mask with what has changed; None where a view has it, or it has no room.
 
         Parameters
@@ -237,7 +237,7 @@ class Compaction:
         self._attached = {}
         for name, indexed in view.attached.items():
             end_if(stop)
-            self._attached[name] = indexed.renumbered(rows, new_rows)
+            self._attached[name] = indexed.renumber(rows, new_rows)
         self.row_of = RowsById()
         for first in range(0, len(self.store), _IDS_AT_ONCE):
             end_if(stop)
@@ -280,7 +280,7 @@ class Compaction:
         rows = store.rows.view()
         self._state = self._backend.extend(self._state, rows, items.codes)
         for name, indexed in self._attached.items():
-            self._attached[name] = indexed.extended(rows, vectors)
+            self._attached[name] = indexed.extend(rows, vectors)
         return len(new)
 
     def view(self, version: int) -> View:

@@ -59,15 +59,15 @@ class SequenceNumbers:
         self.collection = collection
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
-        self._planned: dict[str, int | None] = {}
+        self._plan: dict[str, int | None] = {}
         self.named: set[int] = set()  # coordinates whose names the changes store
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there will be no such item."""
         sequences = self.collection.sequences_of(ids)
-        if self._planned:
+        if self._plan:
             known = zip(ids, sequences, strict=True)
-            sequences = [self._planned.get(item_id, old) for item_id, old in known]
+            sequences = [self._plan.get(item_id, old) for item_id, old in known]
         return sequences
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
@@ -84,14 +84,14 @@ class SequenceNumbers:
                 expected=f"sequence numbers from {first} on", got=str(own[0]), loc=("sequences",)
             )
         sequences = own or range(first, first + len(ids))
-        self._planned.update(zip(ids, sequences, strict=True))
+        self._plan.update(zip(ids, sequences, strict=True))
         if sequences:
             self.next_sequence = sequences[-1] + 1
         return sequences
 
     def remove(self, ids: Iterable[str]) -> None:
         """Take note that items are removed."""
-        self._planned.update(dict.fromkeys(ids))
+        self._plan.update(dict.fromkeys(ids))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class Put(Change):
         given = items.ids
         if len(set(given)) + max(0, unnamed - 1) < len(items):
             places = last_places(items.ids, mode)
-            vectors, encoded = vectors[np.array(places, np.int64)], encoded.chosen(places)
+            vectors, encoded = vectors[np.array(places, np.int64)], encoded.take(places)
             sequences = sequences and [sequences[place] for place in places]
             given = [given[place] for place in places]
         with collection.searches.turn():  # a load's rows take some ms
@@ -199,11 +199,11 @@ class Put(Change):
     def _number_items(self, first: int, numbers: SequenceNumbers) -> int:
         """Give the items without ids the next numbers; return the one that follows."""
 
-        def taken(ids: Sequence[str]) -> list[str]:
+        def existing(ids: Sequence[str]) -> list[str]:
             found = zip(ids, numbers.of(ids), strict=True)
             return [item_id for item_id, sequence in found if sequence is not None]
 
-        ids, self.numbers = number_items(self.given, first, taken)
+        ids, self.numbers = number_items(self.given, first, existing)
         self.items.ids, self.rows = ids, replace(self.rows, ids=ids)
         self.next_id = self.numbers.stop
         return self.numbers.stop
@@ -236,7 +236,7 @@ class Delete(Change):
         if self.where is not None:
             collection = numbers.collection
             view = collection.view
-            mask, _ = collection.permitted(view, self.where)
+            mask, _ = collection.mask(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
         self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
         numbers.remove(self.ids)
@@ -246,7 +246,7 @@ Write: TypeAlias = Put | Delete
 """A change that can be planned against what is known, and made in memory once stored."""
 
 
-def prepared_together(
+def prepare_together(
     parts: Sequence[tuple[ItemBatch, Mode]], collection: MemoryCollection
 ) -> list[Put | Exception]:
     """Return several puts, their vectors hashed in one call, or what `Put.of` raises of each."""
@@ -391,7 +391,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was changed.
         DamagedFile
-            The file failed; no more changes are taken until it is opened again.
+            The file failed; no more changes are existing until it is opened again.
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
@@ -419,7 +419,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     def run_between_changes(self, work: Callable[[], T]) -> T | None:
         """Run some short work between two changes, and return its result.
 
-        None, and it is not run, once no changes are taken any more.
+        None, and it is not run, once no changes are existing any more.
         """
         with self.lock:
             return work() if self._refusal is None else None
@@ -430,7 +430,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         Raises
         ------
         DamagedFile, CollectionNotFound, CollectionLoading
-            No changes are taken any more.
+            No changes are existing any more.
         """
         with self.lock:
             if self._refusal is not None:
@@ -472,7 +472,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         return group
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
-        """Make changes; after an error of the file no more are taken."""
+        """Make changes; after an error of the file no more are existing."""
         try:
             self._commit(group)
         except BaseException as error:
@@ -492,7 +492,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
             for waiting in group:
                 waiting.end(self._refusal())
             return
-        planned = self._planned(group)
+        planned = self._plan(group)
         writes = [write for _, write in planned if not write.is_empty]
         if writes:
             try:
@@ -508,7 +508,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         for waiting, write in planned:
             waiting.end(write.result if isinstance(write, Put) else None)
 
-    def _planned(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
+    def _plan(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
         self._prepare([each for each in group if each.write is None])
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
@@ -532,7 +532,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
                 found.append((waiting, waiting.read()))
             except Exception as error:
                 waiting.end(error)
-        puts = prepared_together([parts for _, parts in found], self._collection)
+        puts = prepare_together([parts for _, parts in found], self._collection)
         for (waiting, _), put in zip(found, puts, strict=True):
             if isinstance(put, Put):
                 waiting.write = put

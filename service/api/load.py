@@ -244,7 +244,7 @@ async def list_loads(request: Request, name: str) -> Response:
     """
     service = service_of(request)
     collection = service.collection(name)
-    entries = service.loads.listed(collection)
+    entries = service.loads.of(collection)
     since = int(time.time()) - service.settings.load_key_seconds
     records = await service.workers.searches.run(collection.loads, since)
     known = {entry.key for entry in entries}

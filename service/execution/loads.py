@@ -98,7 +98,7 @@ class Loads:
             self._running.remove(running)
             self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(entry)
 
-    def listed(self, collection: CollectionProtocol) -> list[LoadEntry]:
+    def of(self, collection: CollectionProtocol) -> list[LoadEntry]:
         """Return the loads of a collection, the last first, those under way before the others."""
         ended = self._ended.get(collection, ())
         return [*reversed([*self._of(collection)]), *reversed(ended)]

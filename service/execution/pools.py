@@ -37,7 +37,7 @@ class Pace:
     def __init__(self) -> None:
         self._seconds: dict[object, float] = {}
 
-    def expected(self, key: object, entries: int) -> float:
+    def estimate(self, key: object, entries: int) -> float:
         """Return the seconds to expect of a search of this kind over ``entries`` stored entries."""
         return self._seconds.get(key, entries / _ENTRIES_PER_SECOND)
 
@@ -89,7 +89,7 @@ class Pool:
             if future.done():
                 self.leave()
             else:
-                future.add_done_callback(self._left)
+                future.add_done_callback(self._leave_when_done)
 
     async def run_while_awaited(
         self,
@@ -171,7 +171,7 @@ class Pool:
         else:
             future.add_done_callback(lambda ended: dropped() if ended.cancelled() else None)
 
-    def _left(self, future: asyncio.Future[Any]) -> None:
+    def _leave_when_done(self, future: asyncio.Future[Any]) -> None:
         self.leave()
         if not future.cancelled():
             future.exception()  # nobody else is left to ask for it
@@ -246,10 +246,10 @@ class Pools:
         may_block : bool
             It may take far longer than searches of its key do: never on the event loop.
         """
-        if not may_block and count * self.pace.expected(key, entries) <= self._inline_seconds:
-            answer, seconds = _timed(function)
+        if not may_block and count * self.pace.estimate(key, entries) <= self._inline_seconds:
+            answer, seconds = _time(function)
         else:
-            answer, seconds = await self.searches.run(_timed, function)
+            answer, seconds = await self.searches.run(_time, function)
         self.pace.record(key, seconds / count)
         return answer
 
@@ -294,7 +294,7 @@ def _take_error(ended: asyncio.Task[Any]) -> None:
         ended.exception()
 
 
-def _timed(function: Callable[[], T]) -> tuple[T, float]:
+def _time(function: Callable[[], T]) -> tuple[T, float]:
     """Return what a function gives, and the processor time it took of this thread.
 
     Time that it waited, for the interpreter or a processor that a load has, says nothing of how

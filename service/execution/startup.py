@@ -109,15 +109,15 @@ class Startup:
                 self._catalog.pause_optimizing()  # it would compile in this process
                 _log.info("first start here: compiling kernels, once; this takes about a minute")
             seconds = compile_kernels(
-                self._compiled,
-                basics_ready=self._basics_compiled,
+                self._report_compiled,
+                basics_ready=self._report_basics,
                 check=self._check,
                 without_blas=True,
             )
             _log.info("kernels ready after %.1f s", seconds)
             self._progress = StartProgress("loading")
             self._catalog.resume_optimizing()
-            self._catalog.load(self._loaded)
+            self._catalog.load(self._report_loaded)
         except _Stopped:
             return
         except Exception:
@@ -127,14 +127,14 @@ class Startup:
         self._progress = StartProgress("ready", self._progress.loaded, self._progress.total)
         _log.info("ready")
 
-    def _compiled(self, done: int, total: int, name: str) -> None:
+    def _report_compiled(self, done: int, total: int, name: str) -> None:
         self._step(StartProgress("compiling", done, total))
         _log.log(self._announced, "compiled %d of %d: %s", done, total, name)
 
-    def _loaded(self, _collection: str, done: int, total: int) -> None:
+    def _report_loaded(self, _collection: str, done: int, total: int) -> None:
         self._step(StartProgress("loading", done, total))
 
-    def _basics_compiled(self, form: ix.Form) -> None:
+    def _report_basics(self, form: ix.Form) -> None:
         self._basics |= {form}
         _log.log(self._announced, "%s items can be stored, and searched exactly", form)
 

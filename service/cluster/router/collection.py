@@ -478,7 +478,7 @@ class ClusterCollection:
             return None
         with self._sample(params.landmarks, params.seed, None) as sample:
             sample.attach(params, _LEARNING)
-            notes = ix.notes_of_backend(sample.memory.indexed(sample.memory.view, _LEARNING))
+            notes = ix.notes_of_backend(sample.memory.index_of(sample.memory.view, _LEARNING))
         return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
 
     def detach(self, name: str) -> None:

@@ -136,7 +136,7 @@ class CollectionShards:
         answers = self.every.wait(self.every.ask_each(questions))
         keys, parts = zip(*map(_items, answers), strict=True)
         order = np.argsort(np.concatenate(keys))
-        found = ix.ItemBatch.joined(parts)
+        found = ix.ItemBatch.concatenate(parts)
         return ix.ItemBatch(
             [found.ids[place] for place in order.tolist()],
             found.vectors[order],

@@ -135,7 +135,7 @@ def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
     view, rows = memory.view, None
     if head.get("ids") is not None:
         view, rows = memory.locate_all(head["ids"])
-    permitted, _ = memory.permitted(view, filter_of(head.get("filter")))
+    permitted, _ = memory.mask(view, filter_of(head.get("filter")))
     if rows is not None:
         among, permitted = permitted, np.zeros_like(permitted)
         permitted[rows] = among[rows]

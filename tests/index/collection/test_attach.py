@@ -130,7 +130,7 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
     def indexed(seed: int) -> BackendIndex:
         ours = replace(params, seed=seed)
         backend = make_backend(replace(config, backend=ours), threads=1)
-        first = BackendIndex("boxes", ours, backend, backend.empty()).extended(rows[:30], rows[:30])
+        first = BackendIndex("boxes", ours, backend, backend.empty()).extend(rows[:30], rows[:30])
         improved = first.optimize(rows[:30], np.ones(30, np.uint8), threading.Event())
         assert improved is not None
         return improved
@@ -139,7 +139,7 @@ def test_codes_made_for_a_backend_of_the_same_name_are_left_aside(
     asked, limit = rows[35:36], SearchParams(limit=5, candidates=5, rerank="none")
     view = RowView(rows, np.ones(40, np.uint8), 40)
     right, *found = (
-        ours.backend.search(ours.extended(rows, rows[30:], codes).state, view, asked, limit).hits(0)
+        ours.backend.search(ours.extend(rows, rows[30:], codes).state, view, asked, limit).hits(0)
         for codes in (None, ours.encode(rows[30:]), theirs.encode(rows[30:]))
     )
     for rows_and_scores in found:

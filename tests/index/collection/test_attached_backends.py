@@ -193,14 +193,14 @@ def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
 
     def watched(work: Callable[[], None]) -> None:
         catch_up.append(0)
-        extended = BackendIndex.extended
+        extended = BackendIndex.extend
 
         def counted(indexed: BackendIndex, rows: object, new: object) -> BackendIndex:
             catch_up[-1] += len(new)  # type: ignore[arg-type]
             return extended(indexed, rows, new)  # type: ignore[arg-type]
 
         with monkeypatch.context() as patched:
-            patched.setattr(BackendIndex, "extended", counted)
+            patched.setattr(BackendIndex, "extend", counted)
             alone(work)
 
     monkeypatch.setattr(stored.writer, "run_as_change", watched)

@@ -198,7 +198,7 @@ def test_a_compaction_without_a_backend_attached_since_changes_nothing(
     make_overdue(modelled)
     memory = modelled.memory
     compaction = memory.build_compaction()
-    memory.attach(replace(memory.indexed(memory.view), name="other"))
+    memory.attach(replace(memory.index_of(memory.view), name="other"))
     assert not memory.adopt_compaction(compaction)
     memory.detach("other")
     assert memory.adopt_compaction(compaction)

@@ -48,5 +48,5 @@ def landmarks(client: ClusterClient) -> list[Json]:
     found = []
     for [replica] in client.shards.replicas:
         memory = replica.host.collection(number, 0, 20).memory
-        found.append(notes_of_backend(memory.indexed(memory.view, "landmarks")))
+        found.append(notes_of_backend(memory.index_of(memory.view, "landmarks")))
     return found

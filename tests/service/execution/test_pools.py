@@ -125,13 +125,13 @@ def test_what_a_load_submits_after_the_end_is_dropped() -> None:
 
 def test_pace_follows_what_is_recorded() -> None:
     pace = Pace()
-    assert pace.expected("a", 2_000_000_000) == 2.0
+    assert pace.estimate("a", 2_000_000_000) == 2.0
     pace.record("a", 0.004)
-    assert pace.expected("a", 2_000_000_000) == 0.004
+    assert pace.estimate("a", 2_000_000_000) == 0.004
     for _ in range(30):
         pace.record("a", 0.001)
-    assert pace.expected("a", 0) == pytest.approx(0.001, rel=0.01)
-    assert pace.expected("b", 0) == 0
+    assert pace.estimate("a", 0) == pytest.approx(0.001, rel=0.01)
+    assert pace.estimate("b", 0) == 0
 
 
 @pytest.mark.parametrize(
