@@ -218,6 +218,7 @@ from .storage.snapshots import (
     Snapshots as Snapshots,
 )
 from .threads import (
+    StoppedError as StoppedError,
     work_alone as work_alone,
 )
 from .vectors.names import (

@@ -45,6 +45,7 @@ from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import StoppedError
 
 Progress = Callable[[str, int, int], None]
 _Loaded = StoredCollection | StoreError
@@ -57,7 +58,7 @@ _PASSING: Final = (DiskFull, OutOfDescriptors, StorageFailed)
 _log = logging.getLogger(__name__)
 
 
-class _Closing(Exception):
+class _Closing(StoppedError):
     """The way out of a load that is no longer wanted."""
 
 
@@ -148,7 +149,8 @@ class Catalog:
         ----------
         progress : callable
             Called with a collection's name, the items loaded so far, and the items of all files; an
-            item counts once more for each comparison backend it is taken into.
+            item counts once more for each comparison backend it is taken into. A StoppedError that
+            it raises ends the load.
         """
         with self._loading:
             if self._started:
@@ -226,7 +228,7 @@ class Catalog:
             store.close()
             if isinstance(error, StoreError):
                 return error
-            if isinstance(error, _Closing) or not isinstance(error, Exception):
+            if isinstance(error, StoppedError) or not isinstance(error, Exception):
                 raise
             # Whatever else is wrong with one collection, the others are to be had.
             _log.exception("collection %r could not be loaded", store.name)

@@ -29,10 +29,6 @@ def policies_of(settings: Settings, policies: ix.Policies = ix.POLICIES) -> ix.P
     return replace(policies, audit=replace(policies.audit, share=settings.audit_share))
 
 
-class _Stopped(Exception):  # no error: the order to stop, seen by the thread
-    """The service is stopping; leave the work."""
-
-
 class Startup:
     """Brings one catalog up, in a thread of its own."""
 
@@ -118,7 +114,7 @@ class Startup:
             self._progress = StartProgress("loading")
             self._catalog.resume_optimizing()
             self._catalog.load(self._report_loaded)
-        except _Stopped:
+        except ix.StoppedError:
             return
         except Exception:
             _log.exception("the start failed; the service stays unready")
@@ -144,4 +140,4 @@ class Startup:
 
     def _check(self) -> None:
         if self._stopping.is_set():
-            raise _Stopped
+            raise ix.StoppedError
