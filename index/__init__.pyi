@@ -182,15 +182,10 @@ from .payload.filters import (
     Filter as Filter,
     parse_filter as parse_filter,
 )
-from .similarities.correlation import (
-    asymptotic_variance as asymptotic_variance,
-    correlation_from_gmm as correlation_from_gmm,
-    correlation_variance as correlation_variance,
-    gmm_limit as gmm_limit,
-)
 from .similarities.public import (
     KERNEL_NAMES as KERNEL_NAMES,
     Kernel as Kernel,
+    correlation_from_gmm as correlation_from_gmm,
     folded_rbf as folded_rbf,
     gaussian as gaussian,
     kernel_named as kernel_named,

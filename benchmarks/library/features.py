@@ -12,12 +12,11 @@ from threadpoolctl import threadpool_limits
 from benchmarks.harness.bandwidth import BYTES, reading
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import in_threads, interleaved
+from gcws_search.index.comparison.feature_backend import best_products
+from gcws_search.index.comparison.fourier import FourierMap
 from gcws_search.index.contracts.arrays import large
 from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import CollectionConfig, FourierKind, FourierParams
-from gcws_search.index.features.fourier import FourierMap
-from gcws_search.index.kernels.features.inner_product import scan_products
-from gcws_search.index.kernels.ordering.heap import empty_heaps
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -87,8 +86,7 @@ def add_scan(table: Table, features: int, threads: int) -> None:
     permitted, nobody = np.ones(n, np.uint8), np.full(BATCH, -1)
 
     def scan(some: slice, first: int, last: int) -> None:
-        heaps = empty_heaps(some.stop - some.start, POOL)
-        scan_products(queries[some], rows, permitted, nobody[some], first, last, heaps)
+        best_products(queries[some], rows, permitted, nobody[some], slice(first, last), POOL)
 
     def one(thread: int) -> None:
         scan(slice(0, 1), n * thread // threads, n * (thread + 1) // threads)

@@ -12,9 +12,9 @@ from benchmarks.harness.report import Table
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, batch_of
 from benchmarks.papers.laws import normalised_variance
+from gcws_search.index.comparison.nystroem import NystroemMap
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.parameters import NystroemKind
-from gcws_search.index.features.nystroem import NystroemMap
 from gcws_search.index.similarities.kernels import RbfKernel
 from gcws_search.index.similarities.public import GmmKernel
 

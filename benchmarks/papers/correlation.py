@@ -12,16 +12,15 @@ import numpy as np
 from matplotlib.axes import Axes
 
 from benchmarks.harness.report import Table
-from benchmarks.papers.labelled import batch_of
-from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.similarities.correlation import (
+from benchmarks.papers.correlation_theory import (
     asymptotic_variance,
-    correlation_from_gmm,
     correlation_variance,
     gmm_limit,
 )
-from gcws_search.index.similarities.public import gmm
+from benchmarks.papers.labelled import batch_of
+from benchmarks.papers.sheet import Options, Sheet, main, panels
+from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.similarities.public import correlation_from_gmm, gmm
 
 LENGTH: Final = 1000
 REPEATS: Final = 4000

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 
+from benchmarks.papers.correlation_theory import gmm_limit
 from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.similarities.correlation import gmm_limit
 
 
 def rbf(gamma: float, rho: float) -> float:

@@ -5,9 +5,6 @@
 - `delta`: committed rows that the index does not hold yet, scanned beside it
 - `estimates`: hits by shared samples, without exact scores
 - `exact`: a scan for every query
-- `features`: Fourier and Nyström features, scanned by inner product
-- `random_binning`: tables over random bins
-- `rerank`: from candidates to hits, by GMM or another kernel
 - `policies`: all policies of a collection in one object
 """
 
@@ -16,12 +13,12 @@ from __future__ import annotations
 from typing import Any
 
 from gcws_search.index.backends.exact import ExactBackend
-from gcws_search.index.backends.features import FeatureBackend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import Backend
-from gcws_search.index.backends.random_binning import RandomBinningBackend
 from gcws_search.index.background import Searches
+from gcws_search.index.comparison.binning_backend import RandomBinningBackend
+from gcws_search.index.comparison.feature_backend import FeatureBackend
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
@@ -71,6 +68,6 @@ def make_backend(
         case GcwsParams():
             return GcwsBackend(config, params, workers, policies)
         case FourierParams() | NystroemParams():
-            return FeatureBackend(config, params, workers, policies.features)
+            return FeatureBackend(config, params, workers)
         case RandomBinningParams():
             return RandomBinningBackend(config, params, workers)

@@ -1,105 +1,68 @@
-"""Search without exact scores: candidates of the tables, ranked by the samples they share."""
+"""Search by shared samples of GCWS, without exact scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
 import numpy as np
 
-from gcws_search.index.backends.rerank import Ranked, packed
 from gcws_search.index.contracts.arrays import Int64s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BANDS, DEPTH, TABLES, BatchHits, RowView
+from gcws_search.index.contracts.hits import TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.exact.rerank import Ranked
 from gcws_search.index.exact.scan import ranked
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.kernels.lsh import gather as counters
-from gcws_search.index.kernels.lsh.gather import COUNTERS
-from gcws_search.index.lsh.gather import gathered
+from gcws_search.index.lsh.gather import search_tables
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 
 
-@dataclass(frozen=True, slots=True)
-class SampledSearch:
-    """Search by the share of samples that collide with a query's.
+def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
+    plan: BandPlan,
+    hash_: Gcws,
+    gcws: GcwsParams,
+    tables: Tables,
+    view: RowView,
+    queries: VectorBatch,
+    *,
+    keys: UInt64s,
+    params: SearchParams,
+    skip: Int64s,
+    workers: Workers,
+) -> BatchHits:
+    """Return candidates of the tables, ranked by the share of their samples that collide.
 
-    The samples are those of the tables, drawn again. Chance collisions of b-bit codes are
-    taken off: of unrelated samples a share of 2^-b collides ([BBIT]).
+    The samples are those of the tables, drawn again. Chance collisions of b-bit codes are taken
+    off: of unrelated samples a share of 2^-b collides ([BBIT]).
 
-    Attributes
+    Parameters
     ----------
-    plan : BandPlan
-    hash : Gcws
-    params : GcwsParams
-    keys_of : callable
-        Returns the (m, L) keys of queries.
     tables : Tables
         Of all rows.
-    workers : Workers
+    keys : (m, L) uint64
+        Of the queries.
+    skip : (m,) int64
+        A row that a query must not return, or -1.
     """
+    chance = 2.0**-gcws.bits if gcws.encoding == "b_bit" else 0.0
+    ours = _codes(plan, hash_, gcws, queries)
 
-    plan: BandPlan
-    hash: Gcws
-    params: GcwsParams
-    keys_of: Callable[[VectorBatch], UInt64s]
-    tables: Tables
-    workers: Workers
+    def rank(query: int, rows: Int64s) -> Ranked:
+        share = np.mean(_codes(plan, hash_, gcws, view.vectors[rows]) == ours[query], axis=1)
+        return ranked(rows, np.maximum(0.0, (share - chance) / (1.0 - chance)), params)
 
-    def search(
-        self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
-    ) -> BatchHits:
-        """Return candidates by their estimates.
+    return search_tables(
+        TABLES, plan, tables, view, keys, rank, params=params, skip=skip, workers=workers
+    )
 
-        Parameters
-        ----------
-        view : RowView
-        queries : VectorBatch
-        params : SearchParams
-        skip : (m,) int64
-            A row that a query must not return, or -1.
-        """
-        m = len(queries)
-        chance = 2.0**-self.params.bits if self.params.encoding == "b_bit" else 0.0
-        keys, ours = self.keys_of(queries), self._codes(queries)
-        counts = np.zeros((m, COUNTERS), np.int64)
-        candidates = np.zeros(m, np.int64)
-        answers: list[Ranked | None] = [None] * m
 
-        def answer(first: int, last: int) -> None:
-            some = slice(first, last)
-            found = gathered(
-                self.plan,
-                self.tables,
-                view,
-                keys[some],
-                skip[some],
-                pool=params.pool,
-                counts=counts[some],
-            )
-            for i, rows in enumerate(found, first):
-                candidates[i] = len(rows)
-                share = np.mean(self._codes(view.vectors[rows]) == ours[i], axis=1)
-                estimates = np.maximum(0.0, (share - chance) / (1.0 - chance))
-                answers[i] = ranked(rows, estimates, params)
-
-        self.workers.split(m, answer)
-        hits = packed(
-            TABLES, [each for each in answers if each is not None], candidates=candidates, scored=0
-        )
-        hits.work[:, BANDS] = self.tables.bands
-        hits.work[:, DEPTH] = counts[:, counters.DEPTH]
-        return hits
-
-    def _codes(self, batch: VectorBatch) -> UInt16s | UInt64s:
-        """Return (n, samples): what keys keep of each sample, equal where samples collide."""
-        signatures = self.hash.sketch(batch)
-        if self.params.encoding == "b_bit":
-            return signatures.codes(self.params.bits, self.plan.samples)
-        slots = signatures.slots[:, : self.plan.samples].astype(np.uint64)
-        if self.params.encoding == "zero_bit":
-            return slots
-        levels = signatures.levels[:, : self.plan.samples].view(np.uint32).astype(np.uint64)
-        return slots << np.uint64(32) | levels
+def _codes(plan: BandPlan, hash_: Gcws, gcws: GcwsParams, batch: VectorBatch) -> UInt16s | UInt64s:
+    """Return (n, samples): what keys keep of each sample, equal where samples collide."""
+    signatures = hash_.sketch(batch)
+    if gcws.encoding == "b_bit":
+        return signatures.codes(gcws.bits, plan.samples)
+    slots = signatures.slots[:, : plan.samples].astype(np.uint64)
+    if gcws.encoding == "zero_bit":
+        return slots
+    levels = signatures.levels[:, : plan.samples].view(np.uint32).astype(np.uint64)
+    return slots << np.uint64(32) | levels

@@ -10,10 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backends.delta import NONE, Delta, with_delta
-from gcws_search.index.backends.estimates import SampledSearch
+from gcws_search.index.backends.estimates import search_by_samples
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.backends.protocol import ProgressReport, no_report
-from gcws_search.index.backends.rerank import refuse_proof
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.cost_curve import CostCurve
@@ -28,6 +27,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.cost_model import Tally
 from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.rerank import refuse_proof
 from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, SearchPlan, Skipped
@@ -329,12 +329,18 @@ class GcwsBackend:
             skipped = _NONE if len(queries) == 1 else np.full(len(queries), -1, np.int64)
         if params.rerank == "none":
             refuse_proof("an estimate", params)
-            keys_of = partial(self.band_keys.keys, last=self.plan.bands)
-            tables = self._tables_of_all(state, view.vectors)
-            estimates = SampledSearch(
-                self.plan, self.hash, self._params, keys_of, tables, self.workers
+            return search_by_samples(
+                self.plan,
+                self.hash,
+                self._params,
+                self._tables_of_all(state, view.vectors),
+                view,
+                queries,
+                keys=self.band_keys.keys(queries, self.plan.bands),
+                params=params,
+                skip=skipped,
+                workers=self.workers,
             )
-            return estimates.search(view, queries, params, skipped)
         if not state.delta.count or params.recall >= 1:  # a scan takes all rows
             return self._found(state, view, queries, params, skipped)
         return with_delta(

@@ -11,7 +11,6 @@ from gcws_search.index.contracts.policies import (
     CheckpointPolicy,
     CompactionPolicy,
     DeltaPolicy,
-    FeaturePolicy,
     GroupCommitPolicy,
     OptimizerPolicy,
     PairPolicy,
@@ -29,7 +28,6 @@ class Policies:
     graph: GraphPolicy = field(default_factory=GraphPolicy)
     probe: ProbePolicy = field(default_factory=ProbePolicy)
     pairs: PairPolicy = field(default_factory=PairPolicy)
-    features: FeaturePolicy = field(default_factory=FeaturePolicy)
     recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     delta: DeltaPolicy = field(default_factory=DeltaPolicy)
     batch: BatchPolicy = field(default_factory=BatchPolicy)

@@ -45,22 +45,6 @@ class BatchPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeaturePolicy:
-    """When features by landmarks are learned again, and how.
-
-    Attributes
-    ----------
-    chunk_rows : int
-        Rows mapped between two looks at whether to stop.
-    growth : int
-        Landmarks are drawn again once the rows have grown by this factor.
-    """
-
-    chunk_rows: int = 4096
-    growth: int = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryPolicy:
     """How a file is read at a start.
 

@@ -2,4 +2,5 @@
 
 - `scan`: dense rows, by copies in bytes first; sparse rows by the inverted index
 - `inverted_index`: for each slot the rows that have it
+- `rerank`: from candidates to hits, by GMM or another kernel
 """

@@ -5,5 +5,4 @@
 - `distances`: sums and products over coordinates
 - `polya`, `polya_curves`: kernels of random binning, exact and tabulated
 - `public`: kernels as users call them
-- `correlation`: GMM as an estimator of correlation
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -57,23 +57,30 @@ def folded_differences(
 def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_ON) -> Float64s:
     """Return the (m, n) cosines ρ of m queries and n rows, ``worked_on`` numbers at a time."""
     out = np.empty((len(queries), len(rows)), np.float64)
-    if queries.form == "dense":
-        left = queries.dense.astype(np.float64)
-        lengths = np.sqrt(np.einsum("ij,ij->i", left, left))
-        for part in _parts(rows, worked_on):
-            right = rows.dense[part].astype(np.float64)
-            norms = np.sqrt(np.einsum("ij,ij->i", right, right))
-            out[:, part] = left @ right.T / (lengths[:, None] * norms)
-    else:
-        for part in _parts(rows, worked_on):
-            entries = _Entries.of(rows[part])
-            norms = np.sqrt(np.add.reduceat(entries.values**2, entries.starts))
-            for i in range(len(queries)):
-                shared = _Shared.of(_Entries.of(queries[i : i + 1]), entries)
-                length = np.sqrt(np.sum(shared.query.values**2))
-                dots = np.add.reduceat(entries.values * shared.values, entries.starts)
-                out[i, part] = dots / (length * norms)
+    known = np.unique(_Entries.of(queries).coordinates) if queries.form == "sparse" else None
+    left, lengths = _rows_and_norms(queries, known)
+    for part in _parts(rows, worked_on):
+        right, norms = _rows_and_norms(rows[part], known)
+        products = left @ right.T
+        dots = products if known is None else products.toarray()
+        out[:, part] = dots / (lengths[:, None] * norms)
     return np.clip(out, -1.0, 1.0)
+
+
+def _rows_and_norms(batch: VectorBatch, known: Int64s | None) -> tuple[Any, Float64s]:
+    """Return (n, width) vectors and their L2 norms; of sparse ones, the known coordinates alone."""
+    if known is None:
+        rows = batch.dense.astype(np.float64)
+        return rows, np.sqrt(np.einsum("ij,ij->i", rows, rows))
+    from scipy import sparse  # noqa: PLC0415  # no start waits for it
+
+    entries = _Entries.of(batch)
+    norms = np.sqrt(np.add.reduceat(entries.values**2, entries.starts))
+    places = np.minimum(np.searchsorted(known, entries.coordinates), len(known) - 1)
+    both = known[places] == entries.coordinates
+    cells = entries.owners[both], places[both]
+    shape = len(batch), len(known)
+    return sparse.csr_array((entries.values[both], cells), shape=shape), norms
 
 
 def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:

@@ -1,4 +1,7 @@
-"""Kernels along one coordinate as pieces that are quick to read, for many distances at a time."""
+"""Kernels along one coordinate as pieces that are quick to read, for many distances at a time.
+
+Pieces are 2^b equal parts of each octave, so the bits of a number name its piece.
+"""
 
 from __future__ import annotations
 
@@ -8,23 +11,23 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float64s
+from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.parameters import Distribution
-from gcws_search.index.kernels.features.polya_curve import (
-    FINE_OCTAVE,
-    FINE_OCTAVES,
-    MIN_OCTAVE,
-    OCTAVES,
-    read_curve,
-)
 from gcws_search.index.similarities.polya import Pitches, ShiftedPoisson, pitches
 
+_MIN_OCTAVE: Final = -120
+_OCTAVES: Final = 160
+_FINE_OCTAVE: Final = -1
+_FINE_OCTAVES: Final = 2
+"""Those beside 1, which may have finer pieces."""
+_EXPONENT_BIAS: Final = 1023
+_MANTISSA_BITS: Final = 52
 _BITS: Final = ((6, None), (9, None), (6, 14))
 """Tried in turn: 64 pieces an octave are enough for all but narrow distributions, and those are
 narrow about their mean; the second number is of the octaves beside it."""
 _TOLERANCE: Final = 1e-8
 _INSIDE: Final = (0.25, 0.5, 0.75)
-_MIN: Final = 2.0**MIN_OCTAVE
+_MIN: Final = 2.0**_MIN_OCTAVE
 
 
 class PolyaCurve(Protocol):
@@ -36,15 +39,19 @@ class PolyaCurve(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cubics:
-    """Cubic pieces, as `kernels.curve` reads them; below the least octave the law itself.
+    """Cubic pieces; below the least octave the law itself.
 
     Attributes
     ----------
-    law : Pitches
     bits : int
-    pieces : (p, 5) float64
+        b.
+    pieces : (5, 1 + octaves · 2^b + 1) float64
+        Start of each piece, and its coefficients by rising power of the way from there. The first
+        piece begins at 0; the last one has no end.
     fine_bits : int
-    fine : (q, 5) float64
+        b of the fine pieces.
+    fine : (5, fine octaves · 2^b) or (5, 0) float64
+        Read instead in the octaves beside 1.
     """
 
     law: Pitches
@@ -55,14 +62,26 @@ class Cubics:
 
     def along(self, distances: Float64s) -> Float64s:
         """Return k; see `PolyaCurve`."""
-        out = np.empty(distances.shape, np.float64)
         flat = np.ascontiguousarray(distances, np.float64).reshape(-1)
-        values = out.reshape(-1)
-        read_curve(flat, self.bits, self.pieces, self.fine_bits, self.fine, values)
+        words = flat.view(np.int64)
+        before = ((_MIN_OCTAVE + _EXPONENT_BIAS) << self.bits) - 1
+        places = (words >> (_MANTISSA_BITS - self.bits)) - before
+        values = _cubic(self.pieces, np.clip(places, 0, self.pieces.shape[1] - 1), flat)
+        if self.fine.size:
+            before = (_FINE_OCTAVE + _EXPONENT_BIAS) << self.fine_bits
+            places = (words >> (_MANTISSA_BITS - self.fine_bits)) - before
+            here = np.flatnonzero((places >= 0) & (places < self.fine.shape[1]))
+            values[here] = _cubic(self.fine, places[here], flat[here])
         near = np.flatnonzero((flat > 0) & (flat < _MIN))
-        if len(near):
-            values[near] = self.law.kernel(flat[near] * self.law.mean)
-        return out
+        values[near] = self.law.kernel(flat[near] * self.law.mean)
+        return values.reshape(distances.shape)
+
+
+def _cubic(pieces: Float64s, places: Int64s, distances: Float64s) -> Float64s:
+    """Return the values of the pieces at ``places``."""
+    start, constant, linear, square, cube = (row.take(places) for row in pieces)
+    t = distances - start
+    return np.asarray(constant + t * (linear + t * (square + t * cube)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,16 +115,16 @@ def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | No
     if isinstance(law, ShiftedPoisson):
         return Lines(law.mean, np.append(law.kernel(np.arange(law.support + 1.0)), 0.0))
     for bits, fine_bits in _BITS:
-        pieces = _pieces(law, bits, MIN_OCTAVE, OCTAVES)
+        pieces = _pieces(law, bits, _MIN_OCTAVE, _OCTAVES)
         places = _tried(pieces[:, 0])
         first, last = np.zeros((1, 5)), np.zeros((1, 5))
         first[0, 1] = 1.0  # nothing but 0 itself is read here
         fine = np.empty((0, 5))
         if fine_bits is not None:
-            fine = _pieces(law, fine_bits, FINE_OCTAVE, FINE_OCTAVES)
+            fine = _pieces(law, fine_bits, _FINE_OCTAVE, _FINE_OCTAVES)
             places = np.append(places, _tried(fine[:, 0]))
         whole = np.concatenate([first, pieces, last])
-        curve = Cubics(law, bits, whole, fine_bits or 0, fine)
+        curve = Cubics(law, bits, whole.T.copy(), fine_bits or 0, fine.T.copy())
         if np.max(np.abs(curve.along(places) - law.kernel(places * law.mean))) < _TOLERANCE:
             return curve
     return None

@@ -35,6 +35,7 @@ __all__ = [
     "PolyaKernel",
     "RbfKernel",
     "Vector",
+    "correlation_from_gmm",
     "folded_rbf",
     "gaussian",
     "gmm",
@@ -111,6 +112,19 @@ def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
         shared_rows(held_slots, held_values, b.indptr, b.slots, b.values, 0, shared)
         shared /= a.norms[i] + b.norms - shared
     return out
+
+
+def correlation_from_gmm(score: float) -> float:
+    """Return ρ̂_g = 1 − 2((1 − g)/(1 + g))², the robust estimate of ρ from a GMM value g ([TGMM]).
+
+    Raises
+    ------
+    InvalidParameter
+        The score is outside [0, 1].
+    """
+    if not 0 <= score <= 1:
+        raise InvalidParameter(expected="a number in [0, 1]", got=repr(score), loc=("score",))
+    return 1.0 - 2.0 * ((1.0 - score) / (1.0 + score)) ** 2
 
 
 def similarity(a: Vector, b: Vector) -> float:

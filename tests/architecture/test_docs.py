@@ -17,7 +17,7 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from benchmarks.rivals.summary import summary
-from gcws_search.index import transformers
+from gcws_search.index.comparison import sklearn as transformers
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
 from tests.support.documents import curl, markdown, notebooks

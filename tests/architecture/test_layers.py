@@ -21,14 +21,14 @@ ARROWS: dict[str, set[str]] = {
     "storage": {"contracts"},
     "vectors": EVERYWHERE,
     "similarities": {"vectors"} | EVERYWHERE,
-    "hashing": {"similarities"} | EVERYWHERE,
+    "hashing": EVERYWHERE,
     "exact": {"similarities"} | EVERYWHERE,
     "cost_model": {"hashing"} | EVERYWHERE,
-    "features": {"hashing", "similarities", "vectors"} | EVERYWHERE,
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
-    "backends": {"cost_model", "exact", "features", "graph", "hashing", "joins", "lsh"}
+    "comparison": {"exact", "hashing", "lsh", "similarities", "vectors"} | EVERYWHERE,
+    "backends": {"comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
     "collection": {"backends", "hashing", "payload", "similarities", "storage", "vectors"}
@@ -39,7 +39,6 @@ ARROWS: dict[str, set[str]] = {
         "analysis", "backends", "collection", "hashing", "payload", "storage", "vectors",
     }
     | EVERYWHERE,
-    "transformers": {"collection", "features", "hashing", "vectors"} | EVERYWHERE,
     "warmup": {"backends", "exact", "hashing", "joins", "lsh", "similarities", "vectors"}
     | EVERYWHERE,
 }  # fmt: skip
@@ -53,7 +52,6 @@ KERNEL_ARROWS: dict[str, set[str]] = {
     "ordering": set(),
     "hashing": {"lanes"},
     "gmm": {"lanes", "ordering"},
-    "features": {"hashing", "lanes", "ordering"},
     "quantized": {"gmm", "lanes", "ordering"},
     "lsh": {"gmm", "lanes", "ordering"},
     "sparse": {"gmm", "lanes", "ordering"},

@@ -4,5 +4,6 @@
 - `gcws_table`: samples of dense vectors, by tabulated parameters
 - `gcws_stream`: samples without a table
 - `band_keys`, `dense_band_keys`: samples packed into 64 bits
-- `binning`, `bin_collisions`: random bins, and rows that share them
+- `binning`: random bins
+- `fourier`: random numbers and cosines of Fourier features
 """

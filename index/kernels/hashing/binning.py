@@ -70,7 +70,7 @@ def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa
 
 
 @njit(cache=True, nogil=True)
-def bins(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def _bins_of(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return the bin of x, or ``mixed``, its scrambled bits, where it is far from 0."""
     place = fused(x, inverse, beta)
     near = less(absolute(place), splat(_MAX_BIN))
@@ -146,7 +146,7 @@ def bins_from_table(
                 inverse, beta = load(at_table, place), load(at_table, place + LANES)
                 odd = as_ints(load(at_table, place + 2 * LANES))
                 x, strange = splat(values[position]), splat(mixed[position])
-                total = total + bins(x, strange, inverse, beta) * odd
+                total = total + _bins_of(x, strange, inverse, beta) * odd
             store(to_out, row * m + block * LANES, scrambled(total))
 
 
@@ -182,7 +182,7 @@ def bins_from_stream(
                 samples = lane_numbers() + splat(np.int32(block))
                 inverse, beta, odd = _bins(splat(low), splat(high), samples, at_inverses)
                 total = load(to_out, row * m + block)
-                total = total + bins(x, strange, inverse, beta) * odd
+                total = total + _bins_of(x, strange, inverse, beta) * odd
                 store(to_out, row * m + block, total)
         for block in range(0, m, LANES):
             store(to_out, row * m + block, scrambled(load(to_out, row * m + block)))

@@ -6,12 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gcws_search.index import Policies
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend, make_backend
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import memory_collection
 from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.backend_index import BackendIndex
+from gcws_search.index.comparison.fourier import FourierMap
+from gcws_search.index.comparison.nystroem import NystroemMap
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -22,9 +23,6 @@ from gcws_search.index.contracts.parameters import (
     Rerank,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import FeaturePolicy
-from gcws_search.index.features.fourier import FourierMap
-from gcws_search.index.features.nystroem import NystroemMap
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.index.attached_backends import (
     LANDMARKS,
@@ -44,7 +42,6 @@ def stored(make: Make) -> StoredCollection:
     return filled(make)
 
 
-@pytest.mark.parametrize("policies", [Policies(features=FeaturePolicy(chunk_rows=4))])
 def test_progress_is_that_of_features_by_landmarks_too(
     stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -55,6 +52,7 @@ def test_progress_is_that_of_features_by_landmarks_too(
         report(building, first, last, share)
         seen.append(building.progress)
 
+    monkeypatch.setattr(FeatureBackend, "chunk_rows", 4)
     monkeypatch.setattr(Building, "report", heard)
     stored.attach(LANDMARKS)  # of 12 items: no features at first, then those of 4 at a time
     assert seen == pytest.approx([0.5, 0.5 + 1 / 6, 0.5 + 2 / 6, 1.0])

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.backends.features import FeatureState
 from gcws_search.index.backends.protocol import is_overdue
+from gcws_search.index.comparison.feature_backend import FeatureState
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,

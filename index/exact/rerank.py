@@ -1,4 +1,4 @@
-"""Re-rank: candidates become hits, by exact GMM, another kernel, or their estimates."""
+"""Candidates become hits: by exact GMM, another kernel, or their estimates."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.exact.scan import ranked, rescored
+from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.scan import ranked, rescored, scan
 from gcws_search.index.similarities.public import GmmKernel, Kernel
+from gcws_search.index.threads import Workers
 
 Ranked = tuple[Int64s, Float64s]
 """Rows and their scores, best first, equal scores by rising row; cut after the limit's ties."""
 
 
 def refuse_proof(kind: str, params: SearchParams) -> None:
-    """Refuse searches that want their recall proven: estimates of another law prove none.
+    """Refuse a search that wants its recall proven: estimates of another law prove none.
 
     Raises
     ------
@@ -32,7 +34,7 @@ def refuse_proof(kind: str, params: SearchParams) -> None:
         )
 
 
-def reranked(
+def rerank(
     vectors: VectorBatch,
     query: VectorBatch,
     rows: Int64s,
@@ -40,20 +42,12 @@ def reranked(
     params: SearchParams,
     kernel: Kernel,
 ) -> Ranked:
-    """Return the candidates of one query as ``params.rerank`` wants them scored.
+    """Return distinct candidates of one query, scored as ``params.rerank`` says.
 
     Parameters
     ----------
-    vectors : VectorBatch
-        All rows.
-    query : VectorBatch
-        One vector.
-    rows : (c,) int64
-        Distinct.
-    estimates : (c,) float64
-    params : SearchParams
     kernel : Kernel
-        What is estimated.
+        The one that is estimated.
     """
     if params.rerank == "none":
         return ranked(rows, estimates, params)
@@ -62,21 +56,24 @@ def reranked(
     return ranked(rows, kernel.scores(query, vectors[rows])[0], params)
 
 
-def scanned(
-    view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s, kernel: Kernel
+def scan_by(
+    kernel: Kernel,
+    view: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s,
+    workers: Workers,
 ) -> BatchHits:
-    """Return the hits of every query by an exact kernel, out of all permitted rows.
+    """Return the exact hits of every query out of all permitted rows, by GMM or a kernel.
 
     Parameters
     ----------
-    view : RowView
-    queries : VectorBatch
-    params : SearchParams
-        ``limit`` and ``min_score`` count here.
     skip : (m,) int64
         A row that a query must not return, or -1.
-    kernel : Kernel
     """
+    if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
+        none = InvertedIndex()
+        return scan(view, queries, params, skip=skip, inverted=none, workers=workers)
     permitted = np.flatnonzero(view.permitted)
     vectors = view.vectors if len(permitted) == len(view.vectors) else view.vectors[permitted]
     answers = []
@@ -85,10 +82,10 @@ def scanned(
         others = permitted != skip[i]
         answers.append(ranked(permitted[others], scores[others], params))
     count = len(permitted)
-    return packed(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
+    return batch_hits(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
 
 
-def packed(
+def batch_hits(
     method: int,
     answers: Sequence[Ranked],
     *,
@@ -96,17 +93,14 @@ def packed(
     scored: Int64s | int,
     expected_recall: float = 0.0,
 ) -> BatchHits:
-    """Return the hits of several queries.
+    """Return the hits of several queries from the answer to each.
 
     Parameters
     ----------
     method : int
         A number of `index.contracts.hits.METHODS`.
-    answers : sequence of Ranked
-        Of each query.
     candidates, scored : (m,) int64 or int
         See `index.contracts.hits.Explanation`.
-    expected_recall : float
     """
     sizes = np.array([len(rows) for rows, _ in answers], np.int64)
     shape = len(answers), int(sizes.max(initial=0))

@@ -20,7 +20,6 @@ from gcws_search.index.contracts.errors import InvalidParameter
 
 __all__ = [
     "asymptotic_variance",
-    "correlation_from_gmm",
     "correlation_variance",
     "gmm_limit",
     "radial_ratio",
@@ -47,18 +46,6 @@ def gmm_limit(rho: float, *, sigma: float = 1.0) -> float:
     """
     angles = _Angles.of(rho, sigma)
     return angles.min_mean / angles.max_mean
-
-
-def correlation_from_gmm(score: float) -> float:
-    """Return ρ̂_g = 1 − 2((1 − g)/(1 + g))², the robust estimate of ρ from a GMM value g.
-
-    Raises
-    ------
-    InvalidParameter
-        The score is outside [0, 1].
-    """
-    _require(0 <= score <= 1, "score", "a number in [0, 1]", score)
-    return 1.0 - 2.0 * ((1.0 - score) / (1.0 + score)) ** 2
 
 
 def variance_factor(rho: float, *, sigma: float = 1.0) -> tuple[float, float]:

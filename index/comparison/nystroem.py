@@ -17,9 +17,8 @@ from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, Int
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
 from gcws_search.index.contracts.parameters import MAX_DIM, Form, NystroemParams
 from gcws_search.index.contracts.saved_index import fields_of
-from gcws_search.index.hashing.gcws import compressed
 from gcws_search.index.kernels.gmm.norms import dense_norms, sparse_norms
-from gcws_search.index.similarities.gmm import exact_scores
+from gcws_search.index.similarities.public import RbfKernel, gmm_rows
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.validation import MAX_NORM
 
@@ -29,82 +28,14 @@ _NOTES_VERSION: Final = 1
 _TYPES: Final = {"dense": "<f4", "indptr": "<i8", "slots": "<u4", "values": "<f4", "norms": "<f4"}
 """Arrays of landmarks as they are kept."""
 
-_Work = Callable[[VectorBatch], Float64s]
-Arrays = dict[str, AnyArray]
+_Arrays = dict[str, AnyArray]
 """Arrays by the names they have in notes."""
 
 
-def drawn_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
-    """Return the rows that are landmarks, rising: all, where there are no more than wanted.
-
-    Parameters
-    ----------
-    params : NystroemParams
-        How many are wanted, and the seed they are drawn by.
-    rows : (n,) int64
-        Those to choose from, distinct.
-    """
+def draw_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
+    """Return the rows that are landmarks, rising, out of distinct ones: all if they are few."""
     count = min(params.landmarks, len(rows))
     return np.sort(np.random.default_rng(params.seed).choice(rows, count, replace=False))
-
-
-class _Gmm:
-    """GMM with fixed landmarks."""
-
-    def __init__(self, landmarks: VectorBatch) -> None:
-        self._landmarks = landmarks
-        self._all = np.arange(len(landmarks))
-        self.nbytes = self._all.nbytes
-
-    def matrix(self, batch: VectorBatch) -> Float64s:
-        """Return the (n, m) values of n vectors and m landmarks."""
-        out = np.empty((len(batch), len(self._all)))
-        for i in range(len(batch)):
-            out[i] = exact_scores(self._landmarks, batch[i : i + 1], self._all)
-        return out
-
-
-class _Rbf:
-    """exp(−γ(1 − ρ)) with fixed landmarks; sparse ones by the coordinates that they have."""
-
-    def __init__(self, landmarks: VectorBatch, gamma: float) -> None:
-        self._gamma = gamma
-        self._known = np.unique(landmarks.slots >> 1)
-        self._units = self._unit(landmarks).T
-        held = (
-            (self._units,)
-            if isinstance(self._units, np.ndarray)
-            else (
-                self._units.data,
-                self._units.indices,
-                self._units.indptr,
-            )
-        )
-        self.nbytes = self._known.nbytes + sum(array.nbytes for array in held)
-
-    def _unit(self, batch: VectorBatch) -> Any:  # noqa: ANN401 (an array or a sparse one)
-        """Return the (n, coordinates) vectors in units of their L2 norms."""
-        if batch.form == "dense":
-            rows = batch.dense.astype(np.float64)
-            return rows / np.sqrt(np.einsum("ij,ij->i", rows, rows))[:, None]
-        from scipy import sparse  # noqa: PLC0415  # no start waits for it
-
-        indptr, slots, magnitudes = compressed(batch)
-        counts = np.diff(indptr)
-        values = np.where(slots & 1, -1.0, 1.0) * magnitudes
-        values /= np.repeat(np.sqrt(np.add.reduceat(values**2, indptr[:-1])), counts)
-        places = np.minimum(np.searchsorted(self._known, slots >> 1), len(self._known) - 1)
-        values[self._known[places] != slots >> 1] = 0.0
-        shape = len(batch), len(self._known)
-        return sparse.csr_array((values, places, indptr), shape=shape)
-
-    def matrix(self, batch: VectorBatch) -> Float64s:
-        """Return the (n, m) values of n vectors and m landmarks."""
-        if len(batch) == 0:
-            return np.empty((0, self._units.shape[1]))
-        products = self._unit(batch) @ self._units
-        cosines = products if isinstance(products, np.ndarray) else products.toarray()
-        return np.asarray(np.exp(-self._gamma * (1.0 - np.clip(cosines, -1.0, 1.0))))
 
 
 class NystroemMap:
@@ -112,16 +43,15 @@ class NystroemMap:
 
     Parameters
     ----------
-    params : NystroemParams
     landmarks : VectorBatch
         At least one; of the form of the vectors to be mapped.
     workers : Workers or None
-        Threads for its kernels; None takes the caller's alone.
+        None takes the caller's thread alone.
 
     Attributes
     ----------
     width : int
-        How many eigenvalues are kept, at most one a landmark.
+        Number of eigenvalues that are kept, at most one a landmark.
     """
 
     def __init__(
@@ -129,10 +59,9 @@ class NystroemMap:
     ) -> None:
         self.workers = workers or Workers(1)
         self._landmarks = landmarks
-        is_gmm = params.kind == "gmm_nystroem"
-        self._values = _Gmm(landmarks) if is_gmm else _Rbf(landmarks, params.gamma)
+        self._rbf = RbfKernel(params.gamma) if params.kind == "rbf_nystroem" else None
         own = np.empty((len(landmarks), len(landmarks)))
-        self._split(landmarks, own, self._values.matrix)
+        self._split(landmarks, own, self._kernel_values)
         eigenvalues, vectors = np.linalg.eigh((own + own.T) / 2)
         round_off = eigenvalues[-1] * len(landmarks) * np.finfo(np.float64).eps
         significant = eigenvalues > round_off
@@ -145,7 +74,7 @@ class NystroemMap:
         """Bytes of memory the map holds."""
         batch = self._landmarks
         arrays = (batch.dense, batch.indptr, batch.slots, batch.values, batch.norms)
-        return sum(array.nbytes for array in arrays) + self._weights.nbytes + self._values.nbytes
+        return sum(array.nbytes for array in arrays) + self._weights.nbytes
 
     def transform(self, batch: VectorBatch) -> Float32s:
         """Return the (n, k) features of n vectors."""
@@ -154,21 +83,23 @@ class NystroemMap:
         return out[:, : self.width]
 
     def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them.
-
-        Parameters
-        ----------
-        batch : VectorBatch
-        out : (n, padded_width(k)) float32, written in place
-        """
+        """Write features, and zeros after them, to an (n, padded_width(k)) array."""
         out[:, self.width :] = 0
 
-        def features(some: VectorBatch) -> Float64s:
-            return self._values.matrix(some) @ self._weights
+        self._split(
+            batch, out[:, : self.width], lambda some: self._kernel_values(some) @ self._weights
+        )
 
-        self._split(batch, out[:, : self.width], features)
+    def _kernel_values(self, batch: VectorBatch) -> Float64s:
+        """Return the (n, m) kernel of n vectors and m landmarks."""
+        landmarks = self._landmarks
+        if self._rbf is not None:
+            return self._rbf.scores(batch, landmarks)
+        return np.array([gmm_rows(batch[i : i + 1], landmarks) for i in range(len(batch))])
 
-    def _split(self, batch: VectorBatch, out: AnyArray, work: _Work) -> None:
+    def _split(
+        self, batch: VectorBatch, out: AnyArray, work: Callable[[VectorBatch], Float64s]
+    ) -> None:
         """Write ``work`` of all vectors, some at a time on each thread."""
 
         def run(first: int, last: int) -> None:
@@ -228,7 +159,7 @@ class NystroemMap:
         return cls(params, landmarks, workers)
 
 
-def _dense_landmarks(arrays: Arrays, dim: int | None) -> VectorBatch:
+def _dense_landmarks(arrays: _Arrays, dim: int | None) -> VectorBatch:
     width = row_width("dense", dim)
     dense = arrays["dense"].reshape(len(arrays["norms"]), width or 0)
     if dense[:, dim:].any():
@@ -236,7 +167,7 @@ def _dense_landmarks(arrays: Arrays, dim: int | None) -> VectorBatch:
     return VectorBatch("dense", dense=dense, norms=arrays["norms"])
 
 
-def _sparse_landmarks(arrays: Arrays, dim: int | None) -> VectorBatch:
+def _sparse_landmarks(arrays: _Arrays, dim: int | None) -> VectorBatch:
     indptr, slots, values = arrays["indptr"], arrays["slots"], arrays["values"]
     if len(indptr) != len(arrays["norms"]) + 1 or len(slots) != len(values):
         raise ValueError("lists of unlike length")

@@ -6,41 +6,29 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
+from gcws_search.index.comparison.binning import RandomBinning
 from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
-from gcws_search.index.contracts.hits import BANDS, DEPTH, METHODS, BatchHits, RowView
+from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     RandomBinningParams,
     SearchParams,
 )
-from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.scan import scan
+from gcws_search.index.exact.rerank import Ranked, refuse_proof, rerank, scan_by
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Signatures
-from gcws_search.index.hashing.random_binning import RandomBinning
-from gcws_search.index.kernels.lsh import gather as counters
-from gcws_search.index.kernels.lsh.gather import COUNTERS
-from gcws_search.index.lsh.gather import gathered
+from gcws_search.index.lsh.gather import search_tables
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.public import PolyaKernel
 from gcws_search.index.threads import Workers
 
 _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
-_METHOD: Final = METHODS.index("random_binning")
 
 
 class RandomBinningBackend:
-    """Hash tables over bands of random bins; an estimate of a product kernel of Polya's class.
-
-    Parameters
-    ----------
-    config : CollectionConfig
-    params : RandomBinningParams
-    workers : Workers
-    """
+    """Hash tables over bands of random bins; an estimate of a product kernel of Polya's class."""
 
     kind = "random_binning"
 
@@ -65,11 +53,14 @@ class RandomBinningBackend:
         def encode_rows(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
                 chunk = slice(start, min(start + _CHUNK_ROWS, last))
-                samples = self.binning.sketch(batch[chunk])
-                self.plan.pack(Signatures(samples, samples.view(np.int32)), keys[chunk])
+                self.plan.pack(self._sketch(batch[chunk]), keys[chunk])
 
         self.workers.split(len(batch), encode_rows, min_size=16)
         return keys
+
+    def _sketch(self, batch: VectorBatch) -> Signatures:
+        samples = self.binning.sketch(batch)
+        return Signatures(samples, samples.view(np.int32))
 
     def empty(self) -> Tables:
         """Return the tables of no rows."""
@@ -107,57 +98,29 @@ class RandomBinningBackend:
             return BatchHits.none()
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
         everything = params.recall == 1 or view.permitted_count <= params.pool
-        if everything and params.rerank == "gmm":
-            none = InvertedIndex()
-            return scan(view, queries, params, skip=skipped, inverted=none, workers=self.workers)
-        if everything and params.rerank == "own":
-            return scanned(view, queries, params, skipped, self.kernel)
-        return self._gathered(state, view, queries, params, skipped)
+        if everything and params.rerank != "none":
+            return scan_by(self.kernel, view, queries, params, skipped, self.workers)
+        vectors = view.vectors
 
-    def _gathered(
-        self,
-        state: Tables,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-    ) -> BatchHits:
-        """Return hits out of the candidates that the tables give."""
-        m = len(queries)
-        samples = self.binning.sketch(queries)
-        keys = self.plan.keys(Signatures(samples, samples.view(np.int32)))
-        counts = np.zeros((m, COUNTERS), np.int64)
-        candidates = np.zeros(m, np.int64)
-        answers: list[Ranked | None] = [None] * m
+        def rank(i: int, rows: Int64s) -> Ranked:
+            query, estimates = queries[i : i + 1], np.empty(0, np.float64)
+            if params.rerank == "none":
+                estimates = self.binning.shared(query, vectors[rows])
+            return rerank(vectors, query, rows, estimates, params, self.kernel)
 
-        def answer(first: int, last: int) -> None:
-            found = gathered(
-                self.plan,
-                state,
-                view,
-                keys[first:last],
-                skip[first:last],
-                pool=params.pool,
-                counts=counts[first:last],
-            )
-            for i, rows in enumerate(found, first):
-                candidates[i] = len(rows)
-                estimates = np.empty(0, np.float64)
-                query = queries[i : i + 1]
-                if params.rerank == "none":
-                    estimates = self.binning.shared(query, view.vectors[rows])
-                answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
-
-        self.workers.split(m, answer)
-        hits = packed(
-            _METHOD,
-            [each for each in answers if each is not None],
-            candidates=candidates,
-            scored=0 if params.rerank == "none" else candidates,
+        keys = self.plan.keys(self._sketch(queries))
+        method = METHODS.index(self.kind)
+        return search_tables(
+            method,
+            self.plan,
+            state,
+            view,
+            keys,
+            rank,
+            params=params,
+            skip=skipped,
+            workers=self.workers,
         )
-        hits.work[:, BANDS] = self.plan.bands
-        hits.work[:, DEPTH] = counts[:, counters.DEPTH]
-        return hits
 
     def nbytes(self, state: Tables) -> int:
         """Bytes of memory the tables hold, and the parameters of the bins."""

@@ -6,15 +6,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.similarities.correlation import (
+from benchmarks.papers.correlation_theory import (
     asymptotic_variance,
-    correlation_from_gmm,
     correlation_variance,
     gmm_limit,
     radial_ratio,
     variance_factor,
 )
+from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.similarities.public import correlation_from_gmm
 from tests.support.reference import kernels
 from tests.support.statistics import SIGMAS, variance_tolerance
 

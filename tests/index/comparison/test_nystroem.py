@@ -5,9 +5,9 @@ import numpy.typing as npt
 import orjson
 import pytest
 
+from gcws_search.index.comparison.nystroem import NystroemMap
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import NystroemKind, NystroemParams
-from gcws_search.index.features.nystroem import NystroemMap
 from gcws_search.index.threads import Workers
 from tests.support.data.adapters import LARGE_DIM, dense_of, prepared, signed_row, space_of
 from tests.support.reference import fourier as theory, mathematics

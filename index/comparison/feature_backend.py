@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Encoder, ProgressReport, no_report
-from gcws_search.index.backends.rerank import Ranked, packed, refuse_proof, reranked, scanned
-from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt64s, large, with_room
+from gcws_search.index.comparison.fourier import FeatureMap, FourierMap
+from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
+from gcws_search.index.contracts.arrays import (
+    Float32s,
+    Int64s,
+    UInt8s,
+    UInt64s,
+    large,
+    with_room,
+)
 from gcws_search.index.contracts.batches import VectorBatch, padded_width, row_width
 from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
@@ -20,22 +28,22 @@ from gcws_search.index.contracts.parameters import (
     NystroemParams,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import FeaturePolicy
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
-from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.scan import scan
-from gcws_search.index.features.fourier import FeatureMap, FourierMap
-from gcws_search.index.features.nystroem import NystroemMap, drawn_landmarks
-from gcws_search.index.kernels.features.inner_product import scan_products
-from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
+from gcws_search.index.exact.rerank import Ranked, batch_hits, refuse_proof, rerank, scan_by
+from gcws_search.index.similarities.gmm import EPSILON
 from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
 from gcws_search.index.threads import Workers
 
+GROWTH: Final = 4
+"""Landmarks are drawn again once the rows have grown by this factor."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
+_BLOCK_FLOATS: Final = 1 << 19
+"""Features of one matrix product: 2 MB."""
+_FEWEST_QUERIES: Final = 4
+"""From here on one product of matrices is quicker than a product with each query."""
 _MAX_ROWS: Final = 1 << 40
-
-_NO_ROWS: Final = np.empty(0, np.int64)
-_NO_ESTIMATES: Final = np.empty(0, np.float32)
+_NO_CODES: Final = np.empty((0, 0), np.uint64)
+_NOTHING: Final = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +52,6 @@ class FeatureState:
 
     Attributes
     ----------
-    rows : int
     features : (rows or more, padded k) float32
         Zeros after the k features of a row; empty while there is no map.
     map : FeatureMap or None
@@ -61,13 +68,7 @@ class FeatureState:
 
 @dataclass(frozen=True, slots=True)
 class FeatureEncoder:
-    """Makes features of rows to come: their codes, two features a word.
-
-    Attributes
-    ----------
-    map : FeatureMap
-        The one of the state that the rows are to be added to.
-    """
+    """Makes the features of rows to come by the map of a state: codes of two features a word."""
 
     map: FeatureMap
 
@@ -81,24 +82,18 @@ class FeatureEncoder:
 class FeatureBackend:
     """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
 
-    Parameters
+    Attributes
     ----------
-    config : CollectionConfig
-    params : FourierParams or NystroemParams
-    workers : Workers
-    policy : FeaturePolicy
+    chunk_rows : int
+        Rows mapped between two looks at whether to stop.
     """
 
     code_width = 0
+    chunk_rows = 4096
 
     def __init__(
-        self,
-        config: CollectionConfig,
-        params: FourierParams | NystroemParams,
-        workers: Workers,
-        policy: FeaturePolicy,
+        self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers
     ) -> None:
-        self._policy = policy
         self._params = params
         self._dim, self._form = config.dim, config.form
         self.workers = workers
@@ -114,38 +109,26 @@ class FeatureBackend:
         """Return (n, 0) words: features are made from the rows."""
         return np.empty((len(batch), 0), np.uint64)
 
-    def encoder(self, state: FeatureState) -> Encoder:
+    def encoder(self, state: FeatureState) -> FeatureBackend | FeatureEncoder:
         """Return what makes features by the map of a state; the backend itself without one."""
         return self if state.map is None else FeatureEncoder(state.map)
 
     def empty(self) -> FeatureState:
         """Return the features of no rows."""
-        return self._started(self._fixed)
-
-    def _started(self, learned: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
-        width = 0 if learned is None else padded_width(learned.width)
-        return FeatureState(0, np.empty((0, width), np.float32), learned, drawn_from)
+        return _empty_state(self._fixed)
 
     def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
-        """Return the features with the last len(codes) of ``rows`` added.
+        """Return the features of all ``rows``; ``state`` has those of the first ones.
 
         Parameters
         ----------
-        state : FeatureState
-        rows : VectorBatch
         codes : (n, 0) or (n, padded k / 2) uint64
             What `encode` returned, and features are made here; or what `encoder` did.
         """
-        return self._extended(state, rows, codes)
-
-    def _extended(
-        self, state: FeatureState, rows: VectorBatch, codes: UInt64s | None = None
-    ) -> FeatureState:
-        """Return the features of all ``rows``; ``state`` has those of the first rows."""
         n, features = len(rows), state.features
         if state.map is not None and n > state.rows:
             features = with_room(features, state.rows, n)
-            if codes is None or codes.shape[1] == 0:
+            if codes.shape[1] == 0:
                 state.map.fill(rows[state.rows :], features[state.rows : n])
             else:
                 features[state.rows : n] = codes.view(np.float32)
@@ -164,7 +147,7 @@ class FeatureBackend:
         del rows
         if isinstance(self._params, FourierParams) or live < self._params.landmarks:
             return False
-        return state.map is None or live >= self._policy.growth * state.drawn_from
+        return state.map is None or live >= GROWTH * state.drawn_from
 
     def optimize(
         self,
@@ -172,7 +155,7 @@ class FeatureBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: ProgressReport = no_report,
+        report: Callable[[float], None] = lambda share: None,
     ) -> FeatureState | None:
         """Return the features by landmarks drawn from the live rows."""
         if isinstance(self._params, FourierParams):
@@ -180,24 +163,23 @@ class FeatureBackend:
         live = np.flatnonzero(alive)
         if stop.is_set() or len(live) == 0:
             return None
-        learned = NystroemMap(self._params, rows[drawn_landmarks(self._params, live)], self._behind)
+        learned = NystroemMap(self._params, rows[draw_landmarks(self._params, live)], self._behind)
         features = large((len(rows), padded_width(learned.width)), np.float32)
-        chunk_rows = self._policy.chunk_rows
-        for first in range(0, len(rows), chunk_rows):
+        for first in range(0, len(rows), self.chunk_rows):
             if stop.is_set():
                 return None
-            part = slice(first, first + chunk_rows)
+            part = slice(first, first + self.chunk_rows)
             learned.fill(rows[part], features[part])
             report(min(1.0, part.stop / len(rows)))
-        learned.workers = self.workers  # who puts rows is waited for
+        learned.workers = self.workers  # a write waits for these
         return FeatureState(len(rows), features, learned, len(live))
 
     def adopt(
-        self, state: FeatureState, rows: VectorBatch, optimize: FeatureState
+        self, state: FeatureState, rows: VectorBatch, replacement: FeatureState
     ) -> FeatureState | None:
         """Return the replacement with features of the rows put since."""
         del state
-        return self._extended(optimize, rows)
+        return self.extend(replacement, rows, _NO_CODES)
 
     def saved(self, state: FeatureState) -> SavedIndex | None:
         """Return the landmarks; all else is made from the rows."""
@@ -209,7 +191,7 @@ class FeatureBackend:
     def restore(self, rows: VectorBatch, codes: UInt64s, saved: SavedIndex) -> FeatureState:
         """Return the features of all rows."""
         del codes
-        return self._extended(self._state_of(saved.notes) or self.empty(), rows)
+        return self.extend(self._state_of(saved.notes) or self.empty(), rows, _NO_CODES)
 
     def _state_of(self, notes: dict[str, Any]) -> FeatureState | None:
         """Return the state of no rows with the landmarks that were kept, None without any."""
@@ -220,8 +202,8 @@ class FeatureBackend:
             learned = NystroemMap.from_notes(
                 self._params, notes["map"], self._dim, self._form, self.workers
             )
-            return self._started(learned, drawn_from)
-        except (KeyError, ValueError):  # who keeps the notes tells of it
+            return _empty_state(learned, drawn_from)
+        except (KeyError, ValueError):  # the owner of the notes reports it
             return None
 
     def search(
@@ -241,59 +223,42 @@ class FeatureBackend:
         """
         refuse_proof(self.kind, params)
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
-        exact = state.map is None or (params.recall == 1 and params.rerank != "none")
-        if exact and (params.rerank == "gmm" or isinstance(self.kernel, GmmKernel)):
-            none = InvertedIndex()
-            return scan(view, queries, params, skip=skipped, inverted=none, workers=self.workers)
-        if exact or state.map is None:
-            return scanned(view, queries, params, skipped, self.kernel)
-        return self._estimated(state.map, state.features, view, queries, params, skipped)
-
-    def _estimated(
-        self,
-        feature_map: FeatureMap,
-        features: Float32s,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-    ) -> BatchHits:
-        """Return hits out of the best rows by estimate."""
-        m, n, width = len(queries), len(view.vectors), features.shape[1]
-        sought = np.empty((m, width), np.float32)
-        feature_map.fill(queries, sought)
+        if state.map is None or (params.recall == 1 and params.rerank != "none"):
+            return scan_by(self.kernel, view, queries, params, skipped, self.workers)
+        m, n, features = len(queries), len(view.vectors), state.features
+        sought = np.empty((m, features.shape[1]), np.float32)
+        state.map.fill(queries, sought)
         pool = max(1, min(params.pool, view.permitted_count))
         answers: list[Ranked | None] = [None] * m
 
-        def finish(first: int, last: int, parts: Sequence[Heaps]) -> None:
+        def finish(first: int, last: int, parts: list[list[Ranked]]) -> None:
             for i in range(first, last):
-                rows, estimates = _best(parts, i - first, pool)
+                rows, estimates = _first_of([part[i - first] for part in parts], pool)
                 query = queries[i : i + 1]
-                answers[i] = reranked(view.vectors, query, rows, estimates, params, self.kernel)
+                answers[i] = rerank(view.vectors, query, rows, estimates, params, self.kernel)
 
-        def offer(first: int, last: int, rows: slice) -> Heaps:
-            ours = empty_heaps(last - first, pool)
-            some, skip_ours = sought[first:last], skip[first:last]
-            scan_products(some, features, view.permitted, skip_ours, rows.start, rows.stop, ours)
-            return ours
+        def scan(first: int, last: int, rows: slice) -> list[Ranked]:
+            some, skip_ours = sought[first:last], skipped[first:last]
+            return best_products(some, features, view.permitted, skip_ours, rows, pool)
 
         if m < self.workers.threads:
-            parts: list[Heaps] = []
-            size = _FLOATS_A_THREAD // max(1, m * width)
+            parts: list[list[Ranked]] = []
             self.workers.split(
                 n,
-                lambda first, last: parts.append(offer(0, m, slice(first, last))),
-                min_size=size,
+                lambda first, last: parts.append(scan(0, m, slice(first, last))),
+                min_size=_FLOATS_A_THREAD // max(1, m * features.shape[1]),
             )
             finish(0, m, parts)
         else:
             self.workers.split(
-                m, lambda first, last: finish(first, last, [offer(first, last, slice(0, n))])
+                m, lambda first, last: finish(first, last, [scan(first, last, slice(0, n))])
             )
-        scored = 0 if params.rerank == "none" else min(pool, view.permitted_count)
-        done = [answer for answer in answers if answer is not None]
-        method = METHODS.index(self.kind)
-        return packed(method, done, candidates=view.permitted_count, scored=scored)
+        return batch_hits(
+            METHODS.index(self.kind),
+            [answer for answer in answers if answer is not None],
+            candidates=view.permitted_count,
+            scored=0 if params.rerank == "none" else min(pool, view.permitted_count),
+        )
 
     def nbytes(self, state: FeatureState) -> int:
         """Bytes of memory the features and their map hold."""
@@ -310,18 +275,99 @@ class FeatureBackend:
         }
 
 
-def _best(parts: Sequence[Heaps], query: int, pool: int) -> Ranked:
-    """Return the ``pool`` best rows of one query over all parts, and their estimates."""
-    sizes = [part.sizes[query] for part in parts]
-    found = list(zip(parts, sizes, strict=True))
-    rows = np.concatenate([_NO_ROWS, *(part.rows[query, :size] for part, size in found)])
-    estimates = np.concatenate(
-        [_NO_ESTIMATES, *(part.scores[query, :size] for part, size in found)]
-    )
-    if len(rows) > pool:
-        order = np.lexsort((rows, -estimates))[:pool]
-        rows, estimates = rows[order], estimates[order]
-    return rows, estimates.astype(np.float64)
+def best_products(
+    queries: Float32s,
+    features: Float32s,
+    permitted: UInt8s,
+    skip: Int64s,
+    rows: slice,
+    pool: int,
+) -> list[Ranked]:
+    """Return the ``pool`` best rows of each query by inner product; equal products by rising row.
+
+    Products of BLAS depend in their last bits on what is multiplied together. So they only choose
+    candidates, with a margin for their rounding. Candidates are ranked by float64 sums, which
+    depend on a query and a row alone.
+
+    Parameters
+    ----------
+    queries : (m, width) float32
+    features : (n or more, width) float32
+        Rows of norm √2 or less, about.
+    permitted : (n,) uint8
+    skip : (m,) int64
+        A row that a query must not find, or -1.
+    rows : slice
+        The rows to look at, from start to stop.
+    """
+    m, width = queries.shape
+    margins = (4 * width * EPSILON * np.linalg.norm(queries, axis=1)).astype(np.float32)
+    bounds = np.full(m, np.finfo(np.float32).min)
+    found = _NOTHING, _NOTHING, bounds[:0]
+    parts, size, room = [found], 0, 2 * pool * m
+    block = max(1, _BLOCK_FLOATS // width)
+    for first in range(rows.start, rows.stop, block):
+        last = min(first + block, rows.stop)
+        some = features[first:last]
+        if m < _FEWEST_QUERIES:
+            products = np.stack([some @ query for query in queries], axis=1)
+        else:
+            products = some @ queries.T
+        if not permitted[first:last].all():
+            products[permitted[first:last] == 0] = -np.inf
+        own = np.flatnonzero((skip >= first) & (skip < last))
+        products[skip[own] - first, own] = -np.inf
+        places, which = np.nonzero(products >= bounds)
+        parts.append((places + first, which, products[places, which]))
+        size += len(places)
+        if size > room or last == rows.stop:
+            found = _cut(parts, pool, margins, bounds)
+            parts, size = [found], len(found[0])
+            room = max(2 * pool * m, 2 * size)
+    near, which, _ = found
+    borders = np.searchsorted(which, np.arange(m + 1))
+    estimates = np.empty(len(near))
+    for first in range(0, len(near), block):
+        part = slice(first, first + block)
+        doubles = features[near[part]] * queries[which[part]].astype(np.float64)
+        doubles.sum(axis=1, out=estimates[part])
+    return [
+        _first_of([(near[first:last], estimates[first:last])], pool)
+        for first, last in pairwise(borders.tolist())
+    ]
+
+
+def _cut(
+    parts: list[tuple[Int64s, Int64s, Float32s]], pool: int, margins: Float32s, bounds: Float32s
+) -> tuple[Int64s, Int64s, Float32s]:
+    """Return rows, queries and products without those surely behind the ``pool`` best, by query.
+
+    ``bounds``, the least product that counts for each query, is changed in place.
+    """
+    rows, which, products = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    order = np.argsort(which, kind="stable")
+    rows, which, products = rows[order], which[order], products[order]
+    borders = np.searchsorted(which, np.arange(len(bounds) + 1)).tolist()
+    for query, (first, last) in enumerate(pairwise(borders)):
+        if last - first > pool:
+            behind = last - first - pool
+            least = np.partition(products[first:last], behind)[behind] - margins[query]
+            bounds[query] = max(bounds[query], least)
+    stays = products >= bounds[which]
+    return rows[stays], which[stays], products[stays]
+
+
+def _first_of(parts: list[Ranked], pool: int) -> Ranked:
+    """Return the ``pool`` best rows of all parts, and their estimates."""
+    rows = np.concatenate([np.empty(0, np.int64), *(rows for rows, _ in parts)])
+    estimates = np.concatenate([np.empty(0), *(estimates for _, estimates in parts)])
+    order = np.lexsort((rows, -estimates))[:pool]
+    return rows[order], estimates[order]
+
+
+def _empty_state(learned: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
+    width = 0 if learned is None else padded_width(learned.width)
+    return FeatureState(0, np.empty((0, width), np.float32), learned, drawn_from)
 
 
 def _own_kernel(params: FourierParams | NystroemParams) -> Kernel:

@@ -1,5 +1,0 @@
-"""Feature maps whose inner products estimate kernels.
-
-- `fourier`: random Fourier features
-- `nystroem`: Nyström features, from landmarks
-"""
