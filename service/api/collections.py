@@ -122,7 +122,7 @@ async def show_curve(
     """
     service = service_of(request)
     collection = service.collection(name)
-    requests.require_limit(params.limit, service.limits)
+    requests.require_limit(params.limit, service.limits.max_limit)
     curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
     return json_response({**asdict(curve), "points": points})

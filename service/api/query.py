@@ -52,7 +52,9 @@ class QueryRoute(JsonRoute):
         by_json = super().get_route_handler()
 
         async def handle(request: Request) -> Response:
-            kind = bodies.media_type(request)
+            kind = media_types.JSON
+            if not bodies.is_plain_json(request):
+                kind = bodies.media_type(request)
             if kind not in _PACKED:
                 answer: Response = await by_json(request)
                 return answer
@@ -105,7 +107,7 @@ async def query(request: Request, name: str, body: QueryBody) -> Response:
     """
     service = service_of(request)
     collection = service.collection(name)
-    if requests.reads_names(body):
+    if body.consistency == "strict" and requests.reads_names(body):
         await service.workers.searches.run(collection.load_names)
     asked = requests.query(body, collection, service.limits)
     return await _answer_one(service, collection, asked)

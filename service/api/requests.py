@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from pydantic_core import from_json
@@ -51,14 +51,22 @@ def vector(
     InvalidVector
         Its place is given from ``loc`` inwards.
     """
+    if isinstance(body, np.ndarray):
+        return _dense(body, collection.space, limits, *loc)
+    if isinstance(body, PackedBody):
+        return _dense(body.weights, collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
-    space = collection.space
     try:
-        if isinstance(body, np.ndarray):
-            return space.from_dense(body.reshape(1, -1))
-        if isinstance(body, PackedBody):
-            return space.from_dense(body.weights.reshape(1, -1))
-        return space.from_items([_sparse(body, naming, 0)])
+        return collection.space.from_items([_sparse(body, naming, 0)])
+    except ix.InvalidVector as error:
+        raise only(error, *loc) from None
+
+
+def _dense(row: ix.AnyArray, space: ix.VectorSpace, limits: Limits, *loc: str | int) -> ix.RawBatch:
+    """Return the numbers of one vector as a batch; errors as of `vector`."""
+    require_short_vector(row, limits, *loc)
+    try:
+        return space.from_dense(row.reshape(1, -1))
     except ix.InvalidVector as error:
         raise only(error, *loc) from None
 
@@ -150,16 +158,17 @@ def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limit
     ------
     InvalidId, InvalidVector, InvalidPayload
     """
-    for row, item in enumerate(raw):
-        if item.id is not None:
-            require_short_id(str(item.id), limits, "items", row, "id")
+    ids = [None if item.id is None else str(item.id) for item in raw]
+    for row, item_id in enumerate(ids):
+        if item_id is not None and len(item_id) > limits.max_id_length:
+            require_short_id(item_id, limits, "items", row, "id")
     return ix.ItemBatch(
-        ids=[None if item.id is None else str(item.id) for item in raw],
+        ids=ids,
         vectors=vectors(
             [item.vector for item in raw], collection, "store", limits, "items", "vector"
         ),
         payloads=[
-            short_payload(item.payload, limits, "items", row, "payload")
+            item.payload and short_payload(item.payload, limits, "items", row, "payload")
             for row, item in enumerate(raw)
         ],
     )
@@ -228,12 +237,10 @@ def indices(params: NamesParams, count: int) -> list[int]:
     return [*map(int, words)]
 
 
-def require_limit(limit: int, limits: Limits, name: str = "limit") -> None:
+def require_limit(limit: int, max_limit: int, name: str = "limit") -> None:
     """Raise InvalidParameter where more hits are wanted than the settings permit."""
-    if limit > limits.max_limit:
-        raise ix.InvalidParameter(
-            expected=f"at most {limits.max_limit}", got=str(limit), loc=(name,)
-        )
+    if limit > max_limit:
+        raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=(name,))
 
 
 def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -> ix.SearchParams:
@@ -243,32 +250,45 @@ def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -
     ------
     InvalidParameter
     """
-    require_limit(body.limit, limits)
-    if body.candidates is not None:
-        require_limit(body.candidates, limits, "candidates")
     if isinstance(body, CompareBody):
-        return _checked_params(body.limit, body.recall, candidates=body.candidates)
-    _require_depth(body, limits)
-    return _checked_params(
+        return _search_params(limits.max_limit, body.limit, body.recall, body.candidates)
+    return _search_params(
+        limits.max_limit,
         body.limit,
         body.recall,
+        body.candidates,
+        body.offset,
         body.min_score,
         body.guarantee,
         body.rerank,
-        body.candidates,
     )
 
 
 @lru_cache(maxsize=256)
-def _checked_params(
+def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
+    max_limit: int,
     limit: int,
     recall: float,
+    candidates: int | None,
+    offset: int = 0,
     min_score: float = 0.0,
-    guarantee: Literal["measured", "proven"] = "measured",
-    rerank: Literal["gmm", "own", "none"] = "gmm",
-    candidates: int | None = None,
+    guarantee: ix.Guarantee = "measured",
+    rerank: ix.Rerank = "gmm",
 ) -> ix.SearchParams:
     """Return parameters, made and checked once: most queries ask for the same."""
+    require_limit(limit, max_limit)
+    if candidates is not None:
+        require_limit(candidates, max_limit, "candidates")
+    if offset < 0:
+        raise ix.InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
+    if limit < 1:
+        raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+    if offset + limit > max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {max_limit} together with 'limit'",
+            got=str(offset + limit),
+            loc=("offset",),
+        )
     return ix.SearchParams(
         limit=limit,
         recall=recall,
@@ -277,25 +297,6 @@ def _checked_params(
         rerank=rerank,
         candidates=candidates,
     )
-
-
-def _require_depth(body: QueryBody | BatchParams, limits: Limits) -> None:
-    """Raise where a query looks further down the ranking than the settings permit.
-
-    Raises
-    ------
-    InvalidParameter
-    """
-    if body.offset < 0:
-        raise ix.InvalidParameter(expected="at least 0", got=str(body.offset), loc=("offset",))
-    if body.limit < 1:
-        raise ix.InvalidParameter(expected="at least 1", got=str(body.limit), loc=("limit",))
-    if body.offset + body.limit > limits.max_limit:
-        raise ix.InvalidParameter(
-            expected=f"at most {limits.max_limit} together with 'limit'",
-            got=str(body.offset + body.limit),
-            loc=("offset",),
-        )
 
 
 def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
@@ -345,11 +346,16 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
     asked = query_of(body, limits)
-    naming, raw = Naming(collection, "search"), body.vector
+    raw = body.vector
+    if raw is None:
+        return asked
+    if isinstance(raw, np.ndarray):
+        return asked._replace(vectors=_dense(raw, collection.space, limits, "vector"))
+    naming = Naming(collection, "search")
     with_unknown, found = None, None
     if isinstance(raw, NamedBody) and not collection.names.is_open:
         with_unknown = _with_unknown(raw, naming, limits, "vector")
-    if raw is not None and with_unknown is None:
+    if with_unknown is None:
         found = vector(raw, collection, naming, limits, "vector")
     return asked._replace(vectors=found, unknown_names=naming.unknown, with_unknown=with_unknown)
 
@@ -361,7 +367,7 @@ def query_of(body: QueryBody, limits: Limits) -> QueryRequest:
     ------
     InvalidParameter, InvalidFilter
     """
-    where, text = condition(body.filter, limits)
+    where, text = (None, b"") if body.filter is None else condition(body.filter, limits)
     return QueryRequest(
         vectors=None,
         item_id=None if body.id is None else str(body.id),

@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, RankedHits
@@ -30,7 +31,11 @@ def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
     hits: list[dict[str, Any]]
     if found.payloads is not None:
         hits = [
-            {"id": item_id, "score": score, "payload": payload_json(payload)}
+            {
+                "id": item_id,
+                "score": score,
+                "payload": None if payload is None else orjson.Fragment(payload),
+            }
             for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
         ]
     else:

@@ -61,9 +61,10 @@ class Service(Guards):
         ------
         NotReady, CollectionNotFound, CollectionLoading, DamagedFile
         """
+        if self.startup.is_compiled:
+            return self.collections.get(name)
         found = self.catalog.get(name)
-        if not self.startup.is_compiled:
-            self.startup.require_basics(found.config.form)
+        self.startup.require_basics(found.config.form)
         return found
 
     def create(self, name: str, config: ix.CollectionConfig) -> tuple[CollectionProtocol, bool]:
@@ -134,18 +135,19 @@ def permission_of(request: Request) -> Permission:
 
 
 def _check_key(request: Request, *, writes: bool) -> None:
-    keys = guards_of(request).keys
-    if keys.are_set:
-        keys.check(_key_of(request), writes=writes)
+    guards: Guards = request.scope["app"].state.service
+    if guards.keys.are_set:
+        guards.keys.check(_key_of(request), writes=writes)
         return
-    host = header(request, b"host")
-    if not (host is None or is_local(host) or service_of(request).settings.allow_no_key):
+    headers = dict([*request.scope["headers"]][::-1])  # the first of a name counts
+    host = headers[b"host"].decode("latin-1") if b"host" in headers else None
+    if not (host is None or is_local(host) or guards.settings.allow_no_key):
         raise HostRefused(host)
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
     # browser says itself which page is this service's own, also where a proxy changes the host.
-    origin = header(request, b"origin")
-    if origin is None or header(request, b"sec-fetch-site") == "same-origin":
+    if b"origin" not in headers or headers.get(b"sec-fetch-site") == b"same-origin":
         return
+    origin = headers[b"origin"].decode("latin-1")
     if origin.partition("://")[2] != host:
         raise OriginRefused(origin)
 

@@ -70,8 +70,9 @@ class Limits:
 
 def require_short_vector(vector: VectorBody, limits: Limits, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
-    numbers = vector if isinstance(vector, np.ndarray) else vector.weights
-    require_count(len(numbers), limits, *loc)
+    count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
+    if count > limits.max_nonzeros:
+        require_count(count, limits, *loc)
 
 
 def require_count(count: int, limits: Limits, *loc: str | int) -> None:

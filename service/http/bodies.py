@@ -8,8 +8,10 @@ from fastapi import Request
 from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from gcws_search.service.execution.context import guards_of, header
+from gcws_search.service.execution.context import Guards, guards_of, header
+from gcws_search.service.guards.admission import Admission
 from gcws_search.service.guards.limits import Limits, require_entries
+from gcws_search.service.http import media_types
 from gcws_search.service.http.errors import (
     BodyTooLarge,
     MalformedBody,
@@ -21,12 +23,20 @@ from gcws_search.service.http.media_types import UNSAID
 from gcws_search.service.http.problems import invalid_request
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 
-_LONG_BYTES: Final = 1 << 18
+LONG_BYTES: Final = 1 << 18
+"""Parsing a longer body would keep other requests waiting: it belongs into a thread."""
+_JSON_HEADER: Final = b"content-type", media_types.JSON.encode()
 
 
 def media_type(request: Request) -> str:
     """Return the body's content type without its parameters, in lower case; "" when not said."""
     return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+
+
+def is_plain_json(request: Request) -> bool:
+    """Return whether a body is said to be JSON, in the usual words, and no coding is named."""
+    headers = request.scope["headers"]
+    return _JSON_HEADER in headers and b"content-encoding" not in dict(headers)
 
 
 def require_media_type(request: Request, *permitted: str) -> str:
@@ -88,20 +98,22 @@ async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
     RequestTimeout, Overloaded
     ClientDisconnect
     """
-    refuse_announced(request, limit_bytes, instead)
+    guards: Guards = request.scope["app"].state.service
     if HAS_WHOLE_BODY in request.scope:  # no clock, which takes 6 µs
-        return await _read_all(request, limit_bytes, instead)
-    seconds = guards_of(request).settings.body_seconds
+        return await _read_all(request, guards.admission, limit_bytes, instead)
+    refuse_announced(request, limit_bytes, instead)
+    seconds = guards.settings.body_seconds
     try:
         async with asyncio.timeout(seconds):
-            return await _read_all(request, limit_bytes, instead)
+            return await _read_all(request, guards.admission, limit_bytes, instead)
     except TimeoutError:
         raise RequestTimeout(seconds) from None
 
 
-async def _read_all(request: Request, limit_bytes: int, instead: str) -> bytes:
+async def _read_all(
+    request: Request, admission: Admission, limit_bytes: int, instead: str
+) -> bytes:
     """Return the whole body, without a clock; errors as of `read`."""
-    admission = guards_of(request).admission
     chunks: list[bytes] = []
     received, more = 0, True
     while more:
@@ -113,8 +125,9 @@ async def _read_all(request: Request, limit_bytes: int, instead: str) -> bytes:
         received += len(chunk)
         if received > limit_bytes:
             raise BodyTooLarge(limit_bytes, hint=instead)
-        admission.hold(request.scope, len(chunk))
-        chunks.append(chunk)
+        if chunk:
+            admission.hold(request.scope, len(chunk))
+            chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -154,17 +167,17 @@ def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
     body = body or model.without_body
     if not body:
         raise MalformedBody("expected a JSON object, got an empty body")
-    if is_long(body):
+    if len(body) > LONG_BYTES:
         return parse_in_pieces(model, body, limits)
     try:
         found = model.model_validate_json(body)
     except ValidationError as error:
         raise invalid_request(error, model) from None
-    for name, limit in limits.of_lists(model).items():
+    for name, limit in limits.of_lists(model).items() if model.limited else ():
         require_entries(len(getattr(found, name) or ()), limit, name)
     return found
 
 
 def is_long(body: bytes) -> bool:
-    """Whether parsing would keep other requests waiting: then it belongs into a thread."""
-    return len(body) > _LONG_BYTES
+    """Return whether a body is parsed in a thread."""
+    return len(body) > LONG_BYTES

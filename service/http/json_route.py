@@ -14,7 +14,7 @@ from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from gcws_search.index import InvalidParameter
-from gcws_search.service.execution.context import guards_of
+from gcws_search.service.execution.context import Guards
 from gcws_search.service.http import bodies, media_types
 from gcws_search.service.http.long_json import Model
 
@@ -77,11 +77,11 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     ------
     UnsupportedMediaType, BodyTooLarge, MalformedBody, InvalidRequest
     """
-    if bodies.media_type(request) != media_types.JSON:
+    if not bodies.is_plain_json(request):
         bodies.require_media_type(request, media_types.JSON)
-    bodies.require_plain(request)
-    service = guards_of(request)
-    body = await bodies.read(request, service.settings.max_body_bytes, model.instead)
-    if bodies.is_long(body):
-        return await service.workers.parsing.run(bodies.parse, model, body, service.limits)
-    return bodies.parse(model, body, service.limits)
+        bodies.require_plain(request)
+    guards: Guards = request.scope["app"].state.service
+    body = await bodies.read(request, guards.settings.max_body_bytes, model.instead)
+    if len(body) > bodies.LONG_BYTES:
+        return await guards.workers.parsing.run(bodies.parse, model, body, guards.limits)
+    return bodies.parse(model, body, guards.limits)

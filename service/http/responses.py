@@ -79,7 +79,7 @@ def json_response(
 ) -> Response:
     """Return a value as a JSON answer."""
     if headers is None:
-        return _JsonResponse(json_bytes(value), status)
+        return _JsonResponse(orjson.dumps(value, option=JSON_OPTIONS), status)
     return Response(json_bytes(value), status, headers, media_type=JSON)
 
 
