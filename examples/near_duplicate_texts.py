@@ -29,7 +29,8 @@ def main() -> None:
         for pair in texts.pairs(min_score=0.5, recall=1):
             print(f"{pair.a} {pair.b} {pair.score:.3f}")
         hit = texts.query(words("the pump in hall two lost pressure"), limit=1)[0]
-        print(f"{hit.score:.3f}  {hit.payload['text']}")
+        payload = hit.payload or {}
+        print(f"{hit.score:.3f}  {payload['text']}")
 
 
 if __name__ == "__main__":

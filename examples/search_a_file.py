@@ -20,7 +20,8 @@ def main() -> None:
         machines.set_names(FEATURES)
         machines.add(readings, ids=names, payloads={"hall": [number % 3 for number in range(40)]})
         for hit in machines.query(id="machine-07", limit=3):
-            print(f"{hit.id}  {hit.score:.3f}  hall {hit.payload['hall']}")
+            payload = hit.payload or {}
+            print(f"{hit.id}  {hit.score:.3f}  hall {payload['hall']}")
         print(machines.explain("machine-07", "machine-23"))
         elsewhere = machines.query(id="machine-07", limit=1, where={"hall": 0})
         print(f"nearest in hall 0: {elsewhere.ids[0]}")

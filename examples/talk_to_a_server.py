@@ -23,7 +23,7 @@ def main(url: str) -> None:
     hits = spectra.query(sample, limit=3, recall=0.95, where={"instrument": "instrument 0"})
     print(f"most alike: {hits[0].id}, {hits[0].score:.2f}")
     print(f"{len(spectra)} in all; recall asked and expected:", end=" ")
-    explained = spectra.query(sample, recall=0.95, explain=True).explanation
+    explained = spectra.query(sample, recall=0.95, explain=True).explanation or {}
     print(f"0.95 and {explained['expected_recall']:.2f}")
     server.drop("spectra")
 

@@ -350,9 +350,10 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
     except (TypeError, ValueError):
         raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
     if kinds and all(issubclass(kind, str) for kind in kinds):
-        names: dict[str, int] = {}
-        codes = [names.setdefault(key, len(names)) for key in keys]
-        return SparseRows(indptr, np.array(codes, np.int64), values, [*names])
+        names = [*dict.fromkeys(keys)]
+        places = dict(zip(names, range(len(names)), strict=True))
+        codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
+        return SparseRows(indptr, codes, values, names)
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
