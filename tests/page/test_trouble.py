@@ -11,7 +11,7 @@ from typing import Final
 import httpx
 import pytest
 import uvicorn
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gcws_search.service.app import create_app
@@ -204,6 +204,27 @@ def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
     page = other.open("#/three/load")
     give(page, "admin")
     page.get_by_role("button", name="Make a snapshot").wait_for()
+
+
+def test_a_refusal_that_comes_after_the_key_was_given_asks_for_no_other(
+    serve: Callable[..., str], tab: OpenTab
+) -> None:
+    here = tab(serve(api_key="admin"))
+    here.expected += ["status of 401"]
+    late: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if late:
+            route.fallback()
+        late.append(route)
+
+    here.page.route(re.compile("/v1/collections"), hold_the_first)
+    page = here.open()
+    give(page, "admin")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    late[0].fulfill(status=401, body="{}")
+    page.get_by_role("link", name="three", exact=True).wait_for()
+    expect(page.get_by_role("dialog")).to_have_count(0)
 
 
 def test_below_a_prefix_all_is_as_it_is_at_the_root(

@@ -50,6 +50,7 @@ async function problemOf(response) {
 }
 
 export async function raw(method, path, { body, headers, signal } = {}) {
+  const key = sessionStorage.getItem(KEY);
   let response;
   try {
     response = await fetch(new URL(path, root), {
@@ -62,7 +63,8 @@ export async function raw(method, path, { body, headers, signal } = {}) {
   }
   if (state.gone) change({ gone: null });
   if (response.status === 401) {
-    await keyGiven();
+    // One that was sent before the key was given may be refused after that.
+    if (sessionStorage.getItem(KEY) === key) await keyGiven();
     return raw(method, path, { body, headers, signal });
   }
   if (!response.ok) throw await problemOf(response);
