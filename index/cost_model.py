@@ -75,7 +75,6 @@ class Tally:
 
     Attributes
     ----------
-    nanoseconds : float
     seen : int
         Queries.
     """
@@ -114,7 +113,6 @@ def scan_nanoseconds(view: RowView, queries: VectorBatch, threads: int = 1) -> F
 
     Parameters
     ----------
-    view : RowView
     queries : VectorBatch
         Those of one call.
     threads : int

@@ -59,7 +59,6 @@ def depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[Dep
 
     Parameters
     ----------
-    backend : GcwsBackend
     view : View
         Of its collection. Rows of the delta lie in no bucket yet, and are left out.
     similarities : (s,) float64

@@ -129,13 +129,10 @@ def map_items(
 
     Parameters
     ----------
-    memory : MemoryCollection
-    params : MapParams
     where : Filter or None
         Which items may be drawn.
     also : sequence of str, (dim,) numbers, SparseVector or NamedVector
         Ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
-    policy : MapPolicy
 
     Raises
     ------
@@ -260,7 +257,6 @@ def _listed(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
 
     Parameters
     ----------
-    found : BatchHits
     place_of : (n,) int64
         Place in the sample of each row that may be a hit.
     """

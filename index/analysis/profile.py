@@ -106,7 +106,6 @@ def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int
 
     Parameters
     ----------
-    memory : MemoryCollection
     sample : int
         Items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
     seed : int
@@ -147,13 +146,11 @@ def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> 
 
     Parameters
     ----------
-    view : View
     live : (n,) int64
         All live rows.
     rows : (m,) int64
         The sample, in random order. Items that stand together share their partners: a kernel is
         called once for all of them, and holds the interpreter up less.
-    rng : numpy.random.Generator
     """
     found = [np.empty(0)]
     for first in range(0, len(rows), _TOGETHER):

@@ -53,10 +53,8 @@ def make_backend(
 
     Parameters
     ----------
-    config : CollectionConfig
     threads : int or None
         Threads for its kernels; None takes as many as the process may use.
-    policies : Policies
     searches : Searches or None
         Those that background work gives way to.
     """

@@ -101,15 +101,10 @@ def with_delta(
 
     Parameters
     ----------
-    search : callable
-    view : RowView
     count : int
         Number of rows of the delta, the last of the view.
-    queries : VectorBatch
-    params : SearchParams
     skip : (m,) int64
         A row that a query must not return, or -1.
-    workers : Workers
     """
     known = len(view.vectors) - count
     permitted = view.permitted[known:]

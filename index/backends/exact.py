@@ -20,13 +20,7 @@ from gcws_search.index.threads import Workers
 
 
 class ExactBackend:
-    """An exact scan; sparse rows through an inverted index.
-
-    Parameters
-    ----------
-    config : CollectionConfig
-    workers : Workers
-    """
+    """An exact scan; sparse rows through an inverted index."""
 
     kind = "exact"
     code_width = 0

@@ -83,15 +83,7 @@ class GcwsState:
 
 
 class GcwsBackend:
-    """Hash tables over bands of GCWS samples.
-
-    Parameters
-    ----------
-    config : CollectionConfig
-    params : GcwsParams
-    workers : Workers
-    policies : Policies
-    """
+    """Hash tables over bands of GCWS samples."""
 
     kind = "gcws"
     kernel = GmmKernel()
@@ -510,7 +502,6 @@ class GcwsBackend:
 
         Parameters
         ----------
-        batch : VectorBatch
         encoding : {"full", "zero_bit", "b_bit"}
         is_wider : bool
             Whether there are slots beyond the space, which the parameter table does not have.

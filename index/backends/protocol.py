@@ -82,7 +82,6 @@ class Backend(Protocol[State]):
 
         Parameters
         ----------
-        state : State
         rows : VectorBatch
             The rows that stay, in their old order.
         new_rows : (old rows,) int64
@@ -115,7 +114,6 @@ class SelfOptimizing(Protocol[State]):
 
         Parameters
         ----------
-        state : State
         rows, live : int
             How many rows there are, and how many of them are alive.
         """
@@ -132,7 +130,6 @@ class SelfOptimizing(Protocol[State]):
 
         Parameters
         ----------
-        state : State
         rows : VectorBatch
             All its rows.
         alive : (n,) uint8
@@ -152,7 +149,6 @@ class SelfOptimizing(Protocol[State]):
             The state that was optimized, or one extended since.
         rows : VectorBatch
             All its rows.
-        replacement : State
 
         Returns
         -------
@@ -177,7 +173,6 @@ class StateSaving(Protocol[State]):
 
         Parameters
         ----------
-        rows : VectorBatch
         codes : (n, code_width) uint64
             What `encode` returned for the rows.
         saved : SavedIndex
@@ -200,7 +195,6 @@ class Deferring(Protocol[State_contra]):
 
         Parameters
         ----------
-        state : State
         rows : VectorBatch
             Those there are.
         count, numbers : int
@@ -237,9 +231,6 @@ class PairFinding(Protocol[State_contra]):
 
         Parameters
         ----------
-        state : State
-        view : RowView
-        min_score : float
         recall : float
             Each such pair is found with at least this probability.
         limit : int or None

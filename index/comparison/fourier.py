@@ -60,7 +60,6 @@ class FourierMap:
 
     Parameters
     ----------
-    params : FourierParams
     dense_width : int or None
         Length of dense rows in memory; None when rows are sparse.
     workers : Workers or None

@@ -253,7 +253,6 @@ class RffFeatures(_FourierFeatures):
         k, 1-16384.
     gamma : float
         γ, above 0.
-    seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
     """
@@ -311,10 +310,6 @@ class GmmNystroem(_NystroemFeatures):
         Of the choice of landmarks.
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
-
-    Attributes
-    ----------
-    landmarks_ : VectorBatch
     """
 
     _kind = "gmm_nystroem"
@@ -410,7 +405,6 @@ class GcwsFeatures(_OneHot):
         k, 1-16384.
     bits : int
         b, 1-16: bits of each winning slot that are used ([BBIT]).
-    seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
     """
@@ -442,7 +436,6 @@ class RandomBinningFeatures(_OneHot):
     distribution, shape, scale : see `RandomBinningParams`
     bits : int
         b, 1-16: bits that bins are hashed to.
-    seed : int
     n_jobs : int or None
         Threads; -1 takes as many as the process may use.
     """

@@ -24,7 +24,6 @@ class Share(NamedTuple):
     coordinate : int
         Of a name that no coordinate has: one of its own, from ``dim`` on, or the last ones of an
         open space.
-    name : str or None
     a, b : float
         The values of the two vectors after the collection's transform.
     min, max : float
@@ -64,7 +63,6 @@ class Explained:
         Σ min and Σ max over all coordinates; ``score`` is their ratio.
     coordinates : list of Share
         The greatest ``min`` first, then the greatest ``max - min``.
-    rest : Rest
     """
 
     score: float

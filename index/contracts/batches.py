@@ -38,7 +38,6 @@ class SparseVector:
     ----------
     indices : sequence of int
         0-based, any order, no duplicates.
-    values : sequence of float
     """
 
     indices: Sequence[int] | AnyArray
@@ -53,7 +52,6 @@ class NamedVector:
     ----------
     names : sequence of str
         In any order, none twice.
-    values : sequence of float
     """
 
     names: Sequence[str]

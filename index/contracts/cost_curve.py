@@ -30,7 +30,6 @@ class CostCurve:
 
     Attributes
     ----------
-    limit : int
     points : tuple of CurvePoint
         By rising recall; the cost rises too.
     rows : int

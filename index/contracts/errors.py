@@ -205,7 +205,6 @@ class ItemExists(Conflict):
 
     Attributes
     ----------
-    item_id : str
     row : int
         Position of the offending item in the caller's batch.
     """

@@ -83,7 +83,6 @@ class RowHits:
         Falling; equal scores by rising row. Where the ``limit``-th score is shared, a scan
         returns every row that shares it, so h may exceed ``limit``; the caller, who knows the
         ids, breaks the tie.
-    explanation : Explanation
     """
 
     rows: Int64s
@@ -254,7 +253,6 @@ class BatchHits(Sequence[RowHits]):
         ----------
         others : BatchHits
             Of rows after all of these; found by looking at each.
-        limit : int
         """
         both = (self, others)
         rows = np.concatenate([hits.rows for hits in both], axis=1)

@@ -112,7 +112,6 @@ class Shape:
 
     Attributes
     ----------
-    default : float
     min_value : float
         The least that is permitted; 0 is not, where it is 0.
     """
@@ -411,8 +410,6 @@ class CollectionConfig:
     ----------
     dim : int or None
         Number of coordinates; None for an open slot space (sparse vectors only).
-    transform : Transform
-    backend : BackendParams
     storage : {"memory", "mapped"}
         Where float vectors lie: in memory, or in files that the system maps into it and drops from
         it when memory is short. All that a search reads of most rows lies in memory in any case.

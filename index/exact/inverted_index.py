@@ -41,13 +41,7 @@ _POLICY: Final = PostingPolicy()
 
 @dataclass(frozen=True, slots=True)
 class Postings:
-    """The rows first … last - 1 by slot.
-
-    Attributes
-    ----------
-    first, last : int
-    segment : PostingSegment
-    """
+    """The rows first … last - 1 by slot."""
 
     first: int
     last: int
@@ -83,7 +77,6 @@ class InvertedIndex:
         ----------
         rows : VectorBatch
             All rows of the collection, sparse; those covered already are the same as before.
-        workers : Workers
         """
         policy = self.policy
         first, last = self.covered, len(rows)

@@ -53,15 +53,12 @@ def scan(
 
     Parameters
     ----------
-    view : RowView
-    queries : VectorBatch
     params : SearchParams
         ``limit`` and ``min_score`` count here.
     skip : (m,) int64
         A row that a query must not return, or -1.
     inverted : InvertedIndex
         Of sparse rows; empty for dense ones.
-    workers : Workers
     with_ties : bool
         Whether all rows that tie with a query's last hit are wanted: they may be all there are.
     """
@@ -75,7 +72,6 @@ class _Scan:
 
     Parameters
     ----------
-    scanner : Scanner
     view, params, queries, skip : see `scan`
     """
 
@@ -227,9 +223,6 @@ class Scanner:
 
     Parameters
     ----------
-    view : RowView
-    inverted : InvertedIndex
-    min_score : float
     many : bool
         Whether `offer` is called with many queries at a time.
     """
@@ -334,7 +327,6 @@ class Scanner:
             One vector.
         skip : int
             A row to leave out, or -1.
-        bound : float
         after : int
             Of sparse rows, only those after this one.
         """

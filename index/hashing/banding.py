@@ -131,7 +131,6 @@ class BandPlan:
             Samples from number ``start`` on.
         out : (n, b) uint64, written in place
             Keys in bands ``band`` … ``band`` + b - 1.
-        start, band : int
         """
         pack = pack_prefix_keys if self.prefix else pack_whole_keys
         bits = self.bits if self.prefix else self.code_bits
@@ -143,10 +142,7 @@ class BandPlan:
 
         Parameters
         ----------
-        hash_ : Gcws
-        batch : VectorBatch
         out : (n, b) uint64, written in place
-        band : int
         """
         if hash_.keeps_table:
             bits = self.bits if self.prefix else self.code_bits

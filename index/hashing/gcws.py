@@ -66,7 +66,6 @@ class Gcws:
 
     Parameters
     ----------
-    seed : int
     samples : int
         k; rounded up to a multiple of 16.
     dense_width : int or None
@@ -99,7 +98,6 @@ class Gcws:
 
         Parameters
         ----------
-        batch : VectorBatch
         first, count : int
             Multiples of 16; by default all k samples.
         """

@@ -33,8 +33,6 @@ class ExactJoin:
 
     Attributes
     ----------
-    view : RowView
-    inverted : InvertedIndex
     prefixes : PrefixJoin or None
         None where comparing all rows with all is quicker.
     nanoseconds : float
@@ -54,9 +52,6 @@ class ExactJoin:
 
         Parameters
         ----------
-        view : RowView
-        inverted : InvertedIndex
-        threshold : float
         quickest : float
             Nanoseconds that another way takes: rows are not listed by slots where ordering them
             alone takes longer.
@@ -92,9 +87,7 @@ def all_pairs(
 
     Parameters
     ----------
-    view : RowView
     min_score, limit, stop : see `PairSink`
-    workers : Workers
     """
     sink = PairSink(view, min_score, limit, stop)
     inverted = InvertedIndex()

@@ -28,13 +28,10 @@ class PairSink:
 
     Parameters
     ----------
-    view : RowView
-    min_score : float
     limit : int or None
         How many pairs are wanted at most; None for all of them.
     stop : threading.Event or None
         Once set, nobody waits for the pairs any more.
-    policy : PairPolicy
     """
 
     def __init__(

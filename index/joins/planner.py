@@ -108,7 +108,6 @@ class PairJoin:
 
     Attributes
     ----------
-    view : RowView
     tables : Tables
         Those made so far.
     plan : BandPlan
@@ -117,9 +116,6 @@ class PairJoin:
         Returns the same rows in at least that many tables.
     links : (n, R) int32 or None
         Links of the neighbour graph, where there is one.
-    inverted : InvertedIndex
-    workers : Workers
-    policy : PairPolicy
     """
 
     view: RowView

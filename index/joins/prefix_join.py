@@ -38,7 +38,6 @@ class PrefixJoin:
 
     Attributes
     ----------
-    view : RowView
     threshold : float
         Less than the score asked for by what float32 may lose; pairs that score less are not
         looked for.

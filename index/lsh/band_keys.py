@@ -25,8 +25,6 @@ class BandKeys:
     ----------
     plan : BandPlan
         Its bands are the tables that there can be.
-    hash_ : Gcws
-    workers : Workers
     """
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
@@ -47,8 +45,6 @@ class BandKeys:
 
         Parameters
         ----------
-        batch : VectorBatch
-        last, first : int
         workers : Workers or None
             Threads that hash; None takes those that the index was made with.
         stop : threading.Event or None
@@ -80,8 +76,6 @@ class BandKeys:
         ----------
         codes : (n, first) uint64
             Keys of the rows in the first tables.
-        tables : Tables
-        rows : VectorBatch
 
         Returns
         -------
@@ -108,9 +102,6 @@ class BandKeys:
         ----------
         tables : Tables
             Of the first of ``rows``.
-        rows : VectorBatch
-        bands : int
-        workers : Workers
         stop : threading.Event or None
             Once it is set, StoppedError is raised.
         """
@@ -130,8 +121,6 @@ class BandKeys:
         ----------
         optimized : Tables
             Of the first rows of ``tables``. Where they are fewer tables, ``tables`` is returned.
-        tables : Tables
-        rows : VectorBatch
         """
         if optimized.bands < tables.bands:
             return tables

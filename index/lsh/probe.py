@@ -61,14 +61,10 @@ class TableSearch:
 
     Attributes
     ----------
-    plan : BandPlan
     keys_of : callable
         Returns the (m, L) keys of queries.
-    tables : Tables
     inverted : InvertedIndex
         For scans of sparse rows.
-    workers : Workers
-    policy : ProbePolicy
     tally : Tally or None
         What lone queries like these have taken of late; None takes no account of it.
     """
@@ -88,9 +84,6 @@ class TableSearch:
 
         Parameters
         ----------
-        view : RowView
-        queries : VectorBatch
-        params : SearchParams
         skip : (m,) int64
             A row that a query must not return, or -1.
         """

@@ -67,8 +67,6 @@ class Tables:
 
     Attributes
     ----------
-    bands : int
-    segments : tuple of TableSegment
     addresses : (s, 3) int64
         Of each segment: where its keys and rows are in memory, and how many rows it has. Valid
         for as long as this object lives.
@@ -109,7 +107,6 @@ class Tables:
             Keys of the new rows.
         first_row : int
             The number of rows these tables have had so far.
-        workers : Workers
         max_merge_rows : int or None
             Rows of the largest segment that a merge may make, up to `MAX_SEGMENTS` segments; None
             for no limit. Merging millions of rows takes seconds.
@@ -173,7 +170,6 @@ class Tables:
         keys_of : callable
             Called with the first row and the one after the last; returns their (n, further) keys
             in the tables there are not yet.
-        workers : Workers
         stop : threading.Event or None
             Once it is set, StoppedError is raised.
         """

@@ -70,7 +70,6 @@ class Range:
 
     Attributes
     ----------
-    key : str
     bounds : tuple of (str, number)
         "gt", "gte", "lt" or "lte", and the bound.
     """

@@ -32,8 +32,6 @@ def folded_differences(
     ----------
     queries, rows : VectorBatch
         m and n vectors of one space.
-    each : callable
-    fold : numpy.add or numpy.multiply
     worked_on : int
         Numbers worked on at a time.
     """
@@ -130,7 +128,6 @@ class _Shared:
 
     Attributes
     ----------
-    query : _Entries
     values : (nnz of rows,) float64
         The query's value at the coordinate of each entry, 0 where it has none.
     matched : (n, nnz of query) bool

@@ -23,12 +23,10 @@ def equal_groups(
 
     Parameters
     ----------
-    rows : VectorBatch
     chosen : (c,) int64
         The rows compared.
     keys : (n, t) uint64
         Hashes of all rows: equal rows have equal ones.
-    more_than : int
 
     Returns
     -------

@@ -25,7 +25,6 @@ class GrowingRows:
     Parameters
     ----------
     form : {"dense", "sparse"}
-    dim : int or None
     folder : Path or None
         Where vectors lie in mapped files; None for memory. Norms and copies lie in memory.
     """

@@ -175,7 +175,6 @@ class CoordinateNames:
 
         Parameters
         ----------
-        names : sequence of str
         beyond_dim : bool
             Whether a space of fixed dim has coordinates for unknown names
             (`StoredCollection.search_with_unknown`); else they are refused.

@@ -261,7 +261,6 @@ class QuantizedRows:
 
     Parameters
     ----------
-    quantizer : Quantizer
     width : int
         Floats of a dense row.
     """
@@ -329,8 +328,6 @@ class QuantizedView:
 
     Attributes
     ----------
-    quantizer : Quantizer
-    rows : VectorBatch
     copies : (n, stride) uint8
     norms : (n,) float32
     addresses : (7,) int64

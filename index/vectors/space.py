@@ -32,10 +32,8 @@ class VectorSpace:
 
     Parameters
     ----------
-    dim : int or None
     form : {"dense", "sparse"}
         How rows are kept; what is sent in the other form is converted.
-    transform : Transform
     """
 
     dim: int | None

@@ -71,7 +71,6 @@ def compile_kernels(
 
     Parameters
     ----------
-    progress : callable
     basics_ready : callable
         Is called with a form once its vectors can be stored and scanned without compiling.
     check : callable

@@ -48,8 +48,6 @@ class Exercise:
 
     Attributes
     ----------
-    name : str
-    run : callable
     basic_for : {"dense", "sparse"} or None
         The form of vectors that cannot be stored and scanned without.
     """
