@@ -25,7 +25,7 @@ from gcws_search.index.comparison.sklearn import (
     RandomBinningFeatures,
     RbfNystroem,
     RffFeatures,
-    filled_rows,
+    nonzero_rows,
     value_errors,
 )
 from gcws_search.index.contracts.arrays import Float64s, Int64s
@@ -109,7 +109,7 @@ class GmmNeighbors(BaseEstimator):
 
     def _start(self) -> None:
         """Index the rows that are kept."""
-        self._filled = filled_rows(self._rows, slice(0, self.n_samples_fit_))
+        self._filled = nonzero_rows(self._rows, slice(0, self.n_samples_fit_))
         is_sparse = sparse.issparse(self._rows) and (
             self._rows.nnz <= _SPARSE_SHARE * self._rows.shape[0] * self._rows.shape[1]
         )
@@ -184,7 +184,7 @@ class GmmNeighbors(BaseEstimator):
         """Return distances and rows; ``own`` is the row that each query is not to find, or -1."""
         indices = np.full((len(own), count), -1, np.int64)
         distances = np.ones((len(own), count))
-        asked = filled_rows(X, slice(0, len(own)))
+        asked = nonzero_rows(X, slice(0, len(own)))
         if len(asked) and len(self._filled):
             memory = self._memory
             queries = memory.space.prepare(_raw(memory, X[asked]))

@@ -18,7 +18,7 @@ from benchmarks.harness.report import Table, arguments
 from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.parameters import GcwsParams
-from gcws_search.index.joins.all_pairs import compared_pairs
+from gcws_search.index.joins.all_pairs import compare_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
 from gcws_search.index.threads import Workers
@@ -69,7 +69,7 @@ def compared(engine: Engine, least: float, threads: int) -> tuple[Int64s, float]
     """Return the same, all rows being compared with all."""
     began = perf_counter()
     sink = PairSink(engine.view, least, None)
-    compared_pairs(engine.view, engine.state.inverted, sink, workers=Workers(threads))
+    compare_pairs(engine.view, engine.state.inverted, sink, workers=Workers(threads))
     a, b, _ = sink.result()
     return a << 32 | b, perf_counter() - began
 

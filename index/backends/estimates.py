@@ -9,7 +9,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import TABLES, BatchHits, RowView
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.exact.rerank import Ranked
-from gcws_search.index.exact.scan import ranked
+from gcws_search.index.exact.scan import rank_rows
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.lsh.gather import search_tables
@@ -49,7 +49,7 @@ def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
 
     def rank(query: int, rows: Int64s) -> Ranked:
         share = np.mean(_codes(plan, hash_, gcws, view.vectors[rows]) == ours[query], axis=1)
-        return ranked(rows, np.maximum(0.0, (share - chance) / (1.0 - chance)), params)
+        return rank_rows(rows, np.maximum(0.0, (share - chance) / (1.0 - chance)), params)
 
     return search_tables(
         TABLES, plan, tables, view, keys, rank, params=params, skip=skip, workers=workers

@@ -148,7 +148,7 @@ class GcwsBackend:
             return state
         graph = state.graph
         needed = 0 if graph is None else graph.neighbours.tables
-        tables = self.band_keys.widened(state.tables, rows, needed, workers)
+        tables = self.band_keys.widen(state.tables, rows, needed, workers)
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
         max_merge_rows = self._policies.delta.max_merge_rows
         tables = tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
@@ -159,7 +159,7 @@ class GcwsBackend:
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `optimize` makes once there is use for them."""
-        tables = self.band_keys.widened(state.tables, rows, self.plan.bands, self.workers)
+        tables = self.band_keys.widen(state.tables, rows, self.plan.bands, self.workers)
         return replace(state, tables=tables)
 
     def renumber(self, state: GcwsState, rows: VectorBatch, new_rows: Int64s) -> GcwsState:
@@ -220,7 +220,7 @@ class GcwsBackend:
         try:
             state = replace(state, tables=state.tables.with_due_merges(self._behind, stop))
             if state.graph_is_waiting or not is_overdue:
-                tables = self.band_keys.widened(state.tables, rows, wanted, self._behind, stop=stop)
+                tables = self.band_keys.widen(state.tables, rows, wanted, self._behind, stop=stop)
                 return self.complete(replace(state, tables=tables), rows, self._behind)
         except StoppedError:
             return None
@@ -257,7 +257,7 @@ class GcwsBackend:
             if self.can_defer(adopted, rows, 0, 0):
                 return adopted
             return self.complete(adopted, rows, self._behind)  # it had no limit for want of tables
-        tables = self.band_keys.caught_up(replacement.tables, state.tables, rows)
+        tables = self.band_keys.catch_up(replacement.tables, state.tables, rows)
         state = replace(state, tables=tables)
         if relinked is None:
             state = replace(state, graph=None, scanned=replacement.scanned)
@@ -474,10 +474,10 @@ class GcwsBackend:
         """Return pairs of permitted rows with GMM at least ``min_score``: rows a < b, scores."""
         state = self.complete(state, view.vectors, self.workers)
 
-        def widened(bands: int) -> Tables:
+        def widen(bands: int) -> Tables:
             if bands > state.tables.bands:
                 self._ask_for_tables(state)
-            return self.band_keys.widened(state.tables, view.vectors, bands, self.workers)
+            return self.band_keys.widen(state.tables, view.vectors, bands, self.workers)
 
         policy = self._policies.pairs
         sink = PairSink(view, min_score, limit, stop, policy=policy)
@@ -486,7 +486,7 @@ class GcwsBackend:
             view,
             state.tables,
             self.plan,
-            widened,
+            widen,
             links,
             state.inverted,
             self.workers,

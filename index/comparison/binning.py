@@ -10,7 +10,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, UInt32s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
-from gcws_search.index.hashing.gcws import compressed, round_up
+from gcws_search.index.hashing.gcws import compress_rows, round_up
 from gcws_search.index.kernels.hashing.binning import (
     CELLS,
     OCTAVES,
@@ -59,7 +59,7 @@ class RandomBinning:
     def sketch(self, batch: VectorBatch) -> UInt32s:
         """Return the (n, k) samples of each vector."""
         out = np.empty((len(batch), self.samples), np.uint32)
-        indptr, slots, magnitudes = compressed(batch)
+        indptr, slots, magnitudes = compress_rows(batch)
         values = np.where(slots & np.uint32(1), -magnitudes, magnitudes)
         coordinates = slots >> np.uint32(1)
         if self._keeps_table:

@@ -18,7 +18,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, large
 from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import FourierParams
-from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.hashing.gcws import compress_rows
 from gcws_search.index.kernels.hashing.fourier import (
     fill_normals,
     fill_phases,
@@ -123,7 +123,7 @@ class FourierMap:
         self._workers.split(len(rows), work, min_size=_ROWS_A_THREAD)
 
     def _fill_sparse(self, batch: VectorBatch, out: Float32s) -> None:
-        indptr, slots, magnitudes = compressed(batch)
+        indptr, slots, magnitudes = compress_rows(batch)
         values = np.where(slots & np.uint32(1), -1.0, 1.0) * magnitudes
         if len(batch):
             norms = np.sqrt(np.add.reduceat(np.square(values), indptr[:-1]))

@@ -76,7 +76,7 @@ def batch_of(space: VectorSpace, X: Any, rows: Int64s) -> VectorBatch:
     return space.prepare(space.from_sparse(some.indptr, some.indices, some.data))
 
 
-def filled_rows(X: Any, rows: slice) -> Int64s:
+def nonzero_rows(X: Any, rows: slice) -> Int64s:
     """Return which of some rows are not zero in float32."""
     some = X[rows]
     if sparse.issparse(some):
@@ -113,7 +113,7 @@ class _Fitted:
 
         def work(first: int, last: int) -> None:
             for start in range(first, last, _CHUNK_ROWS):
-                rows = filled_rows(X, slice(start, min(start + _CHUNK_ROWS, last)))
+                rows = nonzero_rows(X, slice(start, min(start + _CHUNK_ROWS, last)))
                 if len(rows):
                     out[rows] = self.map.transform(batch_of(self.space, X, rows))
 
@@ -140,7 +140,7 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             A parameter is outside its range, or ``X`` is nothing to be fitted to.
         """
         del y
-        checked = self._checked(X, reset=True)
+        checked = self._validate(X, reset=True)
         with np.errstate(over="ignore"), value_errors():
             self._require_numbers()
             self._learn(checked)
@@ -157,7 +157,7 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 if not isinstance(value, kind) or isinstance(value, bool):
                     raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
 
-    def _checked(self, X: Any, *, reset: bool) -> Any:
+    def _validate(self, X: Any, *, reset: bool) -> Any:
         kinds = [np.float64, np.float32]
         return validate_data(self, X, accept_sparse="csr", dtype=kinds, reset=reset)
 
@@ -215,7 +215,7 @@ class _RealFeatures(_Transformer):
             ``X`` has another number of columns, or numbers that are not finite in float32.
         """
         check_is_fitted(self)
-        checked = self._checked(X, reset=False)
+        checked = self._validate(X, reset=False)
         out = np.zeros((checked.shape[0], self._n_features_out), np.float32)
         self._fitted.fill(checked, out)
         return out
@@ -288,7 +288,7 @@ class _NystroemFeatures(_RealFeatures):
 
     def _learn(self, X: Any) -> None:
         params = self._params()
-        filled = filled_rows(X, slice(0, X.shape[0]))
+        filled = nonzero_rows(X, slice(0, X.shape[0]))
         if not len(filled):
             raise InvalidParameter(expected="a row that is not all zeros", got="none", loc=("X",))
         space = VectorSpace.of(CollectionConfig(dim=X.shape[1]))
@@ -378,7 +378,7 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
             ``X`` has another number of columns, or numbers that are not finite in float32.
         """
         check_is_fitted(self)
-        checked = self._checked(X, reset=False)
+        checked = self._validate(X, reset=False)
         n, (samples, bits) = checked.shape[0], self._sizes()
         none = np.uint32(1 << bits)  # no code is as large
         codes = np.full((n, samples), none, np.uint32)

@@ -12,7 +12,7 @@ from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.scan import ranked, rescored, scan
+from gcws_search.index.exact.scan import rank_rows, rescore, scan
 from gcws_search.index.similarities.public import GmmKernel, Kernel
 from gcws_search.index.threads import Workers
 
@@ -50,10 +50,10 @@ def rerank(
         The one that is estimated.
     """
     if params.rerank == "none":
-        return ranked(rows, estimates, params)
+        return rank_rows(rows, estimates, params)
     if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
-        return rescored(vectors, query, rows, params)
-    return ranked(rows, kernel.scores(query, vectors[rows])[0], params)
+        return rescore(vectors, query, rows, params)
+    return rank_rows(rows, kernel.scores(query, vectors[rows])[0], params)
 
 
 def scan_by(
@@ -80,7 +80,7 @@ def scan_by(
     for i in range(len(queries)):
         scores = kernel.scores(queries[i : i + 1], vectors)[0]
         others = permitted != skip[i]
-        answers.append(ranked(permitted[others], scores[others], params))
+        answers.append(rank_rows(permitted[others], scores[others], params))
     count = len(permitted)
     return batch_hits(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
 

@@ -171,7 +171,7 @@ class _Scan:
             for i in incomplete[first:last]:
                 query = self._queries[i : i + 1]
                 near = self._scanner.collect(query, int(self._skip[i]), float(out.bounds[i]))
-                found, exact = rescored(vectors, query, near, self._params)
+                found, exact = rescore(vectors, query, near, self._params)
                 out.sizes[i] = size = min(self._places, len(found))
                 out.rows[i, :size], out.scores[i, :size] = found[:size], exact[:size]
                 if with_ties and len(found) > self._places:
@@ -199,14 +199,14 @@ def scan_work(
     return work + float(indptr[-1] - indptr[inverted.covered])
 
 
-def rescored(
+def rescore(
     vectors: VectorBatch, query: VectorBatch, rows: Int64s, params: SearchParams
 ) -> tuple[Int64s, Float64s]:
     """Return rows with their float64 scores, best first, cut after the limit's ties."""
-    return ranked(rows, exact_scores(vectors, query, rows), params)
+    return rank_rows(rows, exact_scores(vectors, query, rows), params)
 
 
-def ranked(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int64s, Float64s]:
+def rank_rows(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int64s, Float64s]:
     """Return rows by falling score, cut after the limit's ties."""
     if len(rows) > params.limit:  # to sort thousands takes longer than to find the last one wanted
         last = len(rows) - params.limit

@@ -263,7 +263,7 @@ class GraphLifecycle:
         held_out = order[: min(queries, len(order) // policy.max_held_out)]
         neighbours = self.empty(rows, alive, workers)
         try:
-            tables = self._band_keys.widened(tables, rows, neighbours.tables, workers, stop=stop)
+            tables = self._band_keys.widen(tables, rows, neighbours.tables, workers, stop=stop)
         except StoppedError:
             return None
         links = neighbours.cover(rows, workers)
@@ -516,7 +516,7 @@ class GraphLifecycle:
             links=_own_links(saved.links, unknown),
         )
         if len(unknown) or tables.bands >= used:
-            tables = self._band_keys.widened(tables, rows, neighbours.tables, workers)
+            tables = self._band_keys.widen(tables, rows, neighbours.tables, workers)
         links = neighbours.cover(rows, workers)
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)

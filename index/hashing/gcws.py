@@ -109,7 +109,7 @@ class Gcws:
                 batch.dense, self.parameters(), self.slots, first // LANES, out_slots, out_levels
             )
         else:
-            indptr, slots, values = compressed(batch)
+            indptr, slots, values = compress_rows(batch)
             sketch_from_stream(
                 indptr, slots, values, np.uint64(self.seed), first // LANES, out_slots, out_levels
             )
@@ -126,7 +126,7 @@ class Gcws:
         return self._table
 
 
-def compressed(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
+def compress_rows(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
     """Return the rows as borders, rising slots and magnitudes."""
     if batch.form == "sparse":
         start = batch.indptr[0]

@@ -72,7 +72,7 @@ class ExactJoin:
         if self.prefixes is not None:
             self.prefixes.offer(sink, workers)
         else:
-            compared_pairs(self.view, self.inverted, sink, workers=workers)
+            compare_pairs(self.view, self.inverted, sink, workers=workers)
 
 
 def all_pairs(
@@ -97,7 +97,7 @@ def all_pairs(
     return sink.result()
 
 
-def compared_pairs(
+def compare_pairs(
     view: RowView, inverted: InvertedIndex, sink: PairSink, *, workers: Workers
 ) -> None:
     """Offer all pairs, each row compared with every later one."""

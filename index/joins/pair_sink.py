@@ -111,7 +111,7 @@ class PairSink:
 
     def _exact(self, packed: UInt64s) -> Float64s:
         """Return the float64 scores of pairs that rise."""
-        a, b = _unpacked(packed)
+        a, b = _unpack(packed)
         scores = np.empty(len(a), np.float64)
         exact_pairs(rows_of(self._vectors), a, b, scores)
         return scores
@@ -119,15 +119,15 @@ class PairSink:
     def result(self) -> Pairs:
         """Return the pairs by rising rows."""
         self.score_pending()
-        a, b = _unpacked(self._pairs)
+        a, b = _unpack(self._pairs)
         return a, b, self._scores
 
 
-def _unpacked(packed: UInt64s) -> tuple[Int64s, Int64s]:
+def _unpack(packed: UInt64s) -> tuple[Int64s, Int64s]:
     return (packed >> np.uint64(32)).astype(np.int64), (packed & _LOW).astype(np.int64)
 
 
-def joined_pairs(
+def join_pairs(
     view: RowView,
     tables: Tables,
     plan: BandPlan,

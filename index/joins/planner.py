@@ -27,7 +27,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
 from gcws_search.index.joins.all_pairs import ExactJoin
-from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
+from gcws_search.index.joins.pair_sink import PairSink, join_pairs
 from gcws_search.index.kernels.graph.pair_walk import (
     EXPANDED,
     SCORED,
@@ -112,7 +112,7 @@ class PairJoin:
         Those made so far.
     plan : BandPlan
         Of all there can be.
-    widened : callable
+    widen : callable
         Returns the same rows in at least that many tables.
     links : (n, R) int32 or None
         Links of the neighbour graph, where there is one.
@@ -121,7 +121,7 @@ class PairJoin:
     view: RowView
     tables: Tables
     plan: BandPlan
-    widened: Callable[[int], Tables]
+    widen: Callable[[int], Tables]
     links: Int32s | None
     inverted: InvertedIndex
     workers: Workers
@@ -160,9 +160,9 @@ class PairJoin:
         if joining.nanoseconds > exact.nanoseconds:
             exact.offer(sink, self.workers)
             return True
-        return joined_pairs(
+        return join_pairs(
             self.view,
-            self.widened(joining.bands),
+            self.widen(joining.bands),
             self.plan.of_first(joining.bands),
             sink,
             recall=recall,

@@ -87,7 +87,7 @@ class BandKeys:
         further = self.keys(rows[len(rows) - len(codes) :], tables.bands, first=known)
         return np.concatenate([codes, further], axis=1)
 
-    def widened(
+    def widen(
         self,
         tables: Tables,
         rows: VectorBatch,
@@ -112,9 +112,9 @@ class BandKeys:
         def further(start: int, end: int) -> UInt64s:
             return self.keys(rows[start:end], bands, first=known, workers=workers, stop=stop)
 
-        return tables.widened(bands, further, workers, stop=stop)
+        return tables.widen(bands, further, workers, stop=stop)
 
-    def caught_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
+    def catch_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
         """Return the tables of an optimization with the rows put since.
 
         Parameters

@@ -98,7 +98,7 @@ class TableSearch:
         tally = self.tally if m < policy.many else None
         # What a scan of sparse rows takes is costly to tell: only what is soon hashed is tried.
         is_known = tally is not None and queries.form == "dense"
-        chosen, hash_cost, scan_cost = self._chosen(view, queries, is_known=is_known)
+        chosen, hash_cost, scan_cost = self._choose_queries(view, queries, is_known=is_known)
         if len(chosen) == 0 or not (tally is None or self._pays(tally, scan_cost)):
             return self._scan(view, queries, params, skip)
         share = policy.dense_probing if queries.form == "dense" else policy.sparse_probing
@@ -149,7 +149,7 @@ class TableSearch:
         probing = int(found.candidates.sum()) * row_nanoseconds(view)
         return bool(hash_nanoseconds(tried, self.plan).sum() + probing > spared.sum())
 
-    def _chosen(
+    def _choose_queries(
         self, view: RowView, queries: VectorBatch, *, is_known: bool
     ) -> tuple[Int64s, Float64s, Float64s]:
         """Return the queries that are worth hashing, what that takes, and what scans would take.

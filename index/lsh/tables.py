@@ -153,7 +153,7 @@ class Tables:
                 segments.append(TableSegment(keys, segment.rows[newer].reshape(self.bands, -1)))
         return Tables.of(self.bands, tuple(segments))
 
-    def widened(
+    def widen(
         self,
         bands: int,
         keys_of: Callable[[int, int], UInt64s],

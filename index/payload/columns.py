@@ -33,7 +33,7 @@ def tag(value: bool | float | str) -> Hashable:
     return ("bool", value) if isinstance(value, bool) else value
 
 
-def untagged(value: Hashable) -> Hashable:
+def untag(value: Hashable) -> Hashable:
     """Inverse of `tag`."""
     return value[1] if isinstance(value, tuple) else value
 
@@ -135,7 +135,7 @@ class _GrowingColumn:
         if isinstance(scalar, str | bool):
             self._numbers[code] = np.nan
         else:
-            self._numbers[code] = rounded = _rounded(scalar)
+            self._numbers[code] = rounded = _round(scalar)
             if isinstance(scalar, int) and rounded != scalar:
                 self._inexact.append(code)
         self._values.append(tagged)
@@ -143,7 +143,7 @@ class _GrowingColumn:
         return code
 
 
-def _rounded(number: float) -> float:
+def _round(number: float) -> float:
     try:
         return float(number)
     except OverflowError:
@@ -185,7 +185,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     if isinstance(found, str):
         return found[:MAX_TEXT]
     if isinstance(found, int) and found.bit_length() > _INT_BITS:
-        return _rounded(found)
+        return _round(found)
     return found
 
 
@@ -222,7 +222,7 @@ class Columns:
             self.growing.move_to_end(key)
         return growing.upto(n)
 
-    def remembered(self, name: Hashable, n: int, make: Callable[[], UInt8s]) -> UInt8s:
+    def remember(self, name: Hashable, n: int, make: Callable[[], UInt8s]) -> UInt8s:
         """Return the (n,) mask ``make`` returns, or returned before for the same name and n.
 
         Payloads of a row never change, so neither does its mask. The caller must not write to it.

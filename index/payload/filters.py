@@ -12,7 +12,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, UInt8s
 from gcws_search.index.contracts.errors import InvalidFilter, Loc
-from gcws_search.index.payload.columns import Column, Columns, tag, untagged
+from gcws_search.index.payload.columns import Column, Columns, tag, untag
 
 MAX_DEPTH: Final = 8
 """Filters within filters."""
@@ -61,7 +61,7 @@ class Match:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that it is parsed from."""
-        return {"key": self.key, "match": {"any": [*map(untagged, self.values)]}}
+        return {"key": self.key, "match": {"any": [*map(untag, self.values)]}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Filter:
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
         """Return (n,) ones where the filter holds for a row's payload; not to be written to."""
-        return columns.remembered(self, n, lambda: self._evaluate(columns, n))
+        return columns.remember(self, n, lambda: self._evaluate(columns, n))
 
     def _evaluate(self, columns: Columns, n: int) -> UInt8s:
         mask = np.zeros(n, np.uint8) if self.should else np.ones(n, np.uint8)

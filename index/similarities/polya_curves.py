@@ -116,13 +116,13 @@ def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | No
         return Lines(law.mean, np.append(law.kernel(np.arange(law.support + 1.0)), 0.0))
     for bits, fine_bits in _BITS:
         pieces = _pieces(law, bits, _MIN_OCTAVE, _OCTAVES)
-        places = _tried(pieces[:, 0])
+        places = _test_points(pieces[:, 0])
         first, last = np.zeros((1, 5)), np.zeros((1, 5))
         first[0, 1] = 1.0  # nothing but 0 itself is read here
         fine = np.empty((0, 5))
         if fine_bits is not None:
             fine = _pieces(law, fine_bits, _FINE_OCTAVE, _FINE_OCTAVES)
-            places = np.append(places, _tried(fine[:, 0]))
+            places = np.append(places, _test_points(fine[:, 0]))
         whole = np.concatenate([first, pieces, last])
         curve = Cubics(law, bits, whole.T.copy(), fine_bits or 0, fine.T.copy())
         if np.max(np.abs(curve.along(places) - law.kernel(places * law.mean))) < _TOLERANCE:
@@ -144,7 +144,7 @@ def _pieces(law: Pitches, bits: int, octave: int, octaves: int) -> Float64s:
     return np.stack([ends[:-1], values[:-1], left, square, cube], axis=1)
 
 
-def _tried(starts: Float64s) -> Float64s:
+def _test_points(starts: Float64s) -> Float64s:
     """Return places inside each piece but the last, and its start."""
     widths = np.diff(starts)
     inside = [starts[:-1] + share * widths for share in (0.0, *_INSIDE)]

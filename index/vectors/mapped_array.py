@@ -57,7 +57,7 @@ class MappedArray:
         """
         if wanted <= len(array):
             return array
-        descriptor = self._opened()
+        descriptor = self._open()
         row = math.prod(array.shape[1:]) * array.dtype.itemsize
         grown = array.nbytes + max(min(array.nbytes, _STEP), array.nbytes // _SHARE)
         bytes_ = -(-max(wanted * row, grown) // mmap.PAGESIZE) * mmap.PAGESIZE
@@ -68,7 +68,7 @@ class MappedArray:
         items = count * row // array.dtype.itemsize
         return np.frombuffer(memory, array.dtype, items).reshape(count, *array.shape[1:])
 
-    def _opened(self) -> int:
+    def _open(self) -> int:
         """Return the descriptor of the file, made at the first call."""
         if self._descriptor is None:
             with tempfile.TemporaryFile(dir=self._folder) as file:

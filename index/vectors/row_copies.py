@@ -85,7 +85,7 @@ class GrowingCopies:
             return
         room = max(n, self._reserved)
         if n >= _GROWTH * self._judged:
-            chosen = _chosen(rows, known)
+            chosen = _choose_quantizer(rows, known)
             if chosen is None:
                 self._copies, self._room = None, AddressSpace()
             elif known is None or (chosen.step, chosen.origin) != (known.step, known.origin):
@@ -128,7 +128,7 @@ def _empty(count: int, width: int, like: RowCopies | Quantizer) -> RowCopies:
     )
 
 
-def _chosen(rows: VectorBatch, known: RowCopies | None) -> Quantizer | None:
+def _choose_quantizer(rows: VectorBatch, known: RowCopies | None) -> Quantizer | None:
     """Return the step that leaves fewest rows, the known one unless another is much better."""
     places = np.linspace(0, len(rows) - 1, min(_SAMPLED, len(rows))).astype(np.int64)
     sample = rows[np.random.default_rng(0).permutation(places)]

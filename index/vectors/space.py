@@ -85,7 +85,7 @@ class VectorSpace:
             raise bad_row(
                 dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
             )
-        return RawBatch("dense", dense=dense) if self.form == "dense" else _compressed(dense)
+        return RawBatch("dense", dense=dense) if self.form == "dense" else _compress(dense)
 
     def from_sparse(
         self, indptr: AnyArray, indices: AnyArray, values: AnyArray, *, first_row: int = 0
@@ -155,7 +155,7 @@ class VectorSpace:
             indptr = np.zeros(n + 1, np.int64)
             np.cumsum(np.bincount(row_of[keep], minlength=n), out=indptr[1:])
         raw = RawBatch("sparse", indptr=indptr, indices=columns, values=floats)
-        return raw if self.form == "sparse" else self._expanded(raw)
+        return raw if self.form == "sparse" else self._expand(raw)
 
     def _check_indices(
         self, indptr: Int64s, row_of: Int64s, indices: AnyArray, first_row: int
@@ -223,7 +223,7 @@ class VectorSpace:
         if not 0 < norms.item() <= MAX_NORM or np.count_nonzero(floats) < count:
             return None
         raw = RawBatch("sparse", indptr=indptr, indices=columns.astype(np.int32), values=floats)
-        return raw if self.form == "sparse" else self._expanded(raw)
+        return raw if self.form == "sparse" else self._expand(raw)
 
     def _stack_sparse(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
         indices, values = [], []
@@ -268,7 +268,7 @@ class VectorSpace:
             return RawBatch("dense", dense=np.empty((0, self.dim or 0), np.float32))
         return RawBatch("sparse")
 
-    def _expanded(self, raw: RawBatch) -> RawBatch:
+    def _expand(self, raw: RawBatch) -> RawBatch:
         dense = np.zeros((len(raw), self.dim or 0), np.float32)
         dense[np.repeat(np.arange(len(raw)), np.diff(raw.indptr)), raw.indices] = raw.values
         return RawBatch("dense", dense=dense)
@@ -284,7 +284,7 @@ class VectorSpace:
         unchanged = self.transform.is_identity
         values = raw.dense if raw.form == "dense" else raw.values
         if not unchanged:
-            values = self._transformed(raw)
+            values = self._transform(raw)
         norms = np.empty(len(raw), np.float64)
         if raw.form == "dense":
             dense_norms(values, norms)
@@ -299,7 +299,7 @@ class VectorSpace:
                 )
         single = norms.astype(np.float32)
         if raw.form == "dense":
-            return VectorBatch("dense", dense=_padded(values), norms=single)
+            return VectorBatch("dense", dense=_pad(values), norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
         if not unchanged and not magnitudes.all():  # underflow of a power
@@ -310,7 +310,7 @@ class VectorSpace:
             slots, magnitudes = slots[keep], magnitudes[keep]
         return VectorBatch("sparse", indptr=indptr, slots=slots, values=magnitudes, norms=single)
 
-    def _transformed(self, raw: RawBatch) -> Float32s:
+    def _transform(self, raw: RawBatch) -> Float32s:
         values = raw.dense if raw.form == "dense" else raw.values
         transform = self.transform
         centred = values.astype(np.float64)
@@ -412,7 +412,7 @@ class VectorSpace:
         return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
 
 
-def _padded(rows: Float32s) -> Float32s:
+def _pad(rows: Float32s) -> Float32s:
     """Return rows with zeros at the end up to a whole number of vector registers."""
     width = padded_width(rows.shape[1])
     if width == rows.shape[1]:
@@ -422,7 +422,7 @@ def _padded(rows: Float32s) -> Float32s:
     return padded
 
 
-def _compressed(dense: Float32s) -> RawBatch:
+def _compress(dense: Float32s) -> RawBatch:
     rows, columns = np.nonzero(dense)
     indptr = np.zeros(len(dense) + 1, np.int64)
     np.cumsum(np.bincount(rows, minlength=len(dense)), out=indptr[1:])

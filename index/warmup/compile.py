@@ -43,7 +43,7 @@ _CHECK_SECONDS: Final = 0.2
 _log = logging.getLogger(__name__)
 
 
-def ignored(_form: Form) -> None:
+def ignore_form(_form: Form) -> None:
     """Do nothing once the kernels of a form are ready."""
 
 
@@ -58,7 +58,7 @@ def kernels_are_cached(folder: Path = CACHE_FOLDER) -> bool:
 def compile_kernels(
     progress: Progress | None = None,
     *,
-    basics_ready: Callable[[Form], None] = ignored,
+    basics_ready: Callable[[Form], None] = ignore_form,
     check: Callable[[], None] = lambda: None,
     folder: Path = CACHE_FOLDER,
     without_blas: bool = False,
@@ -111,7 +111,7 @@ def run(
     todo: Sequence[Sequence[Exercise]],
     progress: Progress | None = None,
     *,
-    basics_ready: Callable[[Form], None] = ignored,
+    basics_ready: Callable[[Form], None] = ignore_form,
     check: Callable[[], None] = lambda: None,
     folder: Path = CACHE_FOLDER,
 ) -> None:

@@ -23,7 +23,7 @@ from gcws_search.index.contracts.parameters import (
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner, scan
-from gcws_search.index.hashing.gcws import compressed
+from gcws_search.index.hashing.gcws import compress_rows
 from gcws_search.index.joins.all_pairs import all_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
@@ -151,7 +151,7 @@ class _Collection:
     def hash(self) -> None:
         """Hash rows in every way, and transform some."""
         dim = self._config.dim
-        compressed(self._rows)  # as rows are hashed that are too wide for a table
+        compress_rows(self._rows)  # as rows are hashed that are too wide for a table
         self._backend.encode(self._rows)
         self._backend.sketch(self._rows, "b_bit")
         whole = CollectionConfig(dim=dim, backend=GcwsParams(bands=4, band_width=2))

@@ -13,7 +13,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins.all_pairs import all_pairs, compared_pairs
+from gcws_search.index.joins.all_pairs import all_pairs, compare_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.ordering.heap import empty_heaps
@@ -237,7 +237,7 @@ def test_more_pairs_than_there_is_room_for_are_all_found(rng: np.random.Generato
     found = []
     for view in views(rows, np.ones(700, np.uint8), FINE):
         sink = PairSink(view, 0.5, None, policy=PairPolicy(capacity=300))
-        compared_pairs(view, InvertedIndex(), sink, workers=Workers(1))
+        compare_pairs(view, InvertedIndex(), sink, workers=Workers(1))
         found.append(sink.result())
     assert len(found[0][0]) > 20_000
     for by_copies, by_floats in zip(*found, strict=True):

@@ -15,7 +15,7 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.joins import planner
-from gcws_search.index.joins.pair_sink import PairSink, joined_pairs
+from gcws_search.index.joins.pair_sink import PairSink, join_pairs
 from gcws_search.index.joins.planner import GraphJoin, PairJoin
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet, shared_buckets
 from gcws_search.index.lsh.tables import Tables
@@ -198,13 +198,13 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) > 1000
     made = []
-    join = joined_pairs
+    join = join_pairs
 
     def note(view: RowView, tables: Tables, *rest: Any, **named: Any) -> bool:  # noqa: ANN401
         made.append(tables.bands)
         return join(view, tables, *rest, **named)
 
-    monkeypatch.setattr(planner, "joined_pairs", note)
+    monkeypatch.setattr(planner, "join_pairs", note)
     price_tables(monkeypatch, price)
     a, b, _ = backend.pairs(index.state, view, min_score=MIN, recall=recall)
     found = set(zip(a.tolist(), b.tolist(), strict=True))

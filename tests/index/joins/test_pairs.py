@@ -20,7 +20,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins.all_pairs import compared_pairs
+from gcws_search.index.joins.all_pairs import compare_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -182,7 +182,7 @@ def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> No
     batch = space.prepare(space.from_items([SparseVector([i % 9], [1.0]) for i in range(600)]))
     view = RowView(batch, np.ones(600, np.uint8), 600)
     workers = _Counted(4)
-    compared_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
+    compare_pairs(view, InvertedIndex(), PairSink(view, 0.9, None), workers=workers)
     assert workers.parts == 4
 
 

@@ -10,7 +10,7 @@ from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins.all_pairs import ExactJoin, compared_pairs
+from gcws_search.index.joins.all_pairs import ExactJoin, compare_pairs
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
 from gcws_search.index.kernels.gmm.rows import rows_of
@@ -159,7 +159,7 @@ def test_both_ways_find_the_same_pairs(rng: np.random.Generator) -> None:
     view = view_of(made(rng, spread=1.0))
     sink = PairSink(view, 0.4, None)
     inverted = InvertedIndex().cover(view.vectors, Workers(1))
-    compared_pairs(view, inverted, sink, workers=Workers(2))
+    compare_pairs(view, inverted, sink, workers=Workers(2))
     assert as_dict(sink.result()) == as_dict(joined(view, 0.4))
 
 

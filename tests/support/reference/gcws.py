@@ -5,7 +5,7 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int32s, UInt32s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.hashing.gcws import Signatures, compressed
+from gcws_search.index.hashing.gcws import Signatures, compress_rows
 from gcws_search.index.kernels.hashing.randomness import (
     RATE_SCALE,
     arrival_of,
@@ -21,7 +21,7 @@ from gcws_search.index.kernels.lanes.vector import lane_numbers, load, splat, st
 
 def plain_sketch(batch: VectorBatch, *, seed: int, first: int, count: int) -> Signatures:
     """Return samples first … first + count - 1 of each vector."""
-    indptr, slots, _ = compressed(batch)
+    indptr, slots, _ = compress_rows(batch)
     winners, levels = [], []
     for row, (a, t) in enumerate(plain_arrivals(batch, seed=seed, first=first, count=count)):
         best = np.argmin(a, axis=0)  # the first of equal ones
@@ -34,7 +34,7 @@ def plain_arrivals(
     batch: VectorBatch, *, seed: int, first: int, count: int
 ) -> list[tuple[Float32s, Float32s]]:
     """Return a and t of each vector, both (its slots, samples) float32."""
-    indptr, slots, values = compressed(batch)
+    indptr, slots, values = compress_rows(batch)
     out = []
     for row in range(len(batch)):
         here = slice(indptr[row], indptr[row + 1])
