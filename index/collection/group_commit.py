@@ -30,89 +30,32 @@ class QueuedWrite(Generic[Write, Input, Result]):
     Attributes
     ----------
     write : Write or None
-        None until it has been prepared from what `read` returns.
+        None until it has been prepared from what ``read`` returns.
+    read : callable or None
+        Returns what was submitted; None of a write whose thread waits for it.
+    lead : callable
+        Lets a thread of this write lead.
     done : bool
         Whether it has ended.
     """
 
-    __slots__ = ("done", "write")
-
-    def __init__(self, write: Write | None = None) -> None:
-        self.write = write
-        self.done = False
-
-    def read(self) -> Input:
-        """Return what was submitted."""
-        raise NotImplementedError
-
-    def lead(self) -> None:
-        """Let a thread of this write lead."""
-        raise NotImplementedError
-
-    def end(self, outcome: Result | BaseException) -> None:
-        """Say how the write ended; once."""
-        raise NotImplementedError
-
-
-class _BlockingWrite(QueuedWrite[Write, Input, Result]):
-    """A write whose thread waits for it."""
-
-    __slots__ = ("_outcome", "_turn")
-
-    _outcome: Result | BaseException
-
-    def __init__(self, write: Write) -> None:
-        super().__init__(write)
-        self._turn = threading.Lock()
-        self._turn.acquire()
-
-    def result(self) -> Result:
-        """Return what it ended with, or raise it."""
-        if isinstance(self._outcome, BaseException):
-            raise self._outcome
-        return self._outcome
-
-    def wait(self) -> None:
-        """Return when the write has been made, or is to be made by this thread."""
-        self._turn.acquire()
-
-    def lead(self) -> None:
-        """Let the thread that waits lead."""
-        self._turn.release()
-
-    def end(self, outcome: Result | BaseException) -> None:
-        """Let the thread that waits go on."""
-        self._outcome = outcome
-        self.done = True
-        self._turn.release()
-
-
-class _SubmittedWrite(QueuedWrite[Write, Input, Result]):
-    """A write without a thread, which the leader reads."""
-
-    __slots__ = ("_ended", "_lead", "_read")
+    __slots__ = ("_ended", "done", "lead", "read", "write")
 
     def __init__(
         self,
-        read: Callable[[], Input],
-        ended: Callable[[Any], None],
+        write: Write | None,
+        read: Callable[[], Input] | None,
         lead: Callable[[], None],
+        ended: Callable[[Any], None],
     ) -> None:
-        super().__init__()
-        self._read = read
+        self.write = write
+        self.read = read
+        self.lead = lead
+        self.done = False
         self._ended = ended
-        self._lead = lead
-
-    def read(self) -> Input:
-        """Return what was submitted; called once."""
-        return self._read()
-
-    def lead(self) -> None:
-        """Ask for a thread that leads."""
-        self._lead()
 
     def end(self, outcome: Result | BaseException) -> None:
-        """Tell the result, or the error."""
+        """Say how the write ended; once."""
         self.done = True
         self._ended(outcome)
 
@@ -151,16 +94,33 @@ class GroupCommit(Generic[Write, Input, Result]):
 
     def wait_for(self, write: Write) -> Result:
         """Return the result of a write, or raise its error."""
-        waiting = _BlockingWrite[Write, Input, Result](write)
+        turn, outcomes = threading.Lock(), list[Result | BaseException]()
+        turn.acquire()  # released once the write has ended, or this thread is to lead
+
+        def end(outcome: Result | BaseException) -> None:
+            outcomes.append(outcome)
+            turn.release()
+
+        waiting = QueuedWrite[Write, Input, Result](write, None, turn.release, end)
+
+        def wait_or_lead(*, leads: bool) -> None:
+            if not leads:
+                turn.acquire()
+            if not waiting.done:
+                self._lead()
+
         leads = self._enqueue(waiting)
         try:
-            self._wait_or_lead(waiting, leads=leads)
+            wait_or_lead(leads=leads)
         except BaseException:
             if not waiting.done:  # others wait for it: it is made without its caller
-                run = partial(self._wait_or_lead, waiting, leads=False)
+                run = partial(wait_or_lead, leads=False)
                 threading.Thread(target=run, name="writer", daemon=True).start()
             raise
-        return waiting.result()
+        [outcome] = outcomes
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
     def queue_read(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
         """Queue a write that the leader of its group reads.
@@ -174,9 +134,8 @@ class GroupCommit(Generic[Write, Input, Result]):
             Lends a thread to lead by.
         """
         lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
-        waiting = _SubmittedWrite[Write, Input, Result](read, ended, lead)
-        if self._enqueue(waiting):
-            waiting.lead()
+        if self._enqueue(QueuedWrite[Write, Input, Result](None, read, lead, ended)):
+            lead()
 
     def _enqueue(self, waiting: QueuedWrite[Write, Input, Result]) -> bool:
         """Return whether nobody leads yet: the caller has to."""
@@ -185,13 +144,6 @@ class GroupCommit(Generic[Write, Input, Result]):
             leads = not self._has_leader
             self._has_leader = True
         return leads
-
-    def _wait_or_lead(self, waiting: _BlockingWrite[Write, Input, Result], *, leads: bool) -> None:
-        """Return when a write has been made, by this thread if its turn comes before that."""
-        if not leads:
-            waiting.wait()
-        if not waiting.done:
-            self._lead()
 
     def _lead(self, groups: int = 1) -> None:
         """Commit the writes that wait, in at most ``groups`` groups; then pass the lead on."""
@@ -216,7 +168,7 @@ class GroupCommit(Generic[Write, Input, Result]):
     def _drop_submitted(self) -> None:
         """End what was submitted, for there is no thread for it; let the next caller lead."""
         with self._arriving:
-            dropped = [each for each in self.queue if isinstance(each, _SubmittedWrite)]
+            dropped = [each for each in self.queue if each.read is not None]
             for waiting in dropped:
                 self.queue.remove(waiting)
         for waiting in dropped:

@@ -59,15 +59,15 @@ class SequenceNumbers:
         self.collection = collection
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
-        self._plan: dict[str, int | None] = {}
+        self._planned: dict[str, int | None] = {}
         self.named: set[int] = set()  # coordinates whose names the changes store
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there will be no such item."""
         sequences = self.collection.sequences_of(ids)
-        if self._plan:
+        if self._planned:
             known = zip(ids, sequences, strict=True)
-            sequences = [self._plan.get(item_id, old) for item_id, old in known]
+            sequences = [self._planned.get(item_id, old) for item_id, old in known]
         return sequences
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
@@ -84,14 +84,14 @@ class SequenceNumbers:
                 expected=f"sequence numbers from {first} on", got=str(own[0]), loc=("sequences",)
             )
         sequences = own or range(first, first + len(ids))
-        self._plan.update(zip(ids, sequences, strict=True))
+        self._planned.update(zip(ids, sequences, strict=True))
         if sequences:
             self.next_sequence = sequences[-1] + 1
         return sequences
 
     def remove(self, ids: Iterable[str]) -> None:
         """Take note that items are removed."""
-        self._plan.update(dict.fromkeys(ids))
+        self._planned.update(dict.fromkeys(ids))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -391,7 +391,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
             Nothing was changed.
         DamagedFile
-            The file failed; no more changes are existing until it is opened again.
+            The file failed; no more changes are taken until it is opened again.
         CollectionNotFound, CollectionLoading
             The collection is closed, or replaced.
         """
@@ -419,7 +419,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     def run_between_changes(self, work: Callable[[], T]) -> T | None:
         """Run some short work between two changes, and return its result.
 
-        None, and it is not run, once no changes are existing any more.
+        None, and it is not run, once no changes are taken any more.
         """
         with self.lock:
             return work() if self._refusal is None else None
@@ -430,7 +430,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         Raises
         ------
         DamagedFile, CollectionNotFound, CollectionLoading
-            No changes are existing any more.
+            No changes are taken any more.
         """
         with self.lock:
             if self._refusal is not None:
@@ -472,7 +472,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         return group
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
-        """Make changes; after an error of the file no more are existing."""
+        """Make changes; after an error of the file no more are taken."""
         try:
             self._commit(group)
         except BaseException as error:
@@ -510,7 +510,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
 
     def _plan(self, group: Sequence[_QueuedChange]) -> list[tuple[_QueuedChange, Write]]:
         """Prepare and plan changes; those that cannot be made end, and the others go on."""
-        self._prepare([each for each in group if each.write is None])
+        self._prepare(group)
         numbers = SequenceNumbers(self._collection, self._store.next_sequence)
         planned = []
         for waiting in group:
@@ -524,16 +524,18 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
                 planned.append((waiting, waiting.write))
         return planned
 
-    def _prepare(self, submitted: Sequence[_QueuedChange]) -> None:
-        """Read and hash what was submitted."""
-        found = []
-        for waiting in submitted:
-            try:
-                found.append((waiting, waiting.read()))
-            except Exception as error:
-                waiting.end(error)
-        puts = prepare_together([parts for _, parts in found], self._collection)
-        for (waiting, _), put in zip(found, puts, strict=True):
+    def _prepare(self, group: Sequence[_QueuedChange]) -> None:
+        """Read what was submitted, and hash it in one call."""
+        found, parts = [], []
+        for waiting in group:
+            if waiting.read is not None and waiting.write is None:
+                try:
+                    parts.append(waiting.read())
+                except Exception as error:
+                    waiting.end(error)
+                else:
+                    found.append(waiting)
+        for waiting, put in zip(found, prepare_together(parts, self._collection), strict=True):
             if isinstance(put, Put):
                 waiting.write = put
             else:

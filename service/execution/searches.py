@@ -49,16 +49,18 @@ class LocalSearches:
 
         Short searches for one vector that wait at the same time are one call of the index.
         """
+        may_block = _may_block(collection, asked)
+        count = 1 if asked.vectors is None else len(asked.vectors)
         if not self._startup.is_compiled:
             asked = asked.exactly()
-        elif asked.vectors is not None and len(asked.vectors) == 1:
-            may_block = _may_block(collection, asked)
-            if not may_block and self._batches.count_one():
-                group = collection, asked.group
-                return self._batches.search(
-                    group, (asked, show), partial(self._search_together, collection)
-                )
-        return self._run(collection, [asked], show)
+        elif (
+            asked.vectors is not None and count == 1 and not may_block and self._batches.count_one()
+        ):
+            group = collection, asked.group
+            return self._batches.search(
+                group, (asked, show), partial(self._search_together, collection)
+            )
+        return self._run(collection, [asked], show, count, may_block=may_block)
 
     def _search_together(
         self,
@@ -70,22 +72,26 @@ class LocalSearches:
         def show_each(found: Sequence[RankedHits]) -> list[T]:
             return [show([one]) for (_, show), one in zip(waiting, found, strict=True)]
 
-        return self._run(collection, [one for one, _ in waiting], show_each)
+        return self._run(
+            collection, [one for one, _ in waiting], show_each, len(waiting), may_block=False
+        )
 
     def _run(
         self,
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
         show: Callable[[Sequence[RankedHits]], T],
+        count: int,
+        *,
+        may_block: bool,
     ) -> Awaitable[T]:
         """Search for queries of one group, here or in a thread; each has an answer of its own."""
-        asked = queries[0]
         return self._pools.search(
-            (collection.name, asked.pace),
+            (collection.name, queries[0].pace),
             _entries(collection),
             lambda: show(self._answers(collection, queries)),
-            count=max(len(queries), 1 if asked.vectors is None else len(asked.vectors)),
-            may_block=_may_block(collection, asked),
+            count=count,
+            may_block=may_block,
         )
 
     def search_batch(

@@ -650,7 +650,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
 def _read(waiting: _Queued) -> None:
     """Read what was submitted; where that fails, it ends."""
-    if waiting.write is None:
+    if waiting.write is None and waiting.read is not None:
         try:
             waiting.write = waiting.read()
         except Exception as error:
