@@ -8,6 +8,7 @@ from typing import TypeAlias
 from fastapi import FastAPI
 
 from gcws_search.index import POLICIES, Catalog, Policies
+from gcws_search.service import problems
 from gcws_search.service.api import (
     analysis,
     backends,
@@ -31,7 +32,6 @@ from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, database_url
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http import problems
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.page import routes as page
 from gcws_search.service.settings import Settings

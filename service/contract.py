@@ -15,8 +15,8 @@ from gcws_search.index import AnyArray
 if TYPE_CHECKING:
     import asyncio
 
-    from gcws_search.service.execution.query_request import QueryRequest
-    from gcws_search.service.http.errors import ShardFull
+    from gcws_search.service.errors import ShardFull
+    from gcws_search.service.query_request import QueryRequest
 
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)

@@ -9,16 +9,16 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from gcws_search import index as ix
+from gcws_search.service import media_types
 from gcws_search.service.api import points, requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.bodies import PairsBody
 from gcws_search.service.api.query_options import FilterDocument
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.http import media_types
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
-from gcws_search.service.http.responses import BODY_PROBLEMS, json_bytes, json_response
+from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
+from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 
 router = APIRouter(
     prefix="/v1/collections/{name}",

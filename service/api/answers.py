@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import Field, create_model
 
 from gcws_search import index as ix
-from gcws_search.service.http.models import CONFIGURATION, Answer, Payload, ShownVector
+from gcws_search.service.models import CONFIGURATION, Answer, Payload, ShownVector
 
 
 def answer(

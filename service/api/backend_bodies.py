@@ -6,8 +6,8 @@ from pydantic import Discriminator, Field, Tag, create_model
 
 from gcws_search import index as ix
 from gcws_search.service.api.derived import body_of
-from gcws_search.service.http.models import Body, ShownAs, examples
-from gcws_search.service.http.problems import KIND
+from gcws_search.service.models import Body, ShownAs, examples
+from gcws_search.service.problems import KIND
 
 _PARAMS: Final[dict[Any, type[Body]]] = {
     Literal["gcws"]: body_of(

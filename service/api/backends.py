@@ -13,7 +13,7 @@ from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
 
 router = APIRouter(
     prefix="/v1/collections/{name}/backends",

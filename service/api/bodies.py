@@ -25,7 +25,7 @@ from gcws_search.service.api.query_options import (
     WithPayload,
     WithVector,
 )
-from gcws_search.service.http.models import (
+from gcws_search.service.models import (
     CONFIGURATION,
     Body,
     FirstErrorOnly,

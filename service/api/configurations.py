@@ -11,8 +11,8 @@ from gcws_search.service.api.backend_bodies import BODY_OF, AttachBody
 from gcws_search.service.api.bodies import CreateBody, MetadataBody
 from gcws_search.service.api.requests import located
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http.models import json_text
-from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.models import json_text
+from gcws_search.service.problems import invalid_request
 
 
 def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:

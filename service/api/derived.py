@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, get_args, get_origin, get_type_hints
 from pydantic import Field, create_model
 
 from gcws_search import index as ix
-from gcws_search.service.http.models import Body
+from gcws_search.service.models import Body
 
 _ENTRY: Final = re.compile(r"^(\w+(?:, \w+)*)(?: : .*)?\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)
 _MAX_JSON_INTEGER: Final = 2**53

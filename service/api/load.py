@@ -14,8 +14,10 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
+from gcws_search.service import media_types, problems
 from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
+from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.execution.context import (
     Service,
     header,
@@ -24,16 +26,8 @@ from gcws_search.service.execution.context import (
     service_of,
 )
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
-from gcws_search.service.http import bodies, media_types, problems
-from gcws_search.service.http.errors import RequestTimeout, UnsupportedMediaType
+from gcws_search.service.http import bodies
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.responses import (
-    READ_PROBLEMS,
-    WRITE_PROBLEMS,
-    ids_json,
-    json_bytes,
-    json_response,
-)
 from gcws_search.service.ingest import formats, npy
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
@@ -53,6 +47,13 @@ from gcws_search.service.ingest.source import (
     bounded,
     inflated,
     peeked,
+)
+from gcws_search.service.responses import (
+    READ_PROBLEMS,
+    WRITE_PROBLEMS,
+    ids_json,
+    json_bytes,
+    json_response,
 )
 
 listing = APIRouter(

@@ -7,8 +7,8 @@ from gcws_search.index import AnyArray
 from gcws_search.service.api.bodies import ExplainedBody
 from gcws_search.service.contract import Point
 from gcws_search.service.guards.limits import Limits, require_short_vector
-from gcws_search.service.http.models import NamedBody, PackedBody, SparseBody, VectorBody
 from gcws_search.service.ingest.names import require_different
+from gcws_search.service.models import NamedBody, PackedBody, SparseBody, VectorBody
 
 
 def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:

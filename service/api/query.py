@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import ValidationError
 
 from gcws_search import index as ix
+from gcws_search.service import json_bodies, media_types, problems
 from gcws_search.service.api import pages, points, requests, results
 from gcws_search.service.api.answers import (
     BatchAnswer,
@@ -27,17 +28,17 @@ from gcws_search.service.api.bodies import (
 )
 from gcws_search.service.contract import CollectionProtocol, RankedHits
 from gcws_search.service.execution.context import Service, may_read, service_of
-from gcws_search.service.execution.query_request import QueryRequest
-from gcws_search.service.http import bodies, media_types, problems
+from gcws_search.service.http import bodies
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.problems import invalid_request
-from gcws_search.service.http.responses import BODY_PROBLEMS, json_bytes, json_response
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import bad_rows
 from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.problems import invalid_request
+from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 
 _PACKED: Final = (media_types.NPY, media_types.ARROW)
 _Bad: TypeAlias = dict[int, ix.InvalidInput]
@@ -136,7 +137,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
             raise requests.only(error, "vector") from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
-    asked = await service.workers.parsing.run(read) if bodies.is_long(body) else read()
+    asked = await service.workers.parsing.run(read) if json_bodies.is_long(body) else read()
     return await _answer_one(service, collection, asked)
 
 
@@ -248,7 +249,7 @@ def _require_none(params: BatchParams) -> None:
 def _read_json(
     service: Service, collection: CollectionProtocol, body: bytes
 ) -> tuple[list[QueryRequest], _Bad]:
-    batch = bodies.parse(BatchBody, body, service.limits)
+    batch = json_bodies.parse(BatchBody, body, service.limits)
     if any(map(requests.reads_names, batch.queries)):
         collection.load_names()
     if batch.on_error == "stop":

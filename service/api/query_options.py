@@ -5,7 +5,7 @@ from typing import Annotated, Final, Literal
 from pydantic import Field
 
 from gcws_search import index as ix
-from gcws_search.service.http.models import Body, Document, ShownAs, bounds, examples
+from gcws_search.service.models import Body, Document, ShownAs, bounds, examples
 
 OnError = Annotated[
     Literal["stop", "skip"],

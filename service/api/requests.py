@@ -19,7 +19,6 @@ from gcws_search.service.api.bodies import (
     QueryBody,
 )
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
@@ -27,8 +26,9 @@ from gcws_search.service.guards.limits import (
     require_short_vector,
     short_payload,
 )
-from gcws_search.service.http.models import ItemBody, NamedBody, PackedBody, SparseBody, VectorBody
 from gcws_search.service.ingest.names import Naming, Use
+from gcws_search.service.models import ItemBody, NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.query_request import QueryRequest
 
 T = TypeVar("T")
 _MAX_DIGITS: Final = 10

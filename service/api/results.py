@@ -8,8 +8,8 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, RankedHits
-from gcws_search.service.execution.query_request import QueryRequest
-from gcws_search.service.http.responses import payload_json, vector_json
+from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.responses import payload_json, vector_json
 
 
 def describe(collection: CollectionProtocol) -> dict[str, Any]:

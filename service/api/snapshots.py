@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gcws_search import index as ix
+from gcws_search.service import media_types
 from gcws_search.service.api import results
 from gcws_search.service.api.answers import (
     CollectionAnswer,
@@ -16,11 +17,11 @@ from gcws_search.service.api.answers import (
     SnapshotList,
 )
 from gcws_search.service.api.bodies import RestoreParams, UploadParams
+from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http import bodies, media_types
-from gcws_search.service.http.errors import BodyTooLarge
+from gcws_search.service.http import bodies
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
 reading = APIRouter(
     prefix="/v1/collections/{name}/snapshots",

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from gcws_search.index import GcwsError
-from gcws_search.service.cli import flags, settings_from
+from gcws_search.service.errors import ServiceError
+from gcws_search.service.flags import flags, settings_from
 from gcws_search.service.guards.keys import cluster_key, database_url
-from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.settings import Settings
 from gcws_search.version import program_version
 

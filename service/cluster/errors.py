@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 
 class ClusterMismatch(ValueError):  # ends a start

@@ -21,7 +21,7 @@ from gcws_search.service.cluster.contract import (
     place_of,
 )
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 LIST_SECONDS: Final = 1.0
 """How often the database is asked which replicas there are."""

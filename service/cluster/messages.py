@@ -13,8 +13,8 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Position, Row
 from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.http.models import json_text
+from gcws_search.service.errors import AnswerTooLarge
+from gcws_search.service.models import json_text
 
 VERSION: Final = 1
 """Of the messages; a replica of another version refuses."""

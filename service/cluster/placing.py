@@ -30,8 +30,8 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 from gcws_search.index import GcwsError
 from gcws_search.service.cluster.rollout import Node, ReplicaPlace, ReplicaState
 from gcws_search.service.cluster.shard.server import ShardServer
+from gcws_search.service.errors import ServiceError
 from gcws_search.service.guards.keys import cluster_key
-from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs

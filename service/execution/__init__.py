@@ -3,7 +3,6 @@
 - `pools`: bounded pools of threads; a full queue is refused (429)
 - `async_writes`: small puts awaited on the event loop
 - `dynamic_batches`: queries that wait at the same time, searched by one call
-- `query_request`: queries that are checked and ready to be searched
 - `searches`: searches of this process's collections
 - `loads`: the loads under way, and the last that ended
 - `context`: what a route is handed

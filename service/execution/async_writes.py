@@ -16,8 +16,8 @@ from typing import Literal, TypeAlias
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
+from gcws_search.service.errors import Stopping
 from gcws_search.service.execution.pools import Pool
-from gcws_search.service.http.errors import Stopping
 
 _Future: TypeAlias = asyncio.Future[ix.WriteResult]
 

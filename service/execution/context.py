@@ -12,6 +12,7 @@ from gcws_search.service.contract import (
     RouterProtocol,
     SearchesProtocol,
 )
+from gcws_search.service.errors import HostRefused, OriginRefused, TooManyCollections
 from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import Pools
@@ -19,7 +20,6 @@ from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, Permission, is_local
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http.errors import HostRefused, OriginRefused, TooManyCollections
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextvars import Context
 from typing import Any, Final, NamedTuple, TypeVar
 
-from gcws_search.service.http.errors import QueueFull, Stopping
+from gcws_search.service.errors import QueueFull, Stopping
 
 Q = TypeVar("Q")
 T = TypeVar("T")

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.http.errors import QueueFull, Stopping
+from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.settings import Settings
 
 T = TypeVar("T")

@@ -11,10 +11,10 @@ from gcws_search import index as ix
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.execution.pools import Pools
-from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.responses import vector_json
+from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.responses import vector_json
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from gcws_search import index as ix
 from gcws_search.index import Catalog, compile_kernels, kernels_are_cached
-from gcws_search.service.http.errors import NotReady, Stopping
+from gcws_search.service.errors import NotReady, Stopping
 from gcws_search.service.settings import Settings
 
 Phase = Literal["starting", "compiling", "loading", "ready", "failed", "stopping"]

@@ -14,7 +14,9 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
+from gcws_search.service import json_bodies, media_types, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
+from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts import packing
@@ -24,11 +26,10 @@ from gcws_search.service.fronts.link import Link
 from gcws_search.service.guards.admission import ALWAYS, Admission
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http import bodies, media_types, problems
+from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application
-from gcws_search.service.http.errors import OwnerUnavailable
 from gcws_search.service.http.json_route import JsonRoute
-from gcws_search.service.http.responses import json_response, raw_json_response
+from gcws_search.service.responses import json_response, raw_json_response
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -143,7 +144,7 @@ async def query(request: Request, name: str) -> Response:
     """Search: together with the queries of others."""
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
-    asked = packing.packed(name, bodies.parse(QueryBody, text, service.limits), service.limits)
+    asked = packing.packed(name, json_bodies.parse(QueryBody, text, service.limits), service.limits)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
@@ -159,10 +160,10 @@ async def query_batch(request: Request, name: str) -> Response:
     text = await bodies.read(request, service.settings.max_body_bytes)
 
     def read() -> tuple[bytes, bytes] | None:
-        found = bodies.parse(BatchBody, text, service.limits).queries
+        found = json_bodies.parse(BatchBody, text, service.limits).queries
         return packing.matrix_of(found, service.limits) if found else None
 
-    short = not bodies.is_long(text)
+    short = not json_bodies.is_long(text)
     matrix = read() if short else await service.workers.parsing.run(read)
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
         return _Forwarded(service.forward, text)
@@ -179,7 +180,7 @@ async def put_items(request: Request, name: str) -> Response:
     del name
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
-    bodies.parse(PutItemsBody, text, service.limits)
+    json_bodies.parse(PutItemsBody, text, service.limits)
     return await _whole(request, text)
 
 

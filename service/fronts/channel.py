@@ -15,7 +15,7 @@ from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import packing
 from gcws_search.service.fronts.frames import FrameKind, FrameProtocol
-from gcws_search.service.http.responses import json_bytes
+from gcws_search.service.responses import json_bytes
 from gcws_search.service.telemetry.metrics import RouteCounts
 
 _MAX_TOGETHER: Final = 32

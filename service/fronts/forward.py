@@ -10,7 +10,7 @@ from typing import Final
 import httptools
 from starlette.types import Message, Receive, Scope, Send
 
-from gcws_search.service.http.errors import OwnerUnavailable
+from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http.timeouts import BREAK_OFF
 from gcws_search.service.telemetry import logs
 

@@ -7,8 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.fronts.frames import FrameKind, FrameProtocol
-from gcws_search.service.http.errors import OwnerUnavailable
 
 _RETRY_SECONDS: Final = 0.05
 _TICKETS: Final = 1 << 32

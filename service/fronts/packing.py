@@ -15,7 +15,7 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.api.bodies import QueryBody
 from gcws_search.service.guards.limits import Limits
-from gcws_search.service.http.models import PackedBody, SparseBody
+from gcws_search.service.models import PackedBody, SparseBody
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 

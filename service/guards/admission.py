@@ -16,7 +16,7 @@ import psutil
 from starlette.types import Scope
 
 from gcws_search.index import OutOfDescriptors
-from gcws_search.service.http.errors import DiskShareReached, MemoryFull, Overloaded, ShardFull
+from gcws_search.service.errors import DiskShareReached, MemoryFull, Overloaded, ShardFull
 from gcws_search.service.settings import Settings
 
 ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})

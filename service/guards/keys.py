@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from gcws_search.service.http.errors import ExposedWithoutKey, KeyMissing, KeyRefused
+from gcws_search.service.errors import ExposedWithoutKey, KeyMissing, KeyRefused
 from gcws_search.service.settings import Settings
 
 Permission = Literal["read", "write"]

@@ -10,8 +10,8 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
-from gcws_search.service.http.errors import AnswerTooLarge
-from gcws_search.service.http.models import Body, VectorBody
+from gcws_search.service.errors import AnswerTooLarge
+from gcws_search.service.models import Body, VectorBody
 from gcws_search.service.settings import Settings
 
 _NUMBER_BYTES = 12

@@ -5,26 +5,19 @@ from collections.abc import AsyncIterator
 from typing import Final
 
 from fastapi import Request
-from pydantic import ValidationError
 from starlette.requests import ClientDisconnect
 
-from gcws_search.service.execution.context import Guards, guards_of, header
-from gcws_search.service.guards.admission import Admission
-from gcws_search.service.guards.limits import Limits, require_entries
-from gcws_search.service.http import media_types
-from gcws_search.service.http.errors import (
+from gcws_search.service import media_types
+from gcws_search.service.errors import (
     BodyTooLarge,
-    MalformedBody,
     RequestTimeout,
     UnsupportedMediaType,
 )
-from gcws_search.service.http.long_json import Model, parse_in_pieces
-from gcws_search.service.http.media_types import UNSAID
-from gcws_search.service.http.problems import invalid_request
+from gcws_search.service.execution.context import Guards, guards_of, header
+from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
+from gcws_search.service.media_types import UNSAID
 
-LONG_BYTES: Final = 1 << 18
-"""Parsing a longer body would keep other requests waiting: it belongs into a thread."""
 _JSON_HEADER: Final = b"content-type", media_types.JSON.encode()
 
 
@@ -150,34 +143,3 @@ async def pieces(request: Request) -> AsyncIterator[bytes]:
         if piece is None:
             return
         yield piece
-
-
-def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
-    """Return a body as its model: JSON is parsed and checked by compiled code.
-
-    Raises
-    ------
-    MalformedBody
-        Not JSON, or cut short.
-    InvalidRequest
-        A field is unknown, missing or not what it should be.
-    InvalidParameter
-        A list has more entries than permitted.
-    """
-    body = body or model.without_body
-    if not body:
-        raise MalformedBody("expected a JSON object, got an empty body")
-    if len(body) > LONG_BYTES:
-        return parse_in_pieces(model, body, limits)
-    try:
-        found = model.model_validate_json(body)
-    except ValidationError as error:
-        raise invalid_request(error, model) from None
-    for name, limit in limits.of_lists(model).items() if model.limited else ():
-        require_entries(len(getattr(found, name) or ()), limit, name)
-    return found
-
-
-def is_long(body: bytes) -> bool:
-    """Return whether a body is parsed in a thread."""
-    return len(body) > LONG_BYTES

@@ -10,9 +10,9 @@ from typing import Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gcws_search.index import OutOfDescriptors
+from gcws_search.service import problems
+from gcws_search.service.errors import Overloaded, Stopping
 from gcws_search.service.guards.admission import Admission
-from gcws_search.service.http import problems
-from gcws_search.service.http.errors import Overloaded, Stopping
 from gcws_search.service.http.timeouts import BREAK_OFF
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics

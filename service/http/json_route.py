@@ -14,9 +14,10 @@ from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
 
 from gcws_search.index import InvalidParameter
+from gcws_search.service import json_bodies, media_types
 from gcws_search.service.execution.context import Guards
-from gcws_search.service.http import bodies, media_types
-from gcws_search.service.http.long_json import Model
+from gcws_search.service.http import bodies
+from gcws_search.service.json_bodies import Model
 
 Endpoint = Callable[..., Awaitable[Response]]
 
@@ -82,6 +83,6 @@ async def read_model(request: Request, model: type[Model]) -> Model:
         bodies.require_plain(request)
     guards: Guards = request.scope["app"].state.service
     body = await bodies.read(request, guards.settings.max_body_bytes, model.instead)
-    if len(body) > bodies.LONG_BYTES:
-        return await guards.workers.parsing.run(bodies.parse, model, body, guards.limits)
-    return bodies.parse(model, body, guards.limits)
+    if len(body) > json_bodies.LONG_BYTES:
+        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.limits)
+    return json_bodies.parse(model, body, guards.limits)

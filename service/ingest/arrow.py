@@ -11,6 +11,7 @@ import pyarrow as pa
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
@@ -19,8 +20,6 @@ from gcws_search.service.guards.limits import (
     require_short_id,
     short_payload,
 )
-from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.http.models import json_text
 from gcws_search.service.ingest import arrow_columns
 from gcws_search.service.ingest.rows import (
     DenseVectors,
@@ -32,6 +31,7 @@ from gcws_search.service.ingest.rows import (
     Vectors,
 )
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.models import json_text
 
 
 @dataclass(frozen=True, slots=True)

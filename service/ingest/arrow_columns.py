@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
-from gcws_search.service.http.errors import BodyTooLarge
+from gcws_search.service.errors import BodyTooLarge
 
 VECTORS: Final = ("vector", "indices", "names", "values")
 _FORMS: Final = ("vector", "indices", "names")

@@ -15,13 +15,13 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.http.errors import IdempotencyMismatch, InvalidRequest
-from gcws_search.service.http.problems import document
-from gcws_search.service.http.responses import ids_json
+from gcws_search.service.errors import IdempotencyMismatch, InvalidRequest
 from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, LoadState, Mark, told_time
 from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
+from gcws_search.service.problems import document
+from gcws_search.service.responses import ids_json
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""

@@ -17,7 +17,7 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.http.errors import IdempotencyMismatch
+from gcws_search.service.errors import IdempotencyMismatch
 from gcws_search.service.ingest.source import Source
 
 _MAX_KEY: Final = 255

@@ -8,7 +8,7 @@ from typing import Literal
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.http.models import NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.models import NamedBody, PackedBody, SparseBody, VectorBody
 
 Use = Literal["store", "search", "search together"]
 

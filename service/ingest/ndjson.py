@@ -8,17 +8,17 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
+from gcws_search.service import json_bodies
+from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.guards.limits import (
     Limits,
     require_short_id,
     require_short_vector,
     short_payload,
 )
-from gcws_search.service.http import bodies
-from gcws_search.service.http.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.http.models import ItemBody, NamedBody, PackedBody, VectorBody
 from gcws_search.service.ingest.rows import ItemRows, MixedVectors, Reject
 from gcws_search.service.ingest.source import Source
+from gcws_search.service.models import ItemBody, NamedBody, PackedBody, VectorBody
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -65,7 +65,7 @@ class _Pending:
         self.line_bytes += len(line)
         self.size = end
         try:
-            item = bodies.parse(ItemBody, line, limits)
+            item = json_bodies.parse(ItemBody, line, limits)
             item_id = None if item.id is None else str(item.id)
             if item_id is not None:
                 require_short_id(item_id, limits, "id")

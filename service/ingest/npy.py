@@ -11,8 +11,8 @@ from numpy.lib import format as npy
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
+from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.guards.limits import Limits, require_count, require_few_queries
-from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.rows import DenseVectors, ItemRows
 from gcws_search.service.ingest.source import ByteReader

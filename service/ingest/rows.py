@@ -11,9 +11,9 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray, Int64s
-from gcws_search.service.http.errors import InvalidRequest, MalformedBody
-from gcws_search.service.http.problems import place
+from gcws_search.service.errors import InvalidRequest, MalformedBody
 from gcws_search.service.ingest.names import Naming
+from gcws_search.service.problems import place
 
 
 class RowError(MalformedBody):

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from gcws_search.service.http.errors import BodyTooLarge, MalformedBody
+from gcws_search.service.errors import BodyTooLarge, MalformedBody
 
 Source = Callable[[], bytes]
 """Returns the next bytes of a body, never none of them before the end; b"" at the end."""

@@ -7,8 +7,8 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from gcws_search.service.api.health import show_service
+from gcws_search.service.errors import RouteNotFound
 from gcws_search.service.execution.context import may_read
-from gcws_search.service.http.errors import RouteNotFound
 from gcws_search.service.page.assets import Asset, Assets
 
 POLICY: Final = (

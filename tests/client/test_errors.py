@@ -8,7 +8,7 @@ import pytest
 from gcws_search import GcwsError
 from gcws_search.client.errors import error_of
 from gcws_search.index.contracts import errors as ix
-from gcws_search.service.http import problems
+from gcws_search.service import problems
 
 MADE: list[GcwsError] = [
     ix.InvalidInput(expected="a", got="b"),

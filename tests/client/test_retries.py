@@ -16,8 +16,8 @@ from gcws_search import (
     ServerBusy,
 )
 from gcws_search.client.retries import DroppedConnection, Reply, Requester, Send, run
-from gcws_search.service.http.errors import NotReady
-from gcws_search.service.http.problems import document
+from gcws_search.service.errors import NotReady
+from gcws_search.service.problems import document
 
 R = TypeVar("R")
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)

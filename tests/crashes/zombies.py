@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.settings import Settings
 from tests.crashes.checking import expect
 from tests.support.service.client import Client

@@ -36,7 +36,7 @@ from gcws_search.service.cluster.database.database import (
     write_load,
 )
 from gcws_search.service.cluster.errors import FormerPrimary
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 _Outcome: TypeAlias = ix.WriteResult | int | Exception
 _Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]

@@ -21,7 +21,7 @@ from psycopg.types.numeric import Int8BinaryDumper
 from gcws_search import index as ix
 from gcws_search.service.cluster.epochs import Epoch, EpochMemory
 from gcws_search.service.cluster.errors import ClusterMismatch, FormerPrimary
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 T = TypeVar("T")
 

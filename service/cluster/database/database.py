@@ -25,7 +25,7 @@ from gcws_search.service.cluster.database import schema
 from gcws_search.service.cluster.database.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.cluster.errors import ClusterMismatch, HistoryLost
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 SCHEMA: Final = "gcws"
 """Of the tables."""

@@ -52,9 +52,9 @@ from gcws_search.service.cluster.router.pairs import find_pairs
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.cluster.router.shards import CollectionShards, ids_of, keys_of
 from gcws_search.service.contract import JsonVector, Point, RankedHits
-from gcws_search.service.execution.query_request import QueryRequest
+from gcws_search.service.errors import ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.errors import ShardUnavailable, StoreUnavailable
+from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")

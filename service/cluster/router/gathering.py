@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from gcws_search import index as ix
 from gcws_search.service.cluster.router.merging import MergedHits, ShardHits, merged
 from gcws_search.service.contract import ShardsAsked
-from gcws_search.service.http.errors import AnswerTooLarge
+from gcws_search.service.errors import AnswerTooLarge
 
 _MAX_TOGETHER: Final = 32
 """Queries of one message: others wait no longer than these take."""

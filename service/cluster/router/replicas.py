@@ -25,7 +25,7 @@ from gcws_search.service.cluster.messages import (
     raise_error,
     unpacked,
 )
-from gcws_search.service.http.errors import ShardFull, ShardUnavailable, StoreUnavailable
+from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 
 T = TypeVar("T")
 

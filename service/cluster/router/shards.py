@@ -20,7 +20,7 @@ from gcws_search.service.cluster.messages import (
     unpacked_vectors,
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
-from gcws_search.service.http.errors import ShardUnavailable
+from gcws_search.service.errors import ShardUnavailable
 
 
 class CollectionShards:

@@ -26,7 +26,7 @@ from gcws_search.service.cluster.shard.searches import (
     filter_of,
     stored_vectors,
 )
-from gcws_search.service.http.errors import AnswerTooLarge, StoreUnavailable
+from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.shard.host import ShardHost

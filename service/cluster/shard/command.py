@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 
 from gcws_search.index import GcwsError
-from gcws_search.service.cli import flags, require_address, settings_from, unread
+from gcws_search.service.errors import ServiceError
+from gcws_search.service.flags import flags, require_address, settings_from, unread
 from gcws_search.service.guards.keys import cluster_key
-from gcws_search.service.http.errors import ServiceError
 from gcws_search.service.server import tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs

@@ -32,7 +32,7 @@ from gcws_search.service.cluster.database.database import Changes, Database
 from gcws_search.service.cluster.errors import HistoryLost
 from gcws_search.service.cluster.shard.backends import BackendsFollower
 from gcws_search.service.cluster.shard.position import Followed, Place, followed, record
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 
 _EMPTY: Final = -1
 """What a collection has reached that has not been filled yet."""

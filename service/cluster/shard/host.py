@@ -27,9 +27,9 @@ from gcws_search.service.cluster.shard.follower import (
     number_of,
 )
 from gcws_search.service.cluster.shard.position import Place
+from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
-from gcws_search.service.http.errors import StoreUnavailable
 
 _FOLLOWERS: Final = 8
 """Collections that are followed at once."""

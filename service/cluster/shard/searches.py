@@ -21,9 +21,9 @@ from gcws_search.service.cluster.messages import (
     unpacked_sparse,
     unpacked_vectors,
 )
-from gcws_search.service.execution.query_request import QueryRequest
 from gcws_search.service.execution.searches import measured_recall, search
 from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.query_request import QueryRequest
 
 _SPARE: Final = 8
 """A shard's hits may take this many times the longest answer: routers show few of them."""

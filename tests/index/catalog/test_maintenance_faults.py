@@ -18,7 +18,7 @@ from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.service.http.problems import kind_of
+from gcws_search.service.problems import kind_of
 from tests.support.faults import ALL_FAULTS, ERRNOS, SQLITE, SQLITE_CODES, SYSTEM, Faults, install
 from tests.support.index.items import DIM, held, holding, opened_catalog, put
 from tests.support.index.saved_graph import FILE, change_file, some

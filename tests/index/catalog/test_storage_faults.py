@@ -20,7 +20,7 @@ from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.storage.schema import BackendRecord
-from gcws_search.service.http.problems import kind_of
+from gcws_search.service.problems import kind_of
 from tests.support.faults import ALL_FAULTS, ERRNOS, SQLITE, SYSTEM, Faults, install
 from tests.support.index.items import DIM, SQUARED, held, put
 

@@ -12,7 +12,7 @@ from gcws_search.service.cluster.database.committer import Committer, PreparedDe
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.cluster.errors import Behind, FormerPrimary
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import HttpShard, router
 from tests.support.service.postgres import Postgres

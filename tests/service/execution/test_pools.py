@@ -9,8 +9,8 @@ from concurrent.futures import CancelledError
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.execution.pools import Pace, Pool, Pools
-from gcws_search.service.http.errors import QueueFull, Stopping
 
 
 def test_a_full_pool_refuses_and_frees_its_places() -> None:

@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
+from gcws_search.service.errors import DiskShareReached, MemoryFull
 from gcws_search.service.guards import admission
-from gcws_search.service.http.errors import DiskShareReached, MemoryFull
 from gcws_search.service.settings import Settings
 from tests.support.service.bodies import arrow, load, npy
 from tests.support.service.client import (

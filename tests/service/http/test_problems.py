@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.http import errors as sv, problems
+from gcws_search.service import errors as sv, problems
 from tests.support.service.client import Client, Json, assert_problem
 
 

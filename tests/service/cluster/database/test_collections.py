@@ -12,7 +12,7 @@ from gcws_search.service.cluster.database.committer import Committer, PreparedDe
 from gcws_search.service.cluster.database.connections import Connection
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.http.errors import StoreUnavailable, TooManyCollections
+from gcws_search.service.errors import StoreUnavailable, TooManyCollections
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
 

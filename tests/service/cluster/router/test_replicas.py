@@ -20,7 +20,7 @@ from gcws_search.service.cluster.messages import (
     unpacked_changes,
 )
 from gcws_search.service.cluster.router.replicas import ShardSet
-from gcws_search.service.http.errors import AnswerTooLarge, ShardUnavailable
+from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable
 
 SECONDS = 5.0
 Answer = Callable[[bytes], bytes] | Exception | None

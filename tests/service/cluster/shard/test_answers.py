@@ -22,7 +22,7 @@ from gcws_search.service.cluster.messages import (
     unpacked_vectors,
 )
 from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.http.errors import AnswerTooLarge
+from gcws_search.service.errors import AnswerTooLarge
 from tests.support.service.shards import CONFIG, DIM, Written, ask, follow, shards, some_vectors
 
 COUNT = 60

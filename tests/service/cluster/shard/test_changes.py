@@ -14,7 +14,7 @@ from gcws_search.service.cluster.errors import Malformed
 from gcws_search.service.cluster.messages import packed_change, unpacked_changes
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions, ShardHost
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.shards import (
     Written,
     ask,

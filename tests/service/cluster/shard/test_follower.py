@@ -20,7 +20,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import Behind, Malformed
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions
-from gcws_search.service.http.errors import StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,

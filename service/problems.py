@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
 from gcws_search import index as ix
-from gcws_search.service.http import errors as sv
+from gcws_search.service import errors as sv
 
 CONTENT_TYPE: Final = "application/problem+json"
 MAX_ERRORS_SHOWN: Final = 20

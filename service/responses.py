@@ -7,8 +7,8 @@ import numpy as np
 import orjson
 from fastapi import Response
 
-from gcws_search.service.http.media_types import JSON
-from gcws_search.service.http.problems import CONTENT_TYPE
+from gcws_search.service.media_types import JSON
+from gcws_search.service.problems import CONTENT_TYPE
 
 JSON_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY
 _JSON: Final = JSON.encode()

@@ -20,16 +20,18 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from pydantic_core import from_json, to_json
 
 from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
+from gcws_search.service.errors import MalformedBody
 from gcws_search.service.guards.limits import Limits, require_count, require_entries
-from gcws_search.service.http.errors import MalformedBody
-from gcws_search.service.http.models import Body
-from gcws_search.service.http.problems import invalid_request, models_in
+from gcws_search.service.models import Body
+from gcws_search.service.problems import invalid_request, models_in
 
 Model = TypeVar("Model", bound=Body)
 Place = tuple[str | int, ...]
 
 PIECE_BYTES: Final = 1 << 17
 """Parsed in one or two milliseconds."""
+LONG_BYTES: Final = 1 << 18
+"""A longer body is parsed in a thread."""
 _BLOCK_BYTES: Final = 1 << 18
 _MAX_DEEP: Final = 200
 """About as deep as the parser itself goes."""
@@ -47,6 +49,37 @@ _NAME: Final = re.compile(
 _BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
 _BLANK: Final = b" \t\r\n"
 _STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
+
+
+def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
+    """Return a body as its model: JSON is parsed and checked by compiled code.
+
+    Raises
+    ------
+    MalformedBody
+        Not JSON, or cut short.
+    InvalidRequest
+        A field is unknown, missing or not what it should be.
+    InvalidParameter
+        A list has more entries than permitted.
+    """
+    body = body or model.without_body
+    if not body:
+        raise MalformedBody("expected a JSON object, got an empty body")
+    if len(body) > LONG_BYTES:
+        return parse_in_pieces(model, body, limits)
+    try:
+        found = model.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    for name, limit in limits.of_lists(model).items() if model.limited else ():
+        require_entries(len(getattr(found, name) or ()), limit, name)
+    return found
+
+
+def is_long(body: bytes) -> bool:
+    """Return whether a body is parsed in a thread."""
+    return len(body) > LONG_BYTES
 
 
 def parse_in_pieces(
