@@ -38,7 +38,7 @@ def processors() -> list[int]:
 
 
 def give_way() -> None:
-    """Leave, in this thread and for good, most of a processor to others that want it.
+    """Lower the priority of this thread for good.
 
     A thread that searched beside a build of the graph on both of two processors waited 5 ms or more
     for one 40 times where this was done, and 180 times where not.
@@ -147,7 +147,7 @@ class Searches:
         self._turns = FairSemaphore(max(1, (threads or len(processors())) - 1))
 
     def announce(self) -> None:
-        """Say that somebody searches now; any thread."""
+        """Record that a search runs now; any thread."""
         self._last = self._clock()
 
     @property

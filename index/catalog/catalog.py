@@ -59,7 +59,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Closing(StoppedError):
-    """The way out of a load that is no longer wanted."""
+    """Ends a load while the catalog closes."""
 
 
 class Catalog:
@@ -131,11 +131,11 @@ class Catalog:
             raise
 
     def pause_optimizing(self) -> None:
-        """Let no index be improved from here on; what has begun goes on."""
+        """Pause index optimization; running jobs finish."""
         self._paused.set()
 
     def resume_optimizing(self) -> None:
-        """Let indexes be improved, and begin where that is due."""
+        """Resume index optimization, and begin where it is due."""
         self._paused.clear()
         for collection in self._open_collections():
             collection.optimizer.start()
@@ -325,7 +325,7 @@ class Catalog:
 
     @contextmanager
     def _creating(self, name: str, admit: Admit | None) -> Iterator[None]:
-        """Count a name among the collections while it is made."""
+        """Count a name among the collections while its file is written."""
         with self._admitting:
             if admit is not None and name not in self._collections:
                 admit(len({*self._collections.copy(), *self._being_created}))
@@ -561,7 +561,7 @@ class Catalog:
     def _replace(
         self, name: str, before: _Loaded | None, restored: StoredCollection, unfinished: Path
     ) -> None:
-        """Let a collection that is read take a name; until it has it, the one before is read."""
+        """Publish a loaded collection under a name; readers see the old one until then."""
         is_published = False
 
         def publish() -> None:
@@ -585,12 +585,12 @@ class Catalog:
         self._adopt(name, restored)
 
     def _adopt(self, name: str, restored: StoredCollection) -> None:
-        """Let a collection be found under a name that its file has."""
+        """Show a collection under the name of its file."""
         self._collections[name] = restored
         restored.begin()
 
     def _return_to(self, name: str, before: _Loaded | None) -> None:
-        """Let a name be what it was, after what was to become of it has failed."""
+        """Restore what a name stood for after a failed drop or restore."""
         if before is None:
             self._collections.pop(name, None)
             with suppress(StoreError):
@@ -611,7 +611,7 @@ class Catalog:
         return found
 
     def _reload(self, name: str) -> StoredCollection:
-        """Load a file that has just been put in its place."""
+        """Load the file that now has this name."""
         try:
             store = self._open_store(name)
             self._collections[name] = self._load_store(store, self._unless_closing)
@@ -647,7 +647,7 @@ class Catalog:
 
 
 def find_faults(path: Path, name: str) -> str:
-    """Return what is wrong with a file that is to become a collection, nothing if nothing is."""
+    """Return the faults of a file that is to become a collection; an empty text for none."""
     try:
         return "; ".join(findings_of(path, name)[:3])
     except (DamagedFile, IncompatibleFile) as error:

@@ -144,7 +144,7 @@ class Checkpoints(BackgroundTask):
             return {}
 
     def note_loaded(self) -> None:
-        """Take note that the collection holds what was read."""
+        """Record that memory holds what was read, and begin where a checkpoint is due."""
         saved = saved_index(self._collection.backend, self._collection.view.state)
         if self._had_notes and saved is None:
             _log.warning(

@@ -162,7 +162,7 @@ class MemoryCollection:
         return EncodedBatch(ids, payloads, prepared, codes, seconds=seconds, attached=attached)
 
     def _compile(self, vectors: VectorBatch) -> None:
-        """Let the backend's kernels be compiled by one vector: no part of building."""
+        """Compile the backend's kernels with one vector, so that build times leave it out."""
         if len(vectors):
             backend, one = self.backend, vectors[:1]
             backend.extend(backend.empty(), one, backend.encode(one))
@@ -274,7 +274,7 @@ class MemoryCollection:
         self._compact_if_due()
 
     def _append_with_the_next_view(self, parts: Sequence[EncodedBatch]) -> bool:
-        """Leave new items to the next reader; return whether they can wait like this."""
+        """Leave new items to the next reader; return False where they cannot wait."""
         with self._lock:
             published = self.published
             count = self.pending_count + sum(map(len, parts))

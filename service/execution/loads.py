@@ -47,7 +47,7 @@ class LoadEntry:
     _seconds: float | None = None
 
     def go_on(self, account: Account) -> None:
-        """Count what was stored or rejected before."""
+        """Continue from the account of an earlier load under this key."""
         self.account, self.rows_before = account, account.rows
 
     def end(self, error: str | None = None) -> None:

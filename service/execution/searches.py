@@ -1,4 +1,4 @@
-"""Searches of this process's collections: where they run, which are joined, what they count."""
+"""Searches of local collections: which thread runs them, which are batched, what is counted."""
 
 from __future__ import annotations
 
