@@ -3,8 +3,7 @@
 - `collection`: what every collection can do, to wait for or to await
 - `remote`: a collection of a server
 - `embedded`: a collection of this process
-- `connection`: a server: how requests are sent, and what is asked besides one collection
-- `snapshots`: snapshots of a collection of a server
+- `connection`: a server: how requests are sent, and what is asked besides, snapshots
 - `retries`: requests, and which are sent again
 - `results`: answers, printed in one line each
 - `export`: a whole collection as a file

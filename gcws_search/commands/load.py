@@ -36,8 +36,7 @@ if TYPE_CHECKING:
     from gcws_search.client.results import Added, Rejected
     from gcws_search.commands.bars import Bar
     from gcws_search.formats.bodies import LoadBody
-    from gcws_search.formats.files import InputFile
-    from gcws_search.formats.folders import Folder
+    from gcws_search.formats.files import Folder, InputFile
     from gcws_search.formats.sources import Choices, Source
 
 cli = family()
@@ -252,7 +251,12 @@ def _encoding(name: str | None) -> str | None:
 
 def _input_files(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
     """Yield files and folders of tables; of another folder its files, by name."""
-    from gcws_search.formats.files import InputFile  # noqa: PLC0415  # loads numpy
+    from gcws_search.formats.files import (  # noqa: PLC0415  # loads numpy
+        Folder,
+        InputFile,
+        is_table,
+        visible_files,
+    )
 
     if paths.count("-") > 1:
         usage("expected standard input once, got - twice")
@@ -260,8 +264,6 @@ def _input_files(paths: list[str], encoding: str | None) -> Iterator[InputFile |
         if path == "-" or not Path(path).is_dir():
             yield InputFile(path, encoding)
             continue
-        from gcws_search.formats.folders import Folder, is_table, visible_files  # noqa: PLC0415
-
         if is_table(Path(path)):
             yield Folder(path, encoding)
             continue

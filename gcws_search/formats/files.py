@@ -50,6 +50,8 @@ _SUFFIXES: Final = {
 }
 
 
+_FOLDERS: Final = {"csv", "tsv", "parquet", "arrow"}
+"""Formats of folders that are one table."""
 _FIRST_NAME: Final = slice(30, 300)
 """Where a zip archive has the name of its first file."""
 _WORKBOOK: Final = (".xlsx", ".xlsm", ".xls", ".ods")
@@ -298,6 +300,57 @@ class InputFile:
         assert self.path is not None
         with self.path.open("rb") as file:
             return file.read(4).startswith((_GZIP, _ZSTD))
+
+
+class Folder:
+    """A folder whose files are tables of one format; the names of folders in it may hold values.
+
+    Parameters
+    ----------
+    encoding : str or None
+        Of text; None guesses it.
+
+    Attributes
+    ----------
+    name : str
+        For people.
+    size_bytes, modified_ns : int
+        Of all files; of the one that changed last.
+    read_bytes : int
+        Of the files that have been read.
+    """
+
+    def __init__(self, path: str, encoding: str | None = None) -> None:
+        self.path = Path(path)
+        self.encoding = encoding
+        self.name = path
+        self.files = visible_files(self.path)
+        if not self.files:
+            raise BadFile(f"{path}: expected files in this folder, got none")
+        found = [each.stat() for each in self.files]
+        self.size_bytes = sum(each.st_size for each in found)
+        self.modified_ns = max(each.st_mtime_ns for each in found)
+        self.read_bytes = 0
+        self.format = format_of_name(self.files[0]) or ""
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def visible_files(folder: Path) -> list[Path]:
+    """Return the files of a folder and those within, but for hidden ones, by name."""
+    found = sorted(each for each in folder.rglob("*") if each.is_file())
+    return [
+        each
+        for each in found
+        if not any(part.startswith((".", "_")) for part in each.relative_to(folder).parts)
+    ]
+
+
+def is_table(folder: Path) -> bool:
+    """Whether all files of a folder are tables of one format, by their names."""
+    formats = {format_of_name(each) for each in visible_files(folder)}
+    return len(formats) == 1 and formats <= _FOLDERS
 
 
 def format_of_name(path: Path) -> str | None:

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 
 from gcws_search.formats.cells import CellCounts, tally
 from gcws_search.formats.delimited import CellRows, Table, open_table, schema_of
-from gcws_search.formats.files import BadFile, InputFile, format_of_name, not_readable
+from gcws_search.formats.files import Folder, InputFile, not_readable
 from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import Choices, Source
@@ -27,57 +27,6 @@ _SOURCE: Final = re.compile(r"input source '([^']*)'")
 _READ: Final = {"csv": "csv", "tsv": "csv", "parquet": "parquet", "arrow": "ipc"}
 _NOTHING: Final = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
-
-
-class Folder:
-    """A folder whose files are tables of one format; the names of folders in it may hold values.
-
-    Parameters
-    ----------
-    encoding : str or None
-        Of text; None guesses it.
-
-    Attributes
-    ----------
-    name : str
-        For people.
-    size_bytes, modified_ns : int
-        Of all files; of the one that changed last.
-    read_bytes : int
-        Of the files that have been read.
-    """
-
-    def __init__(self, path: str, encoding: str | None = None) -> None:
-        self.path = Path(path)
-        self.encoding = encoding
-        self.name = path
-        self.files = visible_files(self.path)
-        if not self.files:
-            raise BadFile(f"{path}: expected files in this folder, got none")
-        found = [each.stat() for each in self.files]
-        self.size_bytes = sum(each.st_size for each in found)
-        self.modified_ns = max(each.st_mtime_ns for each in found)
-        self.read_bytes = 0
-        self.format = format_of_name(self.files[0]) or ""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-def visible_files(folder: Path) -> list[Path]:
-    """Return the files of a folder and those within, but for hidden ones, by name."""
-    found = sorted(each for each in folder.rglob("*") if each.is_file())
-    return [
-        each
-        for each in found
-        if not any(part.startswith((".", "_")) for part in each.relative_to(folder).parts)
-    ]
-
-
-def is_table(folder: Path) -> bool:
-    """Whether all files of a folder are tables of one format, by their names."""
-    formats = {format_of_name(each) for each in visible_files(folder)}
-    return len(formats) == 1 and formats <= _READ.keys()
 
 
 def read_folder(folder: Folder, choices: Choices) -> Source:

@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from gcws_search.formats.files import BadFile, InputFile
+from gcws_search.formats.files import BadFile, Folder, InputFile
 from gcws_search.formats.sources import Choices, Source, naming
-
-if TYPE_CHECKING:
-    from gcws_search.formats.folders import Folder
 
 
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:

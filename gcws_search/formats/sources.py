@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from gcws_search.formats.bodies import ARROW, LoadBody, arrow, load_body
-from gcws_search.formats.files import BadFile, InputFile, cut_short
+from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import read_json
 from gcws_search.index import GcwsError
-
-if TYPE_CHECKING:
-    from gcws_search.formats.folders import Folder
 
 SEGMENT_ROWS: Final = 8192
 COLLECTION: Final = "collection"

@@ -17,8 +17,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.folders import Folder
+from gcws_search.formats.files import BadFile, Folder, InputFile
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.readers import source_of
 from gcws_search.formats.sources import Choices, Source
