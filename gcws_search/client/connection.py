@@ -308,6 +308,10 @@ class ServerSnapshots:
         self._ask(Send("DELETE", self._path(name)))
 
     def _path(self, *names: str) -> str:
+        if names and "/" in names[0]:  # a server would take it for another path
+            from gcws_search.index import check_name  # noqa: PLC0415
+
+            check_name(names[0])
         return path_of(self._collection, "snapshots", *names)
 
     def _ask(self, request: Send) -> dict[str, Any]:
