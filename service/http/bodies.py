@@ -28,8 +28,13 @@ def media_type(request: Request) -> str:
 
 def is_plain_json(request: Request) -> bool:
     """Return whether a body is said to be JSON, in the usual words, and no coding is named."""
-    headers = request.scope["headers"]
-    return _JSON_HEADER in headers and b"content-encoding" not in dict(headers)
+    is_json = False
+    for field in request.scope["headers"]:
+        if field == _JSON_HEADER:
+            is_json = True
+        elif field[0] == b"content-encoding":
+            return False
+    return is_json
 
 
 def require_media_type(request: Request, *permitted: str) -> str:
