@@ -13,7 +13,7 @@ from gcws_search.service import app as application, cli
 from gcws_search.service.api.bodies import PutItemsBody, QueryBody
 from gcws_search.service.app import create_app
 from gcws_search.service.execution.context import may_read
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import json_response
 from gcws_search.service.settings import Settings
 

@@ -16,7 +16,7 @@ from gcws_search.service.api.bodies import PairsBody
 from gcws_search.service.api.query_options import FilterDocument
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
 from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 

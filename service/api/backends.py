@@ -12,7 +12,7 @@ from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
 
 router = APIRouter(

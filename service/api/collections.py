@@ -24,7 +24,7 @@ from gcws_search.service.api.bodies import (
 )
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
 reading = APIRouter(

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
 from gcws_search.service.execution.context import may_read, permission_of, service_of
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import json_response, problem_responses
 from gcws_search.version import program_version
 

@@ -10,7 +10,7 @@ from gcws_search.service.api.answers import DeleteAnswer, ItemAnswer, PageAnswer
 from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.guards.limits import AnswerBytes, id_in_url
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,

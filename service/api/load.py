@@ -27,7 +27,7 @@ from gcws_search.service.execution.context import (
 )
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import bodies
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.ingest import formats, npy
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (

@@ -29,7 +29,7 @@ from gcws_search.service.api.bodies import (
 from gcws_search.service.contract import CollectionProtocol, RankedHits
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import bad_rows
 from gcws_search.service.ingest.names import Naming

@@ -7,7 +7,7 @@ from gcws_search.service.api.answers import SimilarityAnswer
 from gcws_search.service.api.bodies import SimilarityBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.guards.limits import require_short_vector
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.ingest import names
 from gcws_search.service.responses import BODY_PROBLEMS, json_response
 

@@ -12,7 +12,7 @@ from gcws_search.service.api.answers import SketchAnswer
 from gcws_search.service.api.bodies import SketchBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import BODY_PROBLEMS, json_response
 
 _VECTORS_AT_ONCE: Final = 1024

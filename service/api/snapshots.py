@@ -20,7 +20,7 @@ from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http import bodies
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
 reading = APIRouter(

@@ -27,8 +27,7 @@ from gcws_search.service.guards.admission import ALWAYS, Admission
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import Application
-from gcws_search.service.http.json_route import JsonRoute
+from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.responses import json_response, raw_json_response
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics

@@ -1,9 +1,7 @@
 """HTTP itself.
 
 - `bodies`: bodies read (413, 415)
-- `dispatch`: from a request to its route
-- `json_route`: a route without the framework's second validation
+- `dispatch`: from a request to its endpoint
 - `envelope`: request id, measurement, answer of last resort
-- `timeouts`: clocks on slow clients
-- `joined_writes`: the head of an answer sent with its body
+- `timeouts`: clocks on slow clients; the head of an answer sent with its body
 """

@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Iterator
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -259,6 +260,16 @@ def test_only_what_places_replicas_knows_ray() -> None:
         if "ray" in tops(tree)
     }
     assert {name for name in using if "gcws_search/" not in name} == {"service/cluster/placing.py"}
+
+
+def test_parts_of_the_service_import_one_another_without_circles() -> None:
+    order: TopologicalSorter[str] = TopologicalSorter()
+    for path, tree in sources("service"):
+        first = path.relative_to(REPOSITORY / "service").parts[0].removesuffix(".py")
+        for name in imported(tree):
+            if name.startswith("service.") and (other := name.split(".")[1]) != first:
+                order.add(first, other)
+    order.prepare()  # raises CycleError, which names a circle
 
 
 def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
