@@ -67,6 +67,13 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 }
 """Folder of gcws_search, and what else of the project it may import; numba comes with none."""
 
+SERVICE_FLOORS = (
+    "errors", "models", "settings", "query_request", "telemetry", "file_commands", "problems",
+    "flags", "media_types", "guards", "contract", "responses", "json_bodies", "ingest", "execution",
+    "http", "server", "api", "page", "cluster", "app", "fronts", "startup_answers", "cli",
+)  # fmt: skip
+"""Packages and modules of service from the ground up: each imports only those before it."""
+
 PRODUCT = ("index", "service", "gcws_search")
 
 
@@ -190,6 +197,20 @@ def test_the_client_side_imports_along_its_arrows(folder: str) -> None:
         assert ours <= CLIENT_ARROWS[folder] | {folder}, path
         inner = {name for name in names if name.count(".") > 1 and top(name) == "index"}
         assert not {name for name in inner if not name.startswith("index.contracts.")}, path
+
+
+def test_the_service_imports_downwards() -> None:
+    names = {path.relative_to(REPOSITORY / "service").parts[0] for path, _ in sources("service")}
+    assert {name.removesuffix(".py") for name in names} - {"__init__", "__main__"} == {
+        *SERVICE_FLOORS
+    }
+    for path, tree in sources("service"):
+        here = path.relative_to(REPOSITORY / "service").parts[0].removesuffix(".py")
+        if here not in SERVICE_FLOORS:
+            continue
+        below = {*SERVICE_FLOORS[: SERVICE_FLOORS.index(here) + 1]}
+        found = {name.split(".")[1] for name in imported(tree) if name.startswith("service.")}
+        assert found <= below, (path, found - below)
 
 
 def test_items_in_memory_know_no_file() -> None:
