@@ -47,7 +47,3 @@ class Behind(Exception):  # a sister replica is asked
         self.key = key
         self.reached = reached
         super().__init__(f"expected to have reached {key}, got to {reached}")
-
-
-class Malformed(Exception):  # logged and counted; a sister replica is asked
-    """Bytes that are no message, or an error that no replica should have."""

@@ -2,7 +2,6 @@
 
 - `pools`: bounded pools of threads; a full queue is refused (429)
 - `async_writes`: small puts awaited on the event loop
-- `dynamic_batches`: queries that wait at the same time, searched by one call
 - `searches`: searches of this process's collections
 - `loads`: the loads under way, and the last that ended
 - `context`: what a route is handed

@@ -9,12 +9,12 @@ from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.contract import RankedHits
-from gcws_search.service.execution.dynamic_batches import DynamicBatches
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.responses import vector_json
+from gcws_search.service.rpc.batcher import Batcher
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -37,7 +37,7 @@ class LocalSearches:
         self._startup = startup
         self._metrics = metrics
         self._max_answer_bytes = max_answer_bytes
-        self._batches = DynamicBatches()
+        self._batches = Batcher()
 
     def search(
         self,

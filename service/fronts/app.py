@@ -19,16 +19,16 @@ from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
-from gcws_search.service.fronts import packing
+from gcws_search.service.fronts import messages
 from gcws_search.service.fronts.forward import COUNTED, Forward, answer_headers, request_headers
-from gcws_search.service.fronts.frames import MAX_BODY_BYTES, FrameKind
-from gcws_search.service.fronts.link import Link
+from gcws_search.service.fronts.messages import MAX_BODY_BYTES
 from gcws_search.service.guards.admission import ALWAYS, Admission
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.responses import json_response, raw_json_response
+from gcws_search.service.rpc.connection import FrameKind, Link
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -143,7 +143,8 @@ async def query(request: Request, name: str) -> Response:
     """Search: together with the queries of others."""
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
-    asked = packing.packed(name, json_bodies.parse(QueryBody, text, service.limits), service.limits)
+    body = json_bodies.parse(QueryBody, text, service.limits)
+    asked = messages.encode_query(name, body, service.limits)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
@@ -160,7 +161,7 @@ async def query_batch(request: Request, name: str) -> Response:
 
     def read() -> tuple[bytes, bytes] | None:
         found = json_bodies.parse(BatchBody, text, service.limits).queries
-        return packing.matrix_of(found, service.limits) if found else None
+        return messages.encode_matrix(found, service.limits) if found else None
 
     short = not json_bodies.is_long(text)
     matrix = read() if short else await service.workers.parsing.run(read)
@@ -199,9 +200,9 @@ async def delete_item(request: Request, name: str, item_id: str) -> Response:
 
 async def _whole(request: Request, body: bytes = b"") -> Response:
     """Return the owner's answer to a request, sent in one message."""
-    head = packing.packed_request(request.scope, request_headers(request.scope))
-    frame = await front_of(request).link.ask(FrameKind.REQUEST, head, body)
-    status, headers, content = packing.unpacked_answer(frame)
+    asked = messages.encode_request(request.scope, request_headers(request.scope), body)
+    frame = await front_of(request).link.ask(FrameKind.REQUEST, *asked)
+    status, headers, content = messages.decode_answer(frame)
     request.scope[COUNTED] = True
     response = Response(content, status)
     response.raw_headers = answer_headers(headers)

@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from gcws_search import index as ix
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.fronts.app import CHANNEL, HTTP, create_front
-from gcws_search.service.fronts.channel import Channel, Gathering
+from gcws_search.service.fronts.owner import Channel, Owner
 from gcws_search.service.server import (
     STOP_SECONDS,
     HttpServer,
@@ -138,16 +138,15 @@ def attach_channel(app: FastAPI, path: Path) -> None:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[Any]:
         async with inner(app) as state:
-            service = app.state.service
-            gathering = Gathering(service)
+            owner = Owner(app, app.state.service)
             server = await asyncio.get_running_loop().create_unix_server(
-                lambda: Channel(app, service, gathering), str(path)
+                lambda: Channel(owner), str(path)
             )
             try:
                 yield state
             finally:
                 server.close()
-                for channel in [*gathering.channels]:
+                for channel in [*owner.channels]:
                     channel.close()
 
     app.router.lifespan_context = lifespan

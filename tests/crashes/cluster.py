@@ -20,7 +20,8 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
-from gcws_search.service.cluster.messages import Message, packed, raise_error, unpacked
+from gcws_search.service.cluster.messages import raise_error
+from gcws_search.service.rpc.messages import Message, decode, encode
 from tests.crashes.checking import expect
 from tests.crashes.cluster_clients import BASE, DIM, OK, SECONDS, URL, Clients, item_of, vector_of
 from tests.crashes.cluster_points import POINTS, Needs, Trap
@@ -410,13 +411,13 @@ class ClusterTrial:
         self, number: int, head: int, rows: Sequence[Row], space: ix.VectorSpace
     ) -> None:
         asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
-        data = packed(Message(asked | {"with_vector": True}))
+        data = encode(Message(asked | {"with_vector": True}))
         headers = {"Authorization": f"Bearer {self._cluster.variables['GCWS_CLUSTER_KEY']}"}
         there = self._cluster.wait_until_whole()
         for each in there:
             address = f"http://{each.address}{MESSAGES}"
             answer = httpx.post(address, content=data, headers=headers, timeout=2 * SECONDS)
-            message = unpacked(answer.content)
+            message = decode(answer.content)
             raise_error(message)
             mine = [row for row in rows if bucket_of(row.id, BUCKETS) % each.shards == each.shard]
             expect(mine, "a shard without items")

@@ -4,7 +4,6 @@
 - `collection`: one collection
 - `shards`: messages about one collection, and the items that shards send
 - `replicas`: which replica of a shard is asked, and what if it is late
-- `gathering`: queries that ask for the same at the same time, as one message
 - `merging`: hits of shards as those of one collection
 - `descriptions`: descriptions, statistics and comparisons of shards as one
 - `pairs`: near-duplicate pairs within shards and across them

@@ -14,13 +14,13 @@ from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Mome
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.http_replica import HttpReplicas
-from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.router.replicas import ReplicaList, ShardSet
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.rpc.messages import Message
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import partial
+from itertools import accumulate, pairwise
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -19,13 +20,7 @@ from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Mome
 from gcws_search.service.cluster.database.committer import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import FormerPrimary
-from gcws_search.service.cluster.messages import (
-    Message,
-    filter_text,
-    packed,
-    packed_sparse,
-    packed_vectors,
-)
+from gcws_search.service.cluster.messages import filter_text
 from gcws_search.service.cluster.router.descriptions import (
     merge_audited_recall,
     merge_audits,
@@ -34,33 +29,34 @@ from gcws_search.service.cluster.router.descriptions import (
     merge_curves,
     total,
 )
-from gcws_search.service.cluster.router.gathering import (
-    PART_ROWS,
-    GatheredHits,
-    QueryGathering,
-    found_in_parts,
-)
 from gcws_search.service.cluster.router.merging import (
+    GatheredHits,
     MergedHits,
     ShardHits,
     explanation,
     measured_recall,
-    merged,
+    merge,
     totals,
 )
 from gcws_search.service.cluster.router.pairs import find_pairs
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.cluster.router.shards import CollectionShards, ids_of, keys_of
 from gcws_search.service.contract import JsonVector, Point, RankedHits
-from gcws_search.service.errors import ShardUnavailable, StoreUnavailable
+from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.rpc.batcher import Batcher
+from gcws_search.service.rpc.messages import Message, encode, encode_sparse, encode_vectors
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
 _BUILD_SECONDS: Final = 0.1
 """How often shards are asked whether a backend is ready."""
+_MAX_CALLS: Final = 2
+"""Messages of one group of queries under way: what comes meanwhile is sent together."""
+PART_ROWS: Final = 256
+"""Queries of one request that are sent together."""
 _LEARNING: Final = "learning"
 _LONG_SECONDS: Final = 600.0
 """How long shards may take to compare."""
@@ -106,7 +102,7 @@ class ClusterCollection:
         self.committer = self.shards.committer
         self.names_read = 0
         """Key of the last change whose names are known here."""
-        self._gathering = QueryGathering()
+        self._batcher = Batcher(_MAX_CALLS, _is_of_one)
 
     def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
         found = self.context.database.reserve_names(self.number, names).items()
@@ -175,7 +171,7 @@ class ClusterCollection:
 
     async def _found(self, asked: QueryRequest) -> list[GatheredHits]:
         """Return the hits of the vectors of a request in parts, or of its only query."""
-        params, more = asked.params, dict[str, Any]()
+        more = dict[str, Any]()
         if asked.is_strict:
             database = self.context.database
             moment = await asyncio.to_thread(database.last_moment, self.number)
@@ -185,23 +181,63 @@ class ClusterCollection:
             vectors = await self._vector_of(asked.item_id, more)
             more["skip"] = asked.item_id
         elif asked.with_unknown is not None:
-            more["unknown"] = packed_sparse(asked.with_unknown)
+            more["unknown"] = encode_sparse(asked.with_unknown)
         elif vectors is not None:
+            if len(vectors) > PART_ROWS:
+                return await self._search_in_parts(asked, vectors, more)
             shown = asked.with_payload, asked.with_vector
             group = asked.group, shown, more.get("since"), more.get("at")
-            search = partial(self._search, asked, more=more)
-            if len(vectors) > PART_ROWS:
-                return await found_in_parts(vectors, params.limit, search)
-            return [await self._gathering.search(group, vectors, params.limit, search)]
+            search = partial(self._search_together, asked, more)
+            return [await self._batcher.search(group, vectors, search, rows=len(vectors))]
+        return [await self._gather(asked, vectors, more)]
+
+    async def _search_together(
+        self, asked: QueryRequest, more: dict[str, Any], vectors: Sequence[ix.RawBatch]
+    ) -> list[GatheredHits]:
+        """Return the hits of queries of one group."""
+        whole = await self._gather(asked, ix.concatenate(vectors), more)
+        ends = [*accumulate(map(len, vectors))]
+        return [whole._replace(hits=whole.hits[first:last]) for first, last in pairwise([0, *ends])]
+
+    async def _search_in_parts(
+        self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
+    ) -> list[GatheredHits]:
+        """Return the hits of many vectors: shards search for some while hits of others are merged.
+
+        An InvalidVector has a place that begins with the row.
+        """
+        room = asyncio.Semaphore(_MAX_CALLS)
+
+        async def search(first: int) -> GatheredHits:
+            async with room:
+                try:
+                    return await self._gather(asked, vectors[first : first + PART_ROWS], more)
+                except ix.InvalidVector as error:
+                    row, *rest = error.loc
+                    error.loc = (first + int(row), *rest)
+                    raise
+
+        tasks = [asyncio.ensure_future(search(row)) for row in range(0, len(vectors), PART_ROWS)]
+        try:
+            return await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    async def _gather(
+        self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
+    ) -> GatheredHits:
+        """Return the hits of some vectors, or of the only query, by one message to each shard."""
         start = time.perf_counter()
         shards, missing = await self._search(asked, vectors, more)
-        seconds = time.perf_counter() - start
-        return [GatheredHits(shards, merged(shards, params.limit), seconds, missing)]
+        hits = merge(shards, asked.params.limit)
+        seconds = (time.perf_counter() - start) / max(1, len(hits))
+        return GatheredHits(shards, hits, seconds, missing)
 
     async def _search(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
     ) -> tuple[list[ShardHits], list[int]]:
-        said, blobs = ({}, []) if vectors is None else packed_vectors(vectors)
+        said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
         head = self.shards.head(
             "search",
             params=asdict(asked.params),
@@ -212,7 +248,7 @@ class ClusterCollection:
             max_bytes=self.context.max_answer_bytes,
         )
         shards = self.context.shards
-        message = packed(Message(head | said | more, blobs))
+        message = encode(Message(head | said | more, blobs))
         try:
             answers, missing = await shards.ask_some([message] * len(shards))
         except ix.CollectionNotFound:
@@ -623,9 +659,9 @@ class ClusterCollection:
         blobs: list[bytes] = []
         for part in queries:
             if isinstance(part, ix.SparseVector):
-                parts.append({"unknown": packed_sparse(part)})
+                parts.append({"unknown": encode_sparse(part)})
             else:
-                said, more = packed_vectors(part)
+                said, more = encode_vectors(part)
                 parts.append(said)
                 blobs += more
         answers = self.shards.ask(
@@ -723,3 +759,8 @@ class ClusterCollection:
 
 def _is_audited(asked: QueryRequest) -> bool:
     return asked.explain and asked.backend in (None, "gcws")
+
+
+def _is_of_one(error: Exception) -> bool:
+    """Return whether an error may be that of one query, or of the sum of them."""
+    return isinstance(error, ix.InvalidVector | AnswerTooLarge)

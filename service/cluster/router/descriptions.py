@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.messages import Message
 from gcws_search.service.cluster.router.merging import weighted
+from gcws_search.service.rpc.messages import Message
 
 
 def merge_backends(parts: Sequence[Sequence[dict[str, Any]]]) -> list[ix.BackendDescription]:

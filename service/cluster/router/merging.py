@@ -10,13 +10,14 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.errors import Malformed
-from gcws_search.service.cluster.messages import (
+from gcws_search.service.contract import ShardsAsked
+from gcws_search.service.rpc.messages import (
+    Malformed,
     Message,
     PackedNames,
     blobs_of,
-    unpacked_texts,
-    unpacked_vectors,
+    decode_texts,
+    decode_vectors,
 )
 
 _METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
@@ -74,10 +75,10 @@ class ShardHits:
             payloads = vectors = None
             deleted = set[int]()
             if head["payloads"]:
-                payloads = unpacked_texts(blobs[0], blobs[1])
+                payloads = decode_texts(blobs[0], blobs[1])
                 del blobs[:2]
             if head["vectors"] is not None:
-                vectors = unpacked_vectors(head["vectors"], blobs)
+                vectors = decode_vectors(head["vectors"], blobs)
                 deleted = {*head["vectors"]["missing"]}
                 del blobs[: blobs_of(head["vectors"])]
             work = np.frombuffer(blobs[0], np.int64).reshape(-1, _WORK)
@@ -112,7 +113,32 @@ class MergedHits(NamedTuple):
         return [*zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)]
 
 
-def merged(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
+class GatheredHits(NamedTuple):
+    """The hits of some queries, and the answers that they are places in.
+
+    Attributes
+    ----------
+    hits
+        One a query.
+    seconds
+        How long the shards took, a query.
+    missing
+        Shards that did not answer.
+    """
+
+    shards: Sequence[ShardHits]
+    hits: Sequence[MergedHits]
+    seconds: float
+    missing: Sequence[int] = ()
+
+    @property
+    def asked(self) -> ShardsAsked:
+        """Which shards have answered."""
+        answered = len(self.shards)
+        return ShardsAsked(answered + len(self.missing), answered, self.missing)
+
+
+def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     """Return the best hits of each query over all shards.
 
     Scores are exact, so the merged ranking is that of one collection with the hits of all.

@@ -13,9 +13,9 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, buckets_of
-from gcws_search.service.cluster.messages import Message, packed, packed_vectors, unpacked_texts
 from gcws_search.service.cluster.router.merging import ShardHits
 from gcws_search.service.cluster.router.shards import CollectionShards
+from gcws_search.service.rpc.messages import Message, decode_texts, encode, encode_vectors
 
 _CHUNK_ROWS: Final = 512
 """Items that are read, and searched for in other shards, together."""
@@ -118,8 +118,8 @@ def _rank(pair: _Pair) -> tuple[float, str, str]:
 
 
 def _within(answer: Message) -> Iterator[_Pair]:
-    first = unpacked_texts(*answer.blobs[:2])
-    second = unpacked_texts(*answer.blobs[2:4])
+    first = decode_texts(*answer.blobs[:2])
+    second = decode_texts(*answer.blobs[2:4])
     scores = np.frombuffer(answer.blobs[4], np.float64).tolist()
     for a, b, score in zip(first, second, scores, strict=True):
         yield (a or b"").decode(), (b or b"").decode(), score
@@ -201,7 +201,7 @@ class _Across:
         return {other: ShardHits.of(each) for other, each in zip(parts, answers, strict=True)}
 
     def _question(self, rows: ix.Int64s, limit: int) -> bytes:
-        said, blobs = packed_vectors(self._vectors[rows])
+        said, blobs = encode_vectors(self._vectors[rows])
         params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
         head = self._shards.head(
             "search",
@@ -212,7 +212,7 @@ class _Across:
             with_vector=False,
             **said,
         )
-        return packed(Message(head, blobs))
+        return encode(Message(head, blobs))
 
 
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[_Pair]:

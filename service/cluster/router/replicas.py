@@ -17,15 +17,10 @@ from prometheus_client.registry import Collector
 
 from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient
 from gcws_search.service.cluster.epochs import EpochMemory
-from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.cluster.messages import (
-    Message,
-    packed,
-    packed_change,
-    raise_error,
-    unpacked,
-)
+from gcws_search.service.cluster.errors import Behind
+from gcws_search.service.cluster.messages import encode_change, raise_error
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
+from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
 
 T = TypeVar("T")
 
@@ -181,7 +176,7 @@ class ShardSet(Collector):
         ShardUnavailable
             Naming all that did not answer.
         """
-        return await self._require_all([packed(message)] * len(self), seconds)
+        return await self._require_all([encode(message)] * len(self), seconds)
 
     async def ask_each(
         self, messages: Sequence[Message], seconds: float | None = None
@@ -192,7 +187,7 @@ class ShardSet(Collector):
         ------
         ShardUnavailable
         """
-        return await self._require_all([*map(packed, messages)], seconds)
+        return await self._require_all([*map(encode, messages)], seconds)
 
     async def _require_all(self, data: Sequence[bytes], seconds: float | None) -> list[Message]:
         found, missing = await self.ask_some(data, seconds)
@@ -320,7 +315,7 @@ class ShardSet(Collector):
         ShardUnavailable
             Naming the shards whose replicas all do not.
         """
-        data, end, listed = packed(message), time.monotonic() + self.seconds, self._listed()
+        data, end, listed = encode(message), time.monotonic() + self.seconds, self._listed()
         asked = [(shard, each) for shard, replicas in enumerate(listed) for each in replicas]
         work = (self._ask(shard, replica, data, end) for shard, replica in asked)
         answers, missing = list[Message](), {*range(len(listed))}
@@ -356,7 +351,7 @@ class ShardSet(Collector):
         try:
             seconds = max(0.001, end - time.monotonic())
             async with asyncio.timeout(seconds):
-                answer = unpacked(await replica.ask(data, seconds))
+                answer = decode(await replica.ask(data, seconds))
             self._hear(answer)
             raise_error(answer)
         except _FAULTS as error:
@@ -416,7 +411,7 @@ class ShardSet(Collector):
     ) -> None:
         await self._replicas.renew()
         listed = list_replicas()
-        data = packed(Message({"method": "status", "epoch": self.epoch}))
+        data = encode(Message({"method": "status", "epoch": self.epoch}))
         end = time.monotonic() + seconds
         asked = {
             asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
@@ -491,7 +486,7 @@ class ShardSet(Collector):
         """
         if self._loop is None or len(change.deleted) > _MAX_DELETED:
             return
-        parts = [packed_change(each) for each in change.divided(len(self), buckets)]
+        parts = [encode_change(each) for each in change.divided(len(self), buckets)]
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._send, number, parts)
 
@@ -558,7 +553,7 @@ class ShardSet(Collector):
             }
             blobs = [blob for change in changes for blob in change.blobs]
             end = time.monotonic() + 2 * self.follow_seconds
-            answer = await self._ask(shard, replica, packed(Message(head, blobs)), end)
+            answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
             return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
 
         return ask

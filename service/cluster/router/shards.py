@@ -13,14 +13,9 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Moment, bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import (
-    Message,
-    packed,
-    unpacked_texts,
-    unpacked_vectors,
-)
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.errors import ShardUnavailable
+from gcws_search.service.rpc.messages import Message, decode_texts, decode_vectors, encode
 
 
 class CollectionShards:
@@ -71,7 +66,7 @@ class CollectionShards:
 
     def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
         """Return the answers of the shards that answer, and the others; called in a thread."""
-        data = [packed(Message(self.head(method)))] * len(self.every)
+        data = [encode(Message(self.head(method)))] * len(self.every)
         try:
             with self._errors():
                 return self.every.wait(self.every.ask_some(data))
@@ -116,7 +111,7 @@ class CollectionShards:
         head = self.head("rows", ids=[item_id], with_vector=True) | more
         count = len(self.every)
         shard = bucket_of(item_id, self.database.buckets) % count
-        return _items(await self.every.ask(shard, count, packed(Message(head))))[1]
+        return _items(await self.every.ask(shard, count, encode(Message(head))))[1]
 
     def sample(self, count: int, seed: int, where: str | None) -> ix.ItemBatch:
         """Return some of the items, drawn without replacement, in the order of their keys.
@@ -152,14 +147,14 @@ def keys_of(answer: Message) -> list[int]:
 
 def ids_of(answer: Message) -> list[str]:
     """Return the ids of the rows that a shard names."""
-    return [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
+    return [(each or b"").decode() for each in decode_texts(*answer.blobs[1:3])]
 
 
 def _items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     """Return the items that a shard sends, and their keys."""
     blobs, shape = answer.blobs, answer.head["vectors"]
-    keys, ids, payloads = keys_of(answer), ids_of(answer), unpacked_texts(*blobs[3:5])
-    vectors = unpacked_vectors(shape, blobs[5:])
+    keys, ids, payloads = keys_of(answer), ids_of(answer), decode_texts(*blobs[3:5])
+    vectors = decode_vectors(shape, blobs[5:])
     if shape["missing"]:  # deleted since
         there = sorted({*range(len(ids))} - {*shape["missing"]})
         vectors = vectors[np.array(there, np.int64)]

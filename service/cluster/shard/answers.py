@@ -13,13 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.cluster.messages import (
-    Message,
-    packed_texts,
-    packed_vectors,
-    unpacked_changes,
-)
+from gcws_search.service.cluster.errors import Behind
+from gcws_search.service.cluster.messages import decode_changes
 from gcws_search.service.cluster.shard.searches import (
     answer_to_comparison,
     answer_to_search,
@@ -27,6 +22,7 @@ from gcws_search.service.cluster.shard.searches import (
     stored_vectors,
 )
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
+from gcws_search.service.rpc.messages import Malformed, Message, encode_texts, encode_vectors
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.shard.host import ShardHost
@@ -105,7 +101,7 @@ def _status(host: ShardHost) -> Message:
 def _followed(host: ShardHost, number: int, asked: Message, seconds: float) -> Message:
     """Wait for a key, whose changes may come with the message; return the one that was reached."""
     key = int(asked.head["key"])
-    changes = unpacked_changes(asked.head.get("changes", ()), asked.blobs)
+    changes = decode_changes(asked.head.get("changes", ()), asked.blobs)
     if changes and host.is_of_last_epoch(asked):
         known = host.follower(number, 0.0)
         if known is not None:
@@ -148,7 +144,7 @@ def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
         count = len(view) if limit is None else limit
         found = view.page(permitted, after=head.get("after", 0), limit=count)
     ids = [view.ids[row] for row in found.tolist()]
-    blobs = [view.sequences[found].tobytes(), *packed_texts([each.encode() for each in ids])]
+    blobs = [view.sequences[found].tobytes(), *encode_texts([each.encode() for each in ids])]
     if not head.get("with_vector"):
         return Message({}, blobs)
     payloads = [view.payloads[row] for row in found.tolist()]
@@ -156,9 +152,9 @@ def _rows(collection: ix.StoredCollection, asked: Message) -> Message:
     missing: list[int] = []
     if raw is None:
         raw, missing = stored_vectors(collection, ids)
-    shape, more = packed_vectors(raw)
+    shape, more = encode_vectors(raw)
     return Message(
-        {"vectors": shape | {"missing": missing}}, [*blobs, *packed_texts(payloads), *more]
+        {"vectors": shape | {"missing": missing}}, [*blobs, *encode_texts(payloads), *more]
     )
 
 
@@ -170,8 +166,8 @@ def _pairs(
         min_score=head["min_score"], recall=head["recall"], limit=head.get("limit"), stop=stop
     )
     scores = np.array([score for _, _, score in found], np.float64)
-    first = packed_texts([one.encode() for one, _, _ in found])
-    second = packed_texts([other.encode() for _, other, _ in found])
+    first = encode_texts([one.encode() for one, _, _ in found])
+    second = encode_texts([other.encode() for _, other, _ in found])
     return Message({}, [*first, *second, scores.tobytes()])
 
 

@@ -22,11 +22,11 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gcws_search.service.cluster.contract import MESSAGES, PLACE, place_of
-from gcws_search.service.cluster.errors import Malformed
-from gcws_search.service.cluster.messages import Message, packed_error, unpacked
+from gcws_search.service.cluster.messages import encode_error
 from gcws_search.service.cluster.shard.host import ShardHost
 from gcws_search.service.cluster.shard.pool import MessagePool
 from gcws_search.service.guards.admission import resident_bytes
+from gcws_search.service.rpc.messages import Malformed, Message, decode
 
 MAX_BODY_BYTES: Final = 1 << 28
 _BYTES_PER_SECOND: Final = 1e6
@@ -164,10 +164,10 @@ class ShardService:
             return Response(status_code=400)
         start = time.perf_counter()
         try:
-            asked = unpacked(bytes(body))
+            asked = decode(bytes(body))
             self.host.hear(asked)
         except Malformed as error:
-            return _answer(packed_error(error))
+            return _answer(encode_error(error))
         method = asked.head.get("method")
         try:
             if method in _LONG:

@@ -16,8 +16,8 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import Epoch
-from gcws_search.service.cluster.errors import Behind, ClusterMismatch, Malformed
-from gcws_search.service.cluster.messages import Message, packed, packed_error, unpacked
+from gcws_search.service.cluster.errors import Behind, ClusterMismatch
+from gcws_search.service.cluster.messages import encode_error
 from gcws_search.service.cluster.shard.answers import EXPECTED, answer_to
 from gcws_search.service.cluster.shard.follower import (
     FOLLOW,
@@ -30,6 +30,7 @@ from gcws_search.service.cluster.shard.position import Place
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
+from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
 
 _FOLLOWERS: Final = 8
 """Collections that are followed at once."""
@@ -321,10 +322,10 @@ class ShardHost:
     def answer(self, request: bytes) -> bytes:
         """Return the answer to a message; any thread. Errors are in it."""
         try:
-            asked = unpacked(request)
+            asked = decode(request)
             self.hear(asked)
         except Malformed as error:
-            return packed_error(error)
+            return encode_error(error)
         return self.answered(asked)
 
     def answered(self, asked: Message, stop: threading.Event | None = None) -> bytes:
@@ -337,14 +338,14 @@ class ShardHost:
         """
         try:
             answer = answer_to(self, asked, stop)
-            return packed(answer._replace(head=answer.head | {"epoch": self._memory.said}))
+            return encode(answer._replace(head=answer.head | {"epoch": self._memory.said}))
         except Exception as error:
             if not isinstance(error, EXPECTED):
                 _log.exception("a message could not be answered")
             known = self._followers.get(asked.head.get("collection", 0))
             if isinstance(error, ix.DamagedFile) and known is not None:
                 known.damaged()
-            return packed_error(error, epoch=self._memory.said)
+            return encode_error(error, epoch=self._memory.said)
 
     # Polling
 

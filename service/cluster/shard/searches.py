@@ -12,18 +12,18 @@ import numpy as np
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.messages import (
-    Message,
-    blobs_of,
-    packed_names,
-    packed_texts,
-    packed_vectors,
-    unpacked_sparse,
-    unpacked_vectors,
-)
 from gcws_search.service.execution.searches import measured_recall, search
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.rpc.messages import (
+    Message,
+    blobs_of,
+    decode_sparse,
+    decode_vectors,
+    encode_names,
+    encode_texts,
+    encode_vectors,
+)
 
 _SPARE: Final = 8
 """A shard's hits may take this many times the longest answer: routers show few of them."""
@@ -70,7 +70,7 @@ def answer_to_search(collection: ix.StoredCollection, asked: Message) -> Message
         results = [around]
     hits = _Hits.of(results)
     seconds = time.perf_counter() - start
-    message = _packed(collection, query, hits, head.get("max_bytes"))
+    message = _encode_hits(collection, query, hits, head.get("max_bytes"))
     costs = _costs(collection, query, results)
     return Message(message.head | {"seconds": seconds}, [*message.blobs, *costs])
 
@@ -79,7 +79,7 @@ def _query(asked: Message) -> QueryRequest:
     head = asked.head
     unknown = head.get("unknown")
     return QueryRequest(
-        None if unknown else unpacked_vectors(head, asked.blobs),
+        None if unknown else decode_vectors(head, asked.blobs),
         None,
         ix.SearchParams(**head["params"]),
         filter_of(head.get("filter")),
@@ -88,7 +88,7 @@ def _query(asked: Message) -> QueryRequest:
         head.get("with_payload", False),
         head.get("with_vector", False),
         explain=True,
-        with_unknown=unpacked_sparse(unknown) if unknown else None,
+        with_unknown=decode_sparse(unknown) if unknown else None,
     )
 
 
@@ -138,13 +138,13 @@ def _are_tied(results: ix.QueryResults) -> bool:
     return bool(found.wider) or bool((is_same & is_hit).any())
 
 
-def _packed(
+def _encode_hits(
     collection: ix.StoredCollection, query: QueryRequest, hits: _Hits, max_bytes: int | None
 ) -> Message:
     """Return the hits, and what is asked for with them."""
     ids = hits.ids
     blobs = [hits.sizes.astype(np.int64).tobytes(), hits.scores.astype(np.float64).tobytes()]
-    blobs += packed_names(ids)
+    blobs += encode_names(ids)
     payloads = None
     if query.with_payload:
         held = [] if hits.view is None else hits.view.payloads
@@ -154,7 +154,7 @@ def _packed(
         vectors = len(ids) if query.with_vector else 0
         require_short_answer(payload_bytes, vectors, collection.config.dim, _SPARE * max_bytes)
     if payloads is not None:
-        blobs += packed_texts(payloads)
+        blobs += encode_texts(payloads)
     shape = None
     if query.with_vector:
         shape, more = _vectors_of_hits(collection, hits)
@@ -198,7 +198,7 @@ def _vectors_of_hits(
     missing: list[int] = []
     if raw is None:
         raw, missing = stored_vectors(collection, hits.ids)
-    shape, blobs = packed_vectors(raw)
+    shape, blobs = encode_vectors(raw)
     return shape | {"missing": missing}, blobs
 
 
@@ -227,9 +227,9 @@ def answer_to_comparison(
     queries: list[ix.RawBatch | ix.SparseVector] = []
     for part in head["queries"]:
         if (unknown := part.get("unknown")) is not None:
-            queries.append(unpacked_sparse(unknown))
+            queries.append(decode_sparse(unknown))
         else:
-            queries.append(unpacked_vectors(part, blobs))
+            queries.append(decode_vectors(part, blobs))
             del blobs[: blobs_of(part)]
     found = collection.compare(
         queries,

@@ -19,13 +19,8 @@ import psutil
 
 from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import (
-    Message,
-    packed,
-    raise_error,
-    unpacked,
-    unpacked_texts,
-)
+from gcws_search.service.cluster.messages import raise_error
+from gcws_search.service.rpc.messages import Message, decode, decode_texts, encode
 from tests.support.service.client import START_SECONDS
 from tests.support.service.network import Machine, Network
 from tests.support.service.postgres import Postgres
@@ -228,11 +223,11 @@ def told(address: str, head: dict[str, Any]) -> Message:
     """Return a replica's answer to a message."""
     answer = httpx.post(
         f"http://{address}{MESSAGES}",
-        content=packed(Message(head)),
+        content=encode(Message(head)),
         headers={"Authorization": f"Bearer {_KEY}"},
         timeout=2 * SECONDS,
     )
-    message = unpacked(answer.content)
+    message = decode(answer.content)
     raise_error(message)
     return message
 
@@ -246,7 +241,7 @@ def reached(replica: Program, collection: int = 1) -> int:
 def keys_and_ids(answer: Message) -> list[tuple[int, str]]:
     """Return the keys and ids of an answer with rows."""
     keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
-    ids = [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
+    ids = [(each or b"").decode() for each in decode_texts(*answer.blobs[1:3])]
     return [*zip(keys, ids, strict=True)]
 
 

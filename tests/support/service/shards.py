@@ -12,18 +12,11 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Row
 from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import (
-    Message,
-    packed,
-    packed_change,
-    raise_error,
-    unpacked,
-    unpacked_texts,
-    unpacked_vectors,
-)
+from gcws_search.service.cluster.messages import encode_change, raise_error
 from gcws_search.service.cluster.shard import ShardHost
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions
+from gcws_search.service.rpc.messages import Message, decode, decode_texts, decode_vectors, encode
 from tests.support.data.payloads import encode_payload
 
 SECONDS = 30.0
@@ -105,7 +98,7 @@ def ask(
 ) -> Message:
     """Return the answer to a message, or raise what it says."""
     head = {"method": method, "collection": number, "seconds": SECONDS, **more}
-    answer = unpacked(host.answer(packed(Message(head, blobs))))
+    answer = decode(host.answer(encode(Message(head, blobs))))
     raise_error(answer)
     del answer.head["epoch"]  # which all have
     return answer
@@ -121,7 +114,7 @@ def send(hosts: Sequence[ShardHost], written: Written, changes: Sequence[ChangeS
     """Return when all hosts have what was written, some of which is sent to them."""
     buckets = written.database.buckets
     for shard, host in enumerate(hosts):
-        sent = [packed_change(each.divided(len(hosts), buckets)[shard]) for each in changes]
+        sent = [encode_change(each.divided(len(hosts), buckets)[shard]) for each in changes]
         blobs = [blob for each in sent for blob in each.blobs]
         said: dict[str, Any] = {"key": written.head, "changes": [each.head for each in sent]}
         assert ask(host, "follow", written.number, blobs, **said).head["key"] >= written.head
@@ -136,9 +129,9 @@ def held(host: ShardHost, written: Written) -> list[Row]:
 def rows_of(answer: Message, space: ix.VectorSpace) -> list[Row]:
     """Return the items of an answer, by key."""
     keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
-    ids = [(each or b"").decode() for each in unpacked_texts(*answer.blobs[1:3])]
-    payloads = unpacked_texts(*answer.blobs[3:5])
-    raw = unpacked_vectors(answer.head["vectors"], answer.blobs[5:])
+    ids = [(each or b"").decode() for each in decode_texts(*answer.blobs[1:3])]
+    payloads = decode_texts(*answer.blobs[3:5])
+    raw = decode_vectors(answer.head["vectors"], answer.blobs[5:])
     blobs = space.to_blobs(raw)
     return [Row(*each) for each in zip(keys, ids, blobs, payloads, strict=True)]
 

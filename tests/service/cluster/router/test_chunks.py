@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.cluster.messages import unpacked
 from gcws_search.service.cluster.router.collection import ClusterCollection
+from gcws_search.service.rpc.messages import decode
 from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
 from tests.support.service.postgres import postgres
 
@@ -54,7 +54,7 @@ def test_a_chunk_is_stored_while_shards_take_in_the_one_before(
 
     async def ask(self: ThreadReplica, message: bytes, seconds: float) -> bytes:
         """Let the shards have the first chunk once the second one is stored."""
-        head = unpacked(message).head
+        head = decode(message).head
         if head["method"] == "follow" and head["key"] <= ROWS:
             end = time.monotonic() + SECONDS
             while collection.committer.commits < 2 and time.monotonic() < end:  # noqa: ASYNC110
@@ -92,7 +92,7 @@ def test_a_small_write_waits_for_the_shards_of_its_items_alone(
 
     async def ask(self: ThreadReplica, message: bytes, seconds: float) -> bytes:
         """Let another shard have the item once the write is answered."""
-        if unpacked(message).head["method"] == "follow":
+        if decode(message).head["method"] == "follow":
             own, end = self.host.place.shard, time.monotonic() + SECONDS / 4
             while own != shard and not is_answered.is_set() and time.monotonic() < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)

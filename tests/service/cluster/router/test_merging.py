@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.service.cluster.messages import Message, PackedNames, packed_names
-from gcws_search.service.cluster.router.merging import ShardHits, merged
+from gcws_search.service.cluster.router.merging import ShardHits, merge
+from gcws_search.service.rpc.messages import Message, PackedNames, encode_names
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)
 _HIT = st.tuples(st.sampled_from([0.25, 0.5, 1.0]), _IDS)
@@ -18,7 +18,7 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
     blobs = [
         np.array([*map(len, lines)], np.int64).tobytes(),
         np.array([score for score, _ in hits], np.float64).tobytes(),
-        *packed_names([item_id for _, item_id in hits]),
+        *encode_names([item_id for _, item_id in hits]),
         np.zeros((len(lines), 6), np.int64).tobytes(),
         *(np.zeros(len(lines)).tobytes() for _ in range(2)),
     ]
@@ -34,7 +34,7 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
 def test_merged_hits_are_the_best_of_all(
     shards: list[list[list[tuple[float, str]]]], limit: int
 ) -> None:
-    found = merged([hits_of(lines) for lines in shards], limit)
+    found = merge([hits_of(lines) for lines in shards], limit)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
@@ -46,9 +46,9 @@ def test_merged_hits_are_the_best_of_all(
 
 @pytest.mark.parametrize("names", [[], ["a", "bc", "d"], ["ä", "b", "", "€𝄞"]])
 def test_names_are_found_by_their_places(names: list[str]) -> None:
-    packed = PackedNames.of(*packed_names(names))
+    packed = PackedNames.of(*encode_names(names))
     every = np.arange(len(names))
     assert packed.at(every) == names
     assert packed.at(every[::-1]) == names[::-1]
-    both = PackedNames.joined([packed, PackedNames.of(*packed_names(["x", "ÿ"])), packed])
+    both = PackedNames.joined([packed, PackedNames.of(*encode_names(["x", "ÿ"])), packed])
     assert both.at(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]

@@ -16,5 +16,5 @@ def test_names_of_items_under_way_outlast_a_look_at_the_database(serve: Serve) -
     vector = collection.space.from_items([ix.SparseVector(np.array(reserved), np.ones(2))])
     collection.load_names()
     assert collection.names.reserve(["acid", "ester"]) == reserved
-    write = collection.prepared(ix.ItemBatch(["a"], vector, [None]), "upsert")
+    write = collection.prepare(ix.ItemBatch(["a"], vector, [None]), "upsert")
     assert write.names == reserved

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.index import Policies, SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
-from gcws_search.service.cluster.messages import unpacked
+from gcws_search.service.rpc.messages import decode
 from tests.support.service.client import Client, Json, started
 from tests.support.service.cluster import ClusterClient, ThreadReplica
 
@@ -87,7 +87,7 @@ class Watch:
         ask = ThreadReplica.ask
 
         async def watched(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
-            head = unpacked(message).head
+            head = decode(message).head
             if head["method"] == "search":
                 seen(head)
             return await ask(replica, message, seconds)
@@ -120,7 +120,7 @@ def test_a_comparison_stops_once_nobody_waits(
     both, ask = start(100_000), ThreadReplica.ask
 
     async def silent(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
-        if unpacked(message).head["method"] != "compare":
+        if decode(message).head["method"] != "compare":
             return await ask(replica, message, seconds)
         stop.set()
         try:

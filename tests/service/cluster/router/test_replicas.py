@@ -11,16 +11,10 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Moment, Position, ReplicaClient, Row
 from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.messages import (
-    VERSION,
-    Message,
-    packed,
-    packed_error,
-    unpacked,
-    unpacked_changes,
-)
+from gcws_search.service.cluster.messages import decode_changes, encode_error
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable
+from gcws_search.service.rpc.messages import VERSION, Message, decode, encode
 
 SECONDS = 5.0
 Answer = Callable[[bytes], bytes] | Exception | None
@@ -37,7 +31,7 @@ class Told:
         self.asked: list[Message] = []
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
-        self.asked.append(unpacked(message))
+        self.asked.append(decode(message))
         if self.answer is None:
             await asyncio.sleep(seconds + 60)
         if isinstance(self.answer, Exception):
@@ -63,11 +57,11 @@ class Listed:
 
 
 def said(**head: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401
-    return lambda _: packed(Message(head))
+    return lambda _: encode(Message(head))
 
 
 def told(error: Exception) -> Callable[[bytes], bytes]:
-    return lambda _: packed_error(error)
+    return lambda _: encode_error(error)
 
 
 def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
@@ -81,7 +75,7 @@ def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, A
 
 
 def of_version(version: int) -> Callable[[bytes], bytes]:
-    data = packed(Message({"from": "elsewhere"}))
+    data = encode(Message({"from": "elsewhere"}))
     return lambda _: version.to_bytes(2, "little") + data[2:]
 
 
@@ -93,10 +87,10 @@ def of_version(version: int) -> Callable[[bytes], bytes]:
         TimeoutError(),
         lambda _: b"",
         lambda _: b"<html>",
-        lambda _: packed(Message({}))[:-1],
+        lambda _: encode(Message({}))[:-1],
         of_version(VERSION + 1),
-        lambda _: packed_error(Behind(9, 3)),
-        lambda _: packed_error(RuntimeError("what no replica should have")),
+        lambda _: encode_error(Behind(9, 3)),
+        lambda _: encode_error(RuntimeError("what no replica should have")),
     ],
     ids=["silent", "gone", "late", "empty", "page", "cut", "version", "behind", "broken"],
 )
@@ -147,7 +141,7 @@ def test_replicas_that_were_listed_since_are_asked_where_none_known_answers() ->
     first, second, third = (Told(name, ConnectionRefusedError()) for name in "abc")
     last = Told("d", said(by="d"))
     listed = Renewed([[first, second]], [[second, third]], [[last, third]])
-    found = run(ShardSet(listed, SECONDS).ask(0, 1, packed(Message({}))))
+    found = run(ShardSet(listed, SECONDS).ask(0, 1, encode(Message({}))))
     assert found.head == {"by": "d"}
     assert [len(each.asked) for each in (first, second, third, last)] == [1, 1, 1, 1]
 
@@ -156,7 +150,7 @@ def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked() -> No
     one, other = Told("a", ConnectionRefusedError()), Told("b", said(by="b"))
     shards = ShardSet(Renewed([[one]], [[other], [other]]), SECONDS)
     with pytest.raises(ShardUnavailable):
-        run(shards.ask(0, 1, packed(Message({}))))
+        run(shards.ask(0, 1, encode(Message({}))))
     assert not other.asked
 
 
@@ -167,7 +161,7 @@ def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard() -> None:
 
     shards = ShardSet(Silent([Told("a", ConnectionRefusedError())]), 0.2)
     with pytest.raises(ShardUnavailable):
-        asyncio.run(asyncio.wait_for(shards.ask(0, 1, packed(Message({}))), 10))
+        asyncio.run(asyncio.wait_for(shards.ask(0, 1, encode(Message({}))), 10))
 
 
 def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
@@ -176,7 +170,7 @@ def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
 
     async def ask(times: int) -> None:
         for _ in range(times):
-            await shards.ask(0, 1, packed(Message({})))
+            await shards.ask(0, 1, encode(Message({})))
 
     run(ask(2))
     before = len(bad.asked)
@@ -199,7 +193,7 @@ def test_replicas_of_each_shard_take_turns() -> None:
 
 
 def followed(message: bytes) -> bytes:
-    return packed(Message({"key": unpacked(message).head["key"]}))
+    return encode(Message({"key": decode(message).head["key"]}))
 
 
 def test_writes_that_wait_together_ask_a_replica_once() -> None:
@@ -219,7 +213,7 @@ def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
 
     class Slow(Told):
         async def ask(self, message: bytes, seconds: float) -> bytes:
-            if unpacked(message).head["key"] > 1:
+            if decode(message).head["key"] > 1:
                 begun.set()
                 await released.wait()
             return await super().ask(message, seconds)
@@ -273,7 +267,7 @@ def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
 
     assert run(writes()) == 1
     one.answer = said(key=5)
-    run(shards.ask(0, 1, packed(Message({}))))
+    run(shards.ask(0, 1, encode(Message({}))))
     assert run(writes()) > 2
 
 
@@ -286,7 +280,7 @@ def sent_keys(replica: Told) -> list[list[int]]:
     """Return the keys of the changes of each message, and that the message asks for them all."""
     found = []
     for message in replica.asked:
-        changes = unpacked_changes(message.head["changes"], message.blobs)
+        changes = decode_changes(message.head["changes"], message.blobs)
         found.append([change.after.key for change in changes])
         assert found[-1][-1:] in ([], [message.head["key"]])
     return found
@@ -322,7 +316,7 @@ def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
             await asyncio.sleep(0)
             await shards.follow(7, Moment(0, key))
             one.answer = followed
-            await shards.ask(0, 1, packed(Message({"key": 0, "changes": []})))
+            await shards.ask(0, 1, encode(Message({"key": 0, "changes": []})))
 
     run(writes())
     assert sent_keys(one) == [[1], [], [2], []]

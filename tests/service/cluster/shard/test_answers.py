@@ -13,16 +13,17 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Behind, Malformed
-from gcws_search.service.cluster.messages import (
-    Message,
-    blobs_of,
-    packed_vectors,
-    unpacked_texts,
-    unpacked_vectors,
-)
+from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.shard import ShardHost
 from gcws_search.service.errors import AnswerTooLarge
+from gcws_search.service.rpc.messages import (
+    Malformed,
+    Message,
+    blobs_of,
+    decode_texts,
+    decode_vectors,
+    encode_vectors,
+)
 from tests.support.service.shards import CONFIG, DIM, Written, ask, follow, shards, some_vectors
 
 COUNT = 60
@@ -71,12 +72,12 @@ def hits_of(answer: Message) -> list[list[tuple[bytes | None, float]]]:
     """Return ids and scores of each query."""
     sizes = np.frombuffer(answer.blobs[0], np.int64).tolist()
     scores = iter(np.frombuffer(answer.blobs[1], np.float64).tolist())
-    ids = iter(unpacked_texts(*answer.blobs[2:4]))
+    ids = iter(decode_texts(*answer.blobs[2:4]))
     return [[(next(ids), next(scores)) for _ in range(size)] for size in sizes]
 
 
 def searched(host: ShardHost, written: Written, raw: ix.RawBatch | None, **more: Any) -> Message:  # noqa: ANN401
-    said, blobs = ({}, []) if raw is None else packed_vectors(raw)
+    said, blobs = ({}, []) if raw is None else encode_vectors(raw)
     params = asdict(more.pop("params", ix.SearchParams()))
     head: dict[str, Any] = {"at": written.head, "params": params, "filter": None}
     return ask(host, "search", written.number, blobs, **head | said | more)
@@ -113,10 +114,10 @@ def test_filters_payloads_and_vectors_are_those_of_a_node(
     where = ix.parse_filter({"must": [{"key": "length", "match": {"value": 3}}]})
     found = [*written.node.search(raw, ix.SearchParams(), where=where)]
     assert hits_of(answer) == expected(found)
-    payloads = unpacked_texts(*answer.blobs[4:6])
+    payloads = decode_texts(*answer.blobs[4:6])
     assert payloads == [payload for each in found for payload in each.payloads]
     said = answer.head["vectors"]
-    vectors = unpacked_vectors(said, answer.blobs[6 : 6 + blobs_of(said)])
+    vectors = decode_vectors(said, answer.blobs[6 : 6 + blobs_of(said)])
     space = written.node.space
     shown = [space.to_json(vectors, place) for place in range(len(payloads))]
     assert shown == [each for one in found for each in written.node.vectors(one.hits)]
@@ -232,7 +233,7 @@ def test_items_are_counted_and_listed(host: ShardHost, written: Written) -> None
     def listed(**more: Any) -> list[tuple[int, bytes | None]]:  # noqa: ANN401
         answer = ask(host, "rows", number, **more)
         keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
-        return [*zip(keys, unpacked_texts(*answer.blobs[1:3]), strict=True)]
+        return [*zip(keys, decode_texts(*answer.blobs[1:3]), strict=True)]
 
     every = [(row.key, row.id.encode()) for row in rows]
     assert listed() == every
@@ -259,7 +260,7 @@ def test_a_number_beyond_64_bits_is_filtered_by(host: ShardHost, written: Writte
 def test_pairs_are_those_of_a_node(host: ShardHost, written: Written) -> None:
     asked: dict[str, Any] = {"min_score": 0.5, "recall": 1.0, "limit": None}
     answer = ask(host, "pairs", written.number, **asked)
-    first, second = unpacked_texts(*answer.blobs[:2]), unpacked_texts(*answer.blobs[2:4])
+    first, second = decode_texts(*answer.blobs[:2]), decode_texts(*answer.blobs[2:4])
     scores = np.frombuffer(answer.blobs[4], np.float64).tolist()
     found = [
         ((a or b"").decode(), (b or b"").decode(), score)
@@ -287,7 +288,7 @@ def test_descriptions_are_those_of_a_node(host: ShardHost, written: Written) -> 
 @pytest.mark.parametrize("written", ["dense"], indirect=True)
 def test_backends_are_compared(host: ShardHost, written: Written, rng: np.random.Generator) -> None:
     raw = queries(written, rng)
-    said, blobs = packed_vectors(raw)
+    said, blobs = encode_vectors(raw)
     params = asdict(ix.SearchParams())
     answer = ask(
         host,

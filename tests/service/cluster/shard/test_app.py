@@ -22,10 +22,10 @@ from starlette.requests import Request
 
 from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import Message, packed, unpacked
 from gcws_search.service.cluster.shard import ShardHost
 from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, ShardService, create_shard_app
 from gcws_search.service.cluster.shard.position import Place
+from gcws_search.service.rpc.messages import Message, decode, encode
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
 
@@ -53,7 +53,7 @@ def client(database: Database, tmp_path: Path) -> Iterator[httpx.Client]:
 
 def count_message(written: Written, **more: object) -> bytes:
     head = {"method": "count", "collection": written.number, "at": written.head}
-    return packed(Message({**head, "seconds": SECONDS, **more}))
+    return encode(Message({**head, "seconds": SECONDS, **more}))
 
 
 def wait_until_ready(client: httpx.Client) -> None:
@@ -69,7 +69,7 @@ def test_a_message_is_answered_once_the_shard_is_as_far(
     written.put(some_vectors(rng, ["a", "b", "c"]))
     answer = client.post(URL, content=count_message(written), headers=HEADERS)
     assert answer.status_code == 200
-    assert unpacked(answer.content).head["count"] == 3
+    assert decode(answer.content).head["count"] == 3
 
 
 def test_a_shard_that_is_not_as_far_says_so_in_time(
@@ -78,7 +78,7 @@ def test_a_shard_that_is_not_as_far_says_so_in_time(
     written.put(some_vectors(rng, ["a"]))
     start = time.monotonic()
     ahead = count_message(written, at=written.head + 1, seconds=0.2)
-    answer = unpacked(client.post(URL, content=ahead, headers=HEADERS).content)
+    answer = decode(client.post(URL, content=ahead, headers=HEADERS).content)
     assert (answer.head["error"], answer.head["key"]) == ("Behind", written.head + 1)
     assert time.monotonic() - start >= 0.2
 
@@ -117,10 +117,10 @@ def test_too_long_a_message_is_refused(client: httpx.Client) -> None:
     assert answer.status_code == 413
 
 
-@pytest.mark.parametrize("nonsense", [b"", b"nonsense", bytes(100), packed(Message({}))])
+@pytest.mark.parametrize("nonsense", [b"", b"nonsense", bytes(100), encode(Message({}))])
 def test_nonsense_is_answered_as_such(client: httpx.Client, nonsense: bytes) -> None:
     answer = client.post(URL, content=nonsense, headers=HEADERS)
-    assert unpacked(answer.content).head["error"] == "Malformed"
+    assert decode(answer.content).head["error"] == "Malformed"
 
 
 def test_health_and_metrics_need_no_key(
@@ -174,7 +174,7 @@ def test_a_process_announces_itself_and_answers(
         answer = httpx.post(address, content=content, headers=HEADERS, timeout=SECONDS)
         mine = {*buckets_of(1, 2, 4)}
         expected = sum(bucket_of(name, 4) in mine for name in names)
-        assert unpacked(answer.content).head["count"] == expected
+        assert decode(answer.content).head["count"] == expected
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
 
@@ -219,12 +219,12 @@ def test_work_of_minutes_ends_once_nobody_waits_for_it(method: str) -> None:
             del asked
             assert stop.wait(SECONDS)
             stopped.set()
-            return packed(Message({}))
+            return encode(Message({}))
 
     async def ask() -> None:
         leaving = asyncio.Event()
         parts: Iterator[dict[str, Any]] = iter(
-            [{"type": "http.request", "body": packed(Message({"method": method}))}]
+            [{"type": "http.request", "body": encode(Message({"method": method}))}]
         )
 
         async def receive() -> MutableMapping[str, Any]:

@@ -10,11 +10,11 @@ import pytest
 from gcws_search.service.cluster.contract import START, ChangeSet, Position, Row
 from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Malformed
-from gcws_search.service.cluster.messages import packed_change, unpacked_changes
+from gcws_search.service.cluster.messages import decode_changes, encode_change
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions, ShardHost
 from gcws_search.service.errors import StoreUnavailable
+from gcws_search.service.rpc.messages import Malformed
 from tests.support.service.shards import (
     Written,
     ask,
@@ -75,7 +75,7 @@ def test_changes_sent_one_by_one_are_applied(
 ) -> None:
     for change in write(written, rng):
         for host, part in zip(hosts, change.divided(2, written.database.buckets), strict=True):
-            sent = packed_change(part)
+            sent = encode_change(part)
             said = {"key": change.after.key, "changes": [sent.head]}
             answer = ask(host, "follow", written.number, sent.blobs, **said)
             assert answer.head["key"] == change.after.key
@@ -194,9 +194,9 @@ def test_changes_come_out_of_a_message_as_they_were(
     written: Written, rng: np.random.Generator
 ) -> None:
     changes = write(written, rng)
-    sent = [packed_change(each) for each in changes]
+    sent = [encode_change(each) for each in changes]
     blobs = [blob for each in sent for blob in each.blobs]
-    assert unpacked_changes([each.head for each in sent], blobs) == changes
+    assert decode_changes([each.head for each in sent], blobs) == changes
 
 
 @pytest.mark.parametrize(

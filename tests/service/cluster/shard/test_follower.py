@@ -17,10 +17,11 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Behind, Malformed
+from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.shard.follower import FollowPolicy
 from gcws_search.service.cluster.shard.host import HostOptions
 from gcws_search.service.errors import StoreUnavailable
+from gcws_search.service.rpc.messages import Malformed
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,

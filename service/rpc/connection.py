@@ -1,17 +1,85 @@
-"""The front's connection to the owner: asks, awaits answers, connects again."""
+"""A connection that many questions go over at once: one of fronts with their owner."""
 
 from __future__ import annotations
 
 import asyncio
+import struct
 from contextlib import suppress
+from enum import IntEnum
 from pathlib import Path
 from typing import Final
 
 from gcws_search.service.errors import OwnerUnavailable
-from gcws_search.service.fronts.frames import FrameKind, FrameProtocol
 
+_HEAD: Final = struct.Struct("<IBI")
+"""Bytes that follow, kind, ticket: an answer has that of its question."""
 _RETRY_SECONDS: Final = 0.05
 _TICKETS: Final = 1 << 32
+
+
+class FrameKind(IntEnum):
+    """What a message is."""
+
+    QUERY = 1
+    REQUEST = 2
+    COUNTS = 3
+    ANSWER = 4
+
+
+class FrameProtocol(asyncio.Protocol):
+    """One end of a connection that messages go over; used on its event loop alone."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._rest = b""
+        self._outgoing: list[bytes | memoryview] = []
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection."""
+        self._transport = transport
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Leave it."""
+        del exc
+        self._transport = None
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on every message that is whole."""
+        if self._rest:
+            data = self._rest + data
+        at, end, head = 0, len(data), _HEAD.size
+        while end - at >= head:
+            length, kind, ticket = _HEAD.unpack_from(data, at)
+            if end - at - head < length:
+                break
+            at += head
+            self.frame_received(kind, ticket, data[at : at + length])
+            at += length
+        self._rest = data[at:]
+
+    def frame_received(self, kind: int, ticket: int, body: bytes) -> None:
+        """Take a message."""
+        raise NotImplementedError
+
+    def send_frame(self, kind: FrameKind, ticket: int, *parts: bytes | memoryview) -> None:
+        """Send a message at the end of this turn of the loop; a connection lost takes none."""
+        if self._transport is None:
+            return
+        if not self._outgoing:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._outgoing.append(_HEAD.pack(sum(map(len, parts)), kind, ticket))
+        self._outgoing += parts
+
+    def _flush(self) -> None:
+        data = b"".join(self._outgoing)
+        self._outgoing.clear()
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Close the connection after what has been sent."""
+        if self._transport is not None:
+            self._transport.close()
 
 
 class _Connection(FrameProtocol):
@@ -86,7 +154,7 @@ class Link:
                 self._connection = None
                 found.close()
 
-    async def ask(self, kind: FrameKind, *parts: bytes) -> bytes:
+    async def ask(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
         """Return the owner's answer to a message.
 
         Raises

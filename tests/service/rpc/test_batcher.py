@@ -9,7 +9,7 @@ import pytest
 
 from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.execution import searches
-from gcws_search.service.execution.dynamic_batches import DynamicBatches
+from gcws_search.service.rpc.batcher import Batcher
 from tests.support.service.client import Client, Json, Serve, fill
 from tests.support.service.queries import URL, VECTOR
 
@@ -20,7 +20,7 @@ class Searches:
     """Queries are numbers, answers ten times these; a negative number has no answer."""
 
     def __init__(self) -> None:
-        self.batches = DynamicBatches()
+        self.batches = Batcher()
         self.calls: list[Batch] = []
 
     async def ask(self, number: int, group: str = "a") -> int:
@@ -100,7 +100,7 @@ def test_a_batch_that_is_refused_is_not_tried_again(error: Exception) -> None:
         raise error
 
     async def scenario() -> list[Json]:
-        batches = DynamicBatches()
+        batches = Batcher()
         asked = [batches.search("a", number, refuse) for number in range(3)]
         batches.count_one()
         return await asyncio.gather(*asked, return_exceptions=True)
@@ -114,12 +114,52 @@ def test_too_few_answers_fail_all_that_have_none() -> None:
         return [*numbers][:0]
 
     async def scenario() -> list[Json]:
-        batches = DynamicBatches()
+        batches = Batcher()
         asked = [batches.search("a", number, answer_one) for number in range(2)]
         batches.count_one()
         return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
 
     assert [type(each) for each in asyncio.run(scenario())] == [ValueError] * 2
+
+
+def test_what_comes_while_all_calls_are_under_way_is_searched_together() -> None:
+    calls: list[list[int]] = []
+    begin, ends = asyncio.Event(), asyncio.Event()
+
+    async def search(numbers: Sequence[int]) -> list[int]:
+        calls.append([*numbers])
+        begin.set()
+        await ends.wait()
+        return [10 * one for one in numbers]
+
+    async def scenario() -> list[int]:
+        batches = Batcher(max_calls=1)
+        first = batches.search("a", 0, search)
+        await begin.wait()
+        others = [batches.search("a", number, search, rows=20) for number in range(1, 4)]
+        await asyncio.sleep(0.01)
+        assert calls == [[0]]
+        ends.set()
+        return await asyncio.gather(first, *others)
+
+    assert asyncio.run(scenario()) == [0, 10, 20, 30]
+    assert calls == [[0], [1], [2], [3]], "two of 20 vectors are more than a call has"
+
+
+def test_an_error_that_is_not_of_one_query_fails_all_that_were_asked_with_it() -> None:
+    calls = []
+
+    async def fail(numbers: Sequence[int]) -> list[int]:
+        calls.append([*numbers])
+        raise OSError
+
+    async def scenario() -> list[Json]:
+        batches = Batcher(is_of_one=lambda error: isinstance(error, ValueError))
+        asked = [batches.search("a", number, fail) for number in range(3)]
+        return await asyncio.gather(*asked, return_exceptions=True)
+
+    assert [type(each) for each in asyncio.run(scenario())] == [OSError] * 3
+    assert calls == [[0, 1, 2]]
 
 
 def test_a_query_of_a_client_that_has_gone_is_not_searched() -> None:

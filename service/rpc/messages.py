@@ -1,0 +1,235 @@
+"""Messages between processes: a JSON head and raw bytes; arrays as they are, all else as JSON."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import orjson
+
+from gcws_search import index as ix
+
+VERSION: Final = 1
+"""Of the messages; a process of another version refuses."""
+
+_HEAD: Final = struct.Struct("<HHI")
+"""Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each."""
+_LENGTH: Final = struct.Struct("<Q")
+
+
+class Malformed(Exception):
+    """A message that is none, or lacks something."""
+
+
+class Message(NamedTuple):
+    """A question or an answer.
+
+    Attributes
+    ----------
+    head
+        JSON-able.
+    """
+
+    head: dict[str, Any]
+    blobs: Sequence[bytes | memoryview] = ()
+
+
+def encode(message: Message) -> bytes:
+    """Return a message as bytes."""
+    return b"".join(
+        encode_parts(orjson.dumps(message.head, option=orjson.OPT_NON_STR_KEYS), message.blobs)
+    )
+
+
+def encode_parts(head: bytes, blobs: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
+    """Return a message whose head is JSON text already, in pieces."""
+    lengths = [_LENGTH.pack(len(blob)) for blob in blobs]
+    return [_HEAD.pack(VERSION, len(lengths), len(head)), *lengths, head, *blobs]
+
+
+def decode(data: bytes) -> Message:
+    """Inverse of `encode`; the blobs share the memory of the bytes.
+
+    Raises
+    ------
+    Malformed
+        It is no message, or one of another version.
+    """
+    text, blobs = decode_parts(data)
+    try:
+        head = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise Malformed(str(error)) from None
+    if not isinstance(head, dict):
+        raise Malformed("its head is no object")
+    return Message(head, blobs)
+
+
+def decode_parts(data: bytes) -> tuple[bytes, list[memoryview]]:
+    """Return the text of a message's head, and the blobs, which share the memory of the bytes.
+
+    Raises
+    ------
+    Malformed
+    """
+    try:
+        version, count, size = _HEAD.unpack_from(data)
+        if version != VERSION:
+            raise Malformed(f"expected version {VERSION}, got {version}")
+        at = _HEAD.size
+        lengths = [_LENGTH.unpack_from(data, at + 8 * number)[0] for number in range(count)]
+    except struct.error as error:
+        raise Malformed(str(error)) from None
+    at += 8 * count
+    if at + size + sum(lengths) != len(data):
+        raise Malformed(f"expected {at + size + sum(lengths)} bytes, got {len(data)}")
+    text = data[at : at + size]
+    at += size
+    view, blobs = memoryview(data), []
+    for length in lengths:
+        blobs.append(view[at : at + length])
+        at += length
+    return text, blobs
+
+
+# Texts
+
+
+def encode_texts(texts: Sequence[bytes | None]) -> list[bytes]:
+    """Return texts as two blobs: their lengths, -1 for none, and all of their bytes."""
+    present = [each for each in texts if each is not None]
+    if not present:
+        return [np.full(len(texts), -1, np.int32).tobytes(), b""]
+    lengths = np.fromiter((-1 if each is None else len(each) for each in texts), np.int32)
+    return [lengths.tobytes(), b"".join(present)]
+
+
+def encode_names(names: Sequence[str]) -> list[bytes]:
+    """Return strings as `encode_texts` does."""
+    text = "".join(names)
+    if not text.isascii():
+        return encode_texts([each.encode() for each in names])
+    return [np.fromiter(map(len, names), np.int32, len(names)).tobytes(), text.encode()]
+
+
+def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[str]:
+    """Inverse of `encode_names`.
+
+    Raises
+    ------
+    UnicodeDecodeError
+    """
+    text = bytes(data).decode()
+    if not text.isascii():
+        return [(each or b"").decode() for each in decode_texts(lengths, data)]
+    ends = np.frombuffer(lengths, np.int32).cumsum().tolist()
+    return [text[first:last] for first, last in pairwise([0, *ends])]
+
+
+class PackedNames(NamedTuple):
+    """Strings kept as one text; a few of them are read.
+
+    Attributes
+    ----------
+    text
+        All of them, one after the other.
+    ends : (n,) int64
+        Where each ends.
+    """
+
+    text: str
+    ends: ix.Int64s
+
+    @classmethod
+    def of(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
+        """Read what `encode_names` wrote.
+
+        Raises
+        ------
+        UnicodeDecodeError
+        """
+        text = bytes(data).decode()
+        if text.isascii():
+            sizes = np.frombuffer(lengths, np.int32)
+        else:
+            sizes = np.array([*map(len, decode_names(lengths, data))], np.int32)
+        return cls(text, sizes.cumsum(dtype=np.int64))
+
+    @classmethod
+    def joined(cls, parts: Sequence[PackedNames]) -> PackedNames:
+        """Return the strings of all parts."""
+        starts = np.cumsum([0, *(len(part.text) for part in parts[:-1])])
+        ends = [part.ends + start for part, start in zip(parts, starts, strict=True)]
+        return cls("".join(part.text for part in parts), np.concatenate(ends))
+
+    def at(self, places: ix.Int64s) -> list[str]:
+        """Return the strings at some places."""
+        text = self.text
+        starts = np.where(places > 0, self.ends[places - 1], 0)
+        pairs = zip(starts.tolist(), self.ends[places].tolist(), strict=True)
+        return [text[start:end] for start, end in pairs]
+
+
+def decode_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
+    """Inverse of `encode_texts`."""
+    sizes = np.frombuffer(lengths, np.int32)
+    if not len(data) and (sizes < 0).all():
+        return [None] * len(sizes)
+    ends = np.cumsum(np.maximum(sizes, 0))
+    view = bytes(data)
+    pairs = zip(sizes.tolist(), ends.tolist(), strict=True)
+    return [None if size < 0 else view[end - size : end] for size, end in pairs]
+
+
+# Vectors
+
+
+def encode_vectors(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
+    """Return what the head says of vectors, and their arrays as blobs."""
+    if raw.form == "dense":
+        rows = np.ascontiguousarray(raw.dense, np.float32)
+        return {"form": "dense", "shape": list(rows.shape)}, [rows.tobytes()]
+    columns = (raw.indptr, np.int64), (raw.indices, np.int32), (raw.values, np.float32)
+    blobs = [np.ascontiguousarray(column, kind).tobytes() for column, kind in columns]
+    return {"form": "sparse"}, blobs
+
+
+def decode_vectors(head: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ix.RawBatch:
+    """Inverse of `encode_vectors`; takes the first blobs that are theirs."""
+    if head["form"] == "dense":
+        rows, columns = head["shape"]
+        return ix.RawBatch("dense", dense=_array(blobs[0], np.float32).reshape(rows, columns))
+    return ix.RawBatch(
+        "sparse",
+        indptr=_array(blobs[0], np.int64),
+        indices=_array(blobs[1], np.int32),
+        values=_array(blobs[2], np.float32),
+    )
+
+
+def encode_sparse(vector: ix.SparseVector) -> dict[str, list[Any]]:
+    """Return what a head says of one vector that may have names which the space has not."""
+    return {
+        "indices": np.asarray(vector.indices).tolist(),
+        "values": np.asarray(vector.values).tolist(),
+    }
+
+
+def decode_sparse(said: dict[str, list[Any]]) -> ix.SparseVector:
+    """Inverse of `encode_sparse`."""
+    return ix.SparseVector(
+        np.array(said["indices"], np.int64), np.array(said["values"], np.float64)
+    )
+
+
+def blobs_of(head: dict[str, Any]) -> int:
+    """Return how many blobs vectors take."""
+    return 1 if head["form"] == "dense" else 3
+
+
+def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:
+    # Kernels are compiled for arrays that may be written to.
+    return np.frombuffer(bytearray(blob), kind)
