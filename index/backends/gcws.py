@@ -152,7 +152,7 @@ class GcwsBackend:
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
         max_merge_rows = self._policies.delta.max_merge_rows
         tables = tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
-        inverted = self._covered(state.inverted, rows, workers)
+        inverted = self._cover(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
         return replace(state, tables=tables, inverted=inverted, graph=graph, delta=NONE)
@@ -169,7 +169,7 @@ class GcwsBackend:
         left, new_rows = rows.first(len(rows) - delta.count), new_rows[:known]
         graph = None if state.graph is None else self.graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
-        inverted = self._covered(InvertedIndex(), left, self.workers)
+        inverted = self._cover(InvertedIndex(), left, self.workers)
         scanned = min(state.scanned, len(rows))
         renumbered = GcwsState(tables, inverted, graph, delta, scanned)
         if renumbered.graph_is_decided:
@@ -269,9 +269,7 @@ class GcwsBackend:
             state = replace(state, graph=graph, scanned=0)
         return state
 
-    def _covered(
-        self, inverted: InvertedIndex, rows: VectorBatch, workers: Workers
-    ) -> InvertedIndex:
+    def _cover(self, inverted: InvertedIndex, rows: VectorBatch, workers: Workers) -> InvertedIndex:
         return inverted.cover(rows, workers) if self._form == "sparse" else inverted
 
     def saved(self, state: GcwsState) -> SavedIndex | None:
@@ -334,9 +332,9 @@ class GcwsBackend:
                 workers=self.workers,
             )
         if not state.delta.count or params.recall >= 1:  # a scan takes all rows
-            return self._found(state, view, queries, params, skipped)
+            return self._search_indexed(state, view, queries, params, skipped)
         return with_delta(
-            lambda older, skip: self._found(state, older, queries, params, skip),
+            lambda older, skip: self._search_indexed(state, older, queries, params, skip),
             view,
             state.delta.count,
             queries,
@@ -386,7 +384,7 @@ class GcwsBackend:
         if state.tables.bands < self.plan.bands:
             self._all_wanted = True
 
-    def _found(
+    def _search_indexed(
         self,
         state: GcwsState,
         view: RowView,
@@ -397,16 +395,16 @@ class GcwsBackend:
         """Return the hits among rows that are all in the index, or of an exact scan."""
         graph = state.graph
         if graph is None:
-            return self._probed(state, view, queries, params, skip)
+            return self._probe(state, view, queries, params, skip)
         plan = graph.plan(state.tables, view, params, len(queries))
         if isinstance(plan, Skipped):
-            return self._probed(state, view, queries, params, skip)
+            return self._probe(state, view, queries, params, skip)
         untried = plan.tally is not None and plan.tally.seen < TRIED
         first = min(TRIED, len(queries)) if untried else len(queries)
         hits = self._by_graph((graph, plan), state, view, queries[:first], params, skip[:first])
         if first == len(queries):
             return hits
-        rest = self._found(state, view, queries[first:], params, skip[first:])
+        rest = self._search_indexed(state, view, queries[first:], params, skip[first:])
         every = np.arange(len(queries))
         return BatchHits.merged([(every[:first], hits), (every[first:], rest)])
 
@@ -426,10 +424,10 @@ class GcwsBackend:
         if not np.count_nonzero(outcomes):
             return hits
         left = np.flatnonzero(outcomes)
-        rest = self._probed(state, view, queries[left], params, skip[left])
+        rest = self._probe(state, view, queries[left], params, skip[left])
         return hits.overwrite(left, rest)
 
-    def _probed(
+    def _probe(
         self,
         state: GcwsState,
         view: RowView,

@@ -442,7 +442,7 @@ class _Measurements:
                 found = self._search(asked, first, (tier, slack), narrower)
                 entered, narrower = found if place == 0 else entered, found
                 points = self._extended[tier, slack] = {
-                    limit: self._judged_extension(found.hits, asked, truth, tier)
+                    limit: self._measure_extension(found.hits, asked, truth, tier)
                     for limit, truth in self._truth.items()
                 }
                 lowest = min(recall for recall, *_ in points.values())
@@ -491,7 +491,7 @@ class _Measurements:
         )
         return np.flatnonzero(chosen if fewest >= self._policy.min_tier else np.ones_like(chosen))
 
-    def _judged_extension(
+    def _measure_extension(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int
     ) -> tuple[float, float, float]:
         """Return recall, that of items alone, and candidates of the queries of a tier.
@@ -572,11 +572,12 @@ class _Measurements:
             return False
         self._found[place] = found
         self._points[place] = {
-            limit: self._judged(found.hits, asked, truth) for limit, truth in self._truth.items()
+            limit: self._measure_setting(found.hits, asked, truth)
+            for limit, truth in self._truth.items()
         }
         return True
 
-    def _judged(self, found: BatchHits, asked: Int64s, truth: _Truth) -> _Point:
+    def _measure_setting(self, found: BatchHits, asked: Int64s, truth: _Truth) -> _Point:
         """Return what a setting gave for one limit, by queries that are not found to be hard."""
         good, is_item = _shares_found(found, truth, asked), asked < self._items
         is_typical = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts) == 0

@@ -267,7 +267,7 @@ class GraphLifecycle:
         except StoppedError:
             return None
         links = neighbours.cover(rows, workers)
-        keys = keys_by_row(tables, neighbours.linked_through(tables))
+        keys = keys_by_row(tables, neighbours.tables_to_link(tables))
         linked = order[len(held_out) :]
         visible = alive.copy()
         visible[held_out] = 0
@@ -315,7 +315,7 @@ class GraphLifecycle:
             stop=stop,
         )
         try:
-            calibration = self._calibrated(sample)
+            calibration = self._calibrate(sample)
         except StoppedError:
             return None
         neighbours.link(
@@ -340,7 +340,7 @@ class GraphLifecycle:
         share, min_sums = self.policy.calibration.sums
         return max(int(share * items), min(items, min_sums))
 
-    def _calibrated(self, sample: HeldOut) -> Calibration:
+    def _calibrate(self, sample: HeldOut) -> Calibration:
         """Return what rows held out measure."""
         policy, linked = self.policy, sample.linked
         queries = sample.queries[: min(policy.costed, sample.items)]
@@ -396,7 +396,7 @@ class GraphLifecycle:
 
         def measure(links: NeighbourLinks, new: Int64s) -> DriftMonitor:
             searched = replace(graph, links=links, workers=workers)
-            return self._measured_drift(searched, rows, new, tables, known, inverted)
+            return self._measure_drift(searched, rows, new, tables, known, inverted)
 
         chosen = rows_to_measure(first, len(rows), rows.numbers, self.policy.drift)
         links = graph.neighbours.extend(
@@ -404,7 +404,7 @@ class GraphLifecycle:
         )
         return replace(graph, links=links)
 
-    def _measured_drift(
+    def _measure_drift(
         self,
         graph: GraphSearch,
         rows: VectorBatch,
@@ -451,7 +451,7 @@ class GraphLifecycle:
             return graph
         if len(rows) > self.policy.growth * known:
             return None
-        keys = keys_by_row(tables, graph.neighbours.linked_through(tables), known)
+        keys = keys_by_row(tables, graph.neighbours.tables_to_link(tables), known)
         return self.extend(graph, rows, keys, tables, inverted, workers=self._workers)
 
     def renumber(
@@ -521,7 +521,7 @@ class GraphLifecycle:
         if len(unknown):
             alive = np.ones(len(rows), np.uint8)
             known = len(rows) - len(unknown)
-            keys = keys_by_row(tables, neighbours.linked_through(tables))
+            keys = keys_by_row(tables, neighbours.tables_to_link(tables))
             neighbours.link(unknown, keys, tables, links, alive, linked=known, workers=workers)
         neighbours.mark_all_linked()
         # Rows that were dead when the graph was built, or died since, are gone.

@@ -241,7 +241,7 @@ class NeighbourGraph:
         more = self._narrow or self.quantizer.kind == SPARSE
         return self._tables * (self._policy.table_factor if more else 1)
 
-    def linked_through(self, tables: Tables) -> int:
+    def tables_to_link(self, tables: Tables) -> int:
         """Return the number of tables in which the keys of rows must be known to link them."""
         return min(self.tables, tables.bands)
 
@@ -259,7 +259,7 @@ class NeighbourGraph:
         rows_a_side : int
             Entry points on each side of a key.
         """
-        keys = self.linked_through(tables) * len(tables.segments)
+        keys = self.tables_to_link(tables) * len(tables.segments)
         entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
 
@@ -312,7 +312,7 @@ class NeighbourGraph:
             alive = np.ones(len(rows), np.uint8)
             alive[last_ones] = 0
             others = np.flatnonzero(alive[first:]) + first
-            used = keys[:, : self.linked_through(tables)]
+            used = keys[:, : self.tables_to_link(tables)]
             if len(others):
                 self.link(
                     others,

@@ -323,8 +323,8 @@ class LimitCurves:
             _, scored = self.hard.at(hard.slack)
             found = _value_at(hard.slack, self.hard.settings, self.hard_items)
         typical, found = self.typical, min(found, ceiling)
-        recalls = map(_weighted_mean, self.extended, typical.recalls, repeat(found))
-        costs = map(_weighted_mean, self.extended, typical.candidates, repeat(scored))
+        recalls = map(_mean_by_weight, self.extended, typical.recalls, repeat(found))
+        costs = map(_mean_by_weight, self.extended, typical.candidates, repeat(scored))
         return RecallCurve(typical.settings, tuple(accumulate(recalls, max)), tuple(costs))
 
 
@@ -408,7 +408,7 @@ class Calibration:
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
         numbers = Numbers(*(max(each) for each in zip(*found, strict=True)))
-        return self._judged(near, near, limit, numbers)
+        return self._setting_of_limit(near, near, limit, numbers)
 
     @property
     def max_limit(self) -> int:
@@ -437,7 +437,7 @@ class Calibration:
         settings = (self.setting(limit, recall) for recall in reversed(_FRONT))
         return next((each.first.recall for each in settings if each is not None), 0.0)
 
-    def _judged(
+    def _setting_of_limit(
         self, near: LimitCurves, measured: LimitCurves, limit: int, numbers: Numbers
     ) -> SearchSetting:
         """Return a setting measured for a limit with the thresholds of the curves near to it."""
@@ -459,7 +459,7 @@ class Calibration:
         for curves in self.curves:
             found = curves.setting(*aim) if curves.limit > max(limit, MIN_BEAM) else None
             if found is not None:
-                return self._judged(near, curves, limit, found)
+                return self._setting_of_limit(near, curves, limit, found)
         return None
 
     def _adjacent(self, limit: int) -> list[LimitCurves]:
@@ -555,10 +555,10 @@ def _value_at(setting: float, settings: Sequence[float], values: Sequence[float]
     if above in (0, len(settings)):
         return values[min(above, len(settings) - 1)]
     low, high = settings[above - 1 : above + 1]
-    return _weighted_mean((setting - low) / (high - low), values[above - 1], values[above])
+    return _mean_by_weight((setting - low) / (high - low), values[above - 1], values[above])
 
 
-def _weighted_mean(share: float, low: float, high: float) -> float:
+def _mean_by_weight(share: float, low: float, high: float) -> float:
     return (1 - share) * low + share * high
 
 
@@ -576,7 +576,7 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
     def at(settings: Sequence[float], known: Callable[[LimitCurves], _Column]) -> tuple[float, ...]:
         low, high = known(below), known(above)
         return tuple(
-            _weighted_mean(share, _value_at(each, *low), _value_at(each, *high))
+            _mean_by_weight(share, _value_at(each, *low), _value_at(each, *high))
             for each in settings
         )
 
@@ -588,7 +588,7 @@ def _between(below: LimitCurves, above: LimitCurves, limit: int) -> LimitCurves:
 
     typical, hard = curve(lambda each: each.typical), curve(lambda each: each.hard)
     a, b, c = (
-        _weighted_mean(share, *each) for each in zip(below.scores, above.scores, strict=True)
+        _mean_by_weight(share, *each) for each in zip(below.scores, above.scores, strict=True)
     )
     return LimitCurves(
         limit,

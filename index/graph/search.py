@@ -234,7 +234,7 @@ class GraphSearch:
             The same for a search whose second pool holds the hits.
         """
         policy, beam = self.policy, setting.first
-        first, last = self._reranked(limit, beam)
+        first, last = self._rerank_counts(limit, beam)
         off = {
             Stage.EXTENSION: setting.hard is NO_EXTENSION,
             Stage.SECOND_EXTENSION: setting.foreign is NO_EXTENSION,
@@ -248,7 +248,7 @@ class GraphSearch:
         share = view.permitted_count / len(view.vectors)
         entry_tables = beam.tables(self.links.entry_tables)
         beams = [
-            max(beam.beam + 1, policy.extended_beam(limit, each))  # 1 for a row skipped
+            max(beam.beam + 1, policy.extension_beam(limit, each))  # 1 for a row skipped
             for each in (hard, foreign)
         ]
         beams[1] = max(beams)  # foreign queries have been hard ones before
@@ -290,7 +290,7 @@ class GraphSearch:
         """Return how many entry points there are on each side of a key in an extended search."""
         return self.policy.rows_a_side(extension.slack) if extension.enters_wider else ROWS_A_SIDE
 
-    def _reranked(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
+    def _rerank_counts(self, limit: int, setting: BeamSetting) -> tuple[int, int]:
         """Return how many rows are scored exactly at first, and in all.
 
         Of quantized rows as many for a small limit as for the one by which it was calibrated.
@@ -484,14 +484,14 @@ class GraphSearch:
         )
         holds = not self.neighbours.drift.has_drifted and self.allowance.share(limit) == 1.0
         if points:
-            scanned_from = self._scanned_from(view, limit)
+            scanned_from = self._least_scanned_recall(view, limit)
             return CostCurve(limit, points, self.calibration.rows, holds, None, scanned_from)
         max_limit = self.calibration.max_limit
         return CostCurve(
             limit, reason=f"limits up to {max_limit} are calibrated; hash tables or a scan answer"
         )
 
-    def _scanned_from(self, view: RowView, limit: int) -> float | None:
+    def _least_scanned_recall(self, view: RowView, limit: int) -> float | None:
         """Return the least recall, in steps of .01 from .5 on, that a scan answers sooner."""
         scanning = self.scan_nanoseconds(view, 1)
 

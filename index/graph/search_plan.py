@@ -164,7 +164,7 @@ class SearchPolicy:
         """Return how many rows of an extended search are scored exactly."""
         return limit + max(self.spare_extended, limit)
 
-    def extended_beam(self, limit: int, extension: Extension) -> int:
+    def extension_beam(self, limit: int, extension: Extension) -> int:
         """Return how many rows the beam of an extended search holds at least."""
         rows = next(rows for slack, rows in self.extended_beams if extension.slack <= slack)
         if extension.enters_wider:

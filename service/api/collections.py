@@ -139,7 +139,7 @@ async def set_names(request: Request, name: str, body: NamesBody) -> Response:
     service.room.require()
     await service.workers.writes.run(collection.set_names, body.names)
     found = await service.workers.searches.run(collection.find_names)
-    return json_response(_named(collection, found))
+    return json_response(_name(collection, found))
 
 
 @paging.get("/{name}/names", response_model=NamesAnswer)
@@ -157,10 +157,10 @@ async def list_names(
     else:
         prefix = params.prefix or ""
         found = await service.workers.searches.run(collection.find_names, prefix, limit)
-    return json_response(_named(collection, found))
+    return json_response(_name(collection, found))
 
 
-def _named(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
+def _name(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:
     named = [{"index": index, "name": name} for index, name in found]
     return {"names": named, "count": len(collection.names)}
 

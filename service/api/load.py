@@ -122,14 +122,14 @@ class _Run:
             entry = LoadEntry(key, self._load.begin(), self._announced_bytes)
             with self._service.loads.running(collection, entry):
                 if key is not None:
-                    self._load = replace(self._load, key=await self._found(key))
+                    self._load = replace(self._load, key=await self._known_load(key))
                     entry.go_on(self._load.begin())
                 await self._finish(chunks, entry.account)
                 return entry.account
         finally:
             self.events.put_nowait(None)
 
-    async def _found(self, key: str) -> LoadKey:
+    async def _known_load(self, key: str) -> LoadKey:
         """Return what has been committed under a key."""
         parameters = self._params.model_dump_json(
             exclude={"on_error", "max_rejected"}, exclude_none=True
@@ -234,7 +234,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         if not isinstance(error, LoadFailed):
             raise error
         return problems.response(error.error, **_progress(error))
-    return _Lines(_told(first, run, task, service))
+    return _Lines(_progress_lines(first, run, task, service))
 
 
 @listing.get("/loads", response_model=LoadList)
@@ -291,7 +291,7 @@ def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
     }
 
 
-async def _told(
+async def _progress_lines(
     first: tuple[int, int] | None, run: _Run, task: asyncio.Task[Account], service: Service
 ) -> AsyncIterator[bytes]:
     """Yield a line a commit and the summary."""

@@ -92,13 +92,13 @@ def install(app: FastAPI) -> None:
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _completed(original())
+            app.openapi_schema = _complete(original())
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's documented way
 
 
-def _completed(page: dict[str, Any]) -> dict[str, Any]:
+def _complete(page: dict[str, Any]) -> dict[str, Any]:
     components = page.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     _, extra = models_json_schema(

@@ -132,7 +132,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
         try:
             vectors = _read_vectors(service, body, kind, is_one=True)
             if len(vectors) == 1:
-                return _asked(service, collection, vectors, params)[0]
+                return _query_of_vectors(service, collection, vectors, params)[0]
         except ix.InvalidVector as error:
             raise requests.only(error, "vector") from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
@@ -223,7 +223,7 @@ async def query_batch(
         bad: _Bad = {}
         if params.on_error == "skip":
             vectors, bad = _usable(service, collection, vectors, params)
-        asked = _asked(service, collection, vectors, params)
+        asked = _query_of_vectors(service, collection, vectors, params)
         return asked if len(vectors) else [], bad
 
     try:
@@ -282,7 +282,7 @@ def _usable(
     """Return the vectors that can be searched for, and what is wrong with the others."""
 
     def check(rows: slice) -> None:
-        for query in _asked(service, collection, vectors.part(rows), params):
+        for query in _query_of_vectors(service, collection, vectors.part(rows), params):
             if query.vectors is not None:
                 collection.space.prepare(query.vectors)
 
@@ -314,7 +314,7 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
     return read_queries(reader, limits, settings.max_body_bytes)
 
 
-def _asked(
+def _query_of_vectors(
     service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
 ) -> list[QueryRequest]:
     """Return the queries of vectors that all ask for the same: one for all of them together.

@@ -131,7 +131,7 @@ async def upload_snapshot(
     work = service.workers.writes.run
     incoming = await work(service.catalog.snapshots.incoming, name, snapshot)
     try:
-        async for piece in _gathered(request, limit):
+        async for piece in _gather(request, limit):
             await work(incoming.write, piece)
         finished = await service.workers.files.run(incoming.finish, params.sha256)
     finally:
@@ -139,7 +139,7 @@ async def upload_snapshot(
     return json_response(_shown(finished), 201)
 
 
-async def _gathered(request: Request, limit: int | None) -> AsyncIterator[bytes]:
+async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
     """Yield the body in pieces worth a change of threads.
 
     Raises

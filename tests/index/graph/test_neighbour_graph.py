@@ -55,7 +55,7 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
     assert neighbours.narrow == (times > 1)
     assert neighbours.tables == times * neighbours.cover(rows).entry_tables == times * 8
     for bands in (3, 32):
-        assert neighbours.linked_through(Tables.of(bands, ())) == min(bands, times * 8)
+        assert neighbours.tables_to_link(Tables.of(bands, ())) == min(bands, times * 8)
 
 
 def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
@@ -72,7 +72,7 @@ def test_a_row_keeps_those_that_chose_it_before_it_was_linked(rng: np.random.Gen
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
     neighbours = empty_graph(index)
     links = neighbours.cover(rows)
-    keys = keys_by_row(tables, neighbours.linked_through(tables))
+    keys = keys_by_row(tables, neighbours.tables_to_link(tables))
     first, rest = np.split(rng.permutation(3000), [2000])
     neighbours.link(first, keys, tables, links, alive, linked=0, workers=Workers(1))
     joined = 0
@@ -95,7 +95,7 @@ def test_a_row_enters_by_its_own_keys(first: int, rng: np.random.Generator) -> N
     data, _ = clustered(rng, 1500, 0)
     index = SmallIndex(CollectionConfig(dim=data.shape[1])).add(np.concatenate([data, data]))
     rows, tables, alive = index.rows.view(), index.state.tables, np.ones(3000, np.uint8)
-    keys = keys_by_row(tables, empty_graph(index).linked_through(tables), first)
+    keys = keys_by_row(tables, empty_graph(index).tables_to_link(tables), first)
     for row in rng.choice(np.arange(1500, 3000), 20, replace=False):
         neighbours = empty_graph(index)
         links = neighbours.cover(rows)

@@ -199,7 +199,7 @@ class Graph:
             entries |= self.bucket_rows(query, tables)
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
-            beam=max(setting.beam + 1, SearchPolicy().extended_beam(limit, extension)),
+            beam=max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension)),
             most=UNLIMITED, reach=(limit, extension.slack),
             permitted=permitted, after=None if again else first,
         )  # fmt: skip
