@@ -91,7 +91,6 @@ class GmmNeighbors(BaseEstimator):
         Parameters
         ----------
         X : (n, dim) array or sparse matrix of finite numbers
-        y : ignored
 
         Raises
         ------
@@ -150,8 +149,6 @@ class GmmNeighbors(BaseEstimator):
         ----------
         X : (m, dim) array or sparse matrix, or None
             None takes the rows of the index, each left out of its own neighbours.
-        n_neighbors : int or None
-        return_distance : bool
 
         Returns
         -------
@@ -216,7 +213,6 @@ class GmmNeighbors(BaseEstimator):
         Parameters
         ----------
         X, n_neighbors : see `kneighbors`
-        mode : {"connectivity", "distance"}
         """
         distances, indices = self.kneighbors(X, n_neighbors)
         return self._graph(distances, indices, mode)

@@ -128,7 +128,6 @@ class Workers:
 
         Parameters
         ----------
-        count : int
         work : callable
             Must not call `split` again.
         min_size : int

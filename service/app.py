@@ -82,7 +82,6 @@ def create_app(
 
     Parameters
     ----------
-    settings : Settings
     catalog : Catalog or None
         An open catalog, which the application closes at its end; None: the settings' directory is
         opened at the start (DirectoryLocked then ends the start).

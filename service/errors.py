@@ -133,8 +133,6 @@ class UnsupportedMediaType(ServiceError):
 
     Parameters
     ----------
-    got : str
-    expected : sequence of str
     hint : str
         What to do instead.
     """

@@ -355,12 +355,10 @@ class Member:
 
     Attributes
     ----------
-    name : str
     has_name : bool
         False where a name and a value are missing.
     start, stop : int
         Where its value lies in the text.
-    is_list : bool
     size : Size
         While the end is not found: what is before the value.
     commas : int

@@ -65,7 +65,6 @@ class ShownAs:
 
     Parameters
     ----------
-    model : type
     field : str or None
         Only as this field of the model.
     """

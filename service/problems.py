@@ -30,7 +30,6 @@ class Kind:
 
     Attributes
     ----------
-    status : int
     code : str
         The stable name in the body.
     retry_after_seconds : int or None
@@ -178,8 +177,6 @@ def invalid_request(
 
     Parameters
     ----------
-    error : ValidationError
-    model : type
     place : tuple
         Where in the body the value lies that was checked.
     first : int or None

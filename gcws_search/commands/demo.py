@@ -165,7 +165,6 @@ def function_docstrings() -> tuple[list[str], list[dict[str, float]], list[dict[
 
     Returns
     -------
-    names : list of str
     vectors : list of dict
         tf-idf by word.
     payloads : list of dict

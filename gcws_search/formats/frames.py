@@ -110,7 +110,6 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
 
     Parameters
     ----------
-    frame : pandas or polars frame, Arrow table, batch or reader, or dataset
     ids : str, sequence or None
         Name of a column, "index" for the index of a frame of pandas, or the ids. None takes a
         column or an index that `guess` finds.

@@ -393,10 +393,6 @@ def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, InvalidI
     ----------
     check : callable
         Raises InvalidInput when any row of the slice is bad.
-
-    Returns
-    -------
-    dict of row to error
     """
     bad: dict[int, InvalidInput] = {}
     stretches = [(0, count)] if count else []

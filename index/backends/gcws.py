@@ -500,7 +500,6 @@ class GcwsBackend:
 
         Parameters
         ----------
-        encoding : {"full", "zero_bit", "b_bit"}
         is_wider : bool
             Whether there are slots beyond the space, which the parameter table does not have.
 

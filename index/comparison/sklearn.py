@@ -132,7 +132,6 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         Parameters
         ----------
         X : (n, dim) array or sparse matrix of finite numbers
-        y : ignored
 
         Raises
         ------

@@ -64,7 +64,6 @@ class RawBatch:
 
     Attributes
     ----------
-    form : {"dense", "sparse"}
     dense : (n, dim) float32; (0, 0) when sparse
     indptr : (n + 1,) int64
     indices : (nnz,) int32
@@ -147,7 +146,6 @@ class VectorBatch:
 
     Attributes
     ----------
-    form : {"dense", "sparse"}
     dense : (n, width) float32, signed; (0, 0) when sparse
         ``width`` is dim rounded up to whole vector registers, the rest zeros, which neither
         hashes nor scores see.

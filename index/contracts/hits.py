@@ -138,7 +138,6 @@ class BatchHits(Sequence[RowHits]):
         ----------
         method : int
             `SCAN` or another of the numbers of `METHODS`.
-        rows, scores, sizes, wider : see the class
         expected_recall : (m,) float64 or float
         bands, depth, candidates, scored, beam : (m,) int64 or int
             See `Explanation`.

@@ -155,7 +155,6 @@ class _Contrasts(NamedTuple):
 
     Attributes
     ----------
-    hard, foreign : float
     nearest : float
         The least distance told apart.
     spread : float
@@ -223,12 +222,10 @@ def calibrate(
 
     Parameters
     ----------
-    sample : Sample
     scan_nanoseconds : float
         What scanning one row takes.
     max_candidates : callable
         Takes a limit. Searches that score more rows take longer than scans: none is measured.
-    policy : CalibrationPolicy
     """
     share, min_sums = policy.sums
     greatest = max(_LIMIT, sample.rows // policy.rows_a_limit)
@@ -380,15 +377,12 @@ class _Measurements:
 
     Parameters
     ----------
-    sample : Sample
     queries : (m,) int64, int
         Numbers of items, then of sums; how many of them are items.
     truth : dict of int to _Truth
         Of these queries, by the limits judged.
     searched : int
         The limit searched with.
-    contrasts : _Contrasts
-    policy : CalibrationPolicy
     """
 
     def __init__(
@@ -644,8 +638,6 @@ def _shares_found(found: BatchHits, truth: _Truth, asked: Int64s) -> Float64s:
 
     Parameters
     ----------
-    found : BatchHits
-    truth : _Truth
     asked : (a,) int64
         Places of the queries among those of ``truth``.
     """

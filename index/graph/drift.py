@@ -28,7 +28,6 @@ class DriftPolicy:
         collections: one single insert in a hundred may take longer.
     rows_a_step : int
         The interval of a large collection is its rows divided by this.
-    cheap_entries : int
     window : int
         Rows measured last that are judged by.
     min_count, shortfall : int, float
@@ -66,7 +65,6 @@ class DriftMonitor:
     ----------
     shortfalls : tuple of float
         Of each of the rows measured last: the recall expected, less its own.
-    policy : DriftPolicy
     """
 
     shortfalls: tuple[float, ...] = ()
@@ -104,7 +102,6 @@ def rows_to_measure(
         Of ``rows`` rows the ones from ``first`` on are new.
     entries : int
         Numbers that a scan reads.
-    policy : DriftPolicy
     """
     interval = policy.interval
     if entries > policy.cheap_entries:

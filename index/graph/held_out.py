@@ -37,7 +37,6 @@ def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch
 
     Parameters
     ----------
-    rows : VectorBatch
     first, second : (m,) int64
         The rows of each pair.
     """
@@ -132,7 +131,6 @@ class HeldOut:
     ----------
     graph : GraphSearch
         Of the other rows.
-    tables : Tables
     view : RowView
         All rows that are alive.
     linked : RowView
@@ -145,7 +143,6 @@ class HeldOut:
         1 for the rows held out.
     keys : (m, t) uint64
         Of the queries.
-    inverted : InvertedIndex
     pieces : int
         Parts of the work for each thread.
     stop : threading.Event
@@ -279,7 +276,6 @@ class Answers:
     ----------
     asked : (a,) int64
         Places of the queries, rising.
-    hits : BatchHits
     is_complete : (a,) bool
         Whether all hits wanted are among them, for each limit judged.
     """

@@ -92,8 +92,6 @@ class GraphPolicy:
         A graph of sparse rows is built where scans take this many times what a search does.
     max_held_out : int
         At most one row in this many is held out of the graph at first, to calibrate it.
-    search, link, calibration : SearchPolicy, LinkPolicy, CalibrationPolicy
-    drift, allowance : DriftPolicy, AllowancePolicy
     """
 
     min_rows: int = 2048
@@ -131,10 +129,8 @@ class GraphLifecycle:
 
     Parameters
     ----------
-    band_keys : BandKeys
     workers : Workers
         Threads of searches, and of what readers wait for.
-    policy : GraphPolicy
 
     Attributes
     ----------
@@ -168,7 +164,6 @@ class GraphLifecycle:
 
         Parameters
         ----------
-        rows : VectorBatch
         alive : (n,) uint8
         inverted : InvertedIndex
             Of all rows, but for a few.
@@ -189,9 +184,7 @@ class GraphLifecycle:
 
         Parameters
         ----------
-        rows : VectorBatch
         alive : (n,) uint8
-        workers : Workers
         """
         policy = self.policy
         tables = policy.entry_tables(len(rows), self._band_keys.plan.bands)
@@ -243,12 +236,7 @@ class GraphLifecycle:
 
         Parameters
         ----------
-        rows : VectorBatch
         alive : (n,) uint8
-        tables : Tables
-        inverted : InvertedIndex
-        workers : Workers
-        stop : threading.Event
 
         Returns
         -------
@@ -376,14 +364,12 @@ class GraphLifecycle:
 
         Parameters
         ----------
-        graph : GraphSearch
         rows : VectorBatch
             All rows.
         keys : (n, bands) uint64
             Of the new rows.
         tables, inverted : Tables, InvertedIndex
             The new rows included.
-        workers : Workers
         """
         first = len(rows) - len(keys)
         if len(keys) > self.policy.max_added * first:

@@ -80,10 +80,6 @@ class MissAllowance:
 
     It is halved where queries audited find less than was asked, and doubled again, up to 1, where
     they would find enough all the same. One thread calls `take`, any thread the rest.
-
-    Parameters
-    ----------
-    policy : AllowancePolicy
     """
 
     def __init__(self, policy: AllowancePolicy = ALLOWANCE_POLICY) -> None:

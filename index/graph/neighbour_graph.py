@@ -126,7 +126,6 @@ class NeighbourLinks:
     ----------
     array : (n, WIDTH) int32
         Neighbours of each row, `NONE` behind the last.
-    quantized : QuantizedView
     entry_tables : int
         Tables through which searches enter.
     """
@@ -151,7 +150,6 @@ class NeighbourGraph:
 
     Parameters
     ----------
-    quantizer : Quantizer
     rows : VectorBatch
         All rows; none of them is linked yet.
     tables : int
@@ -160,7 +158,6 @@ class NeighbourGraph:
         Whether dense rows lie along few dimensions, so that a narrow beam is enough to link them.
     drift : DriftMonitor
         Of rows that are linked already.
-    policy : LinkPolicy
     links : (n, WIDTH) int32 or None
         Links of ``rows``, which the graph changes in place from now on; None where no row is
         linked.
@@ -252,8 +249,6 @@ class NeighbourGraph:
 
         Parameters
         ----------
-        tables : Tables
-        beam : int
         room : int
             Rows that a search may see once it has entered.
         rows_a_side : int
@@ -288,11 +283,9 @@ class NeighbourGraph:
 
         Parameters
         ----------
-        rows : VectorBatch
         keys : (n, bands) uint64
         tables : Tables
             Of all rows.
-        workers : Workers
         measured : (c,) int64
             Of these rows, those that are linked last.
         measure : callable
@@ -362,14 +355,12 @@ class NeighbourGraph:
         keys : (k, t) uint64
             Band keys of the last k rows of all, which include ``chosen``, in the first tables: as
             many as `linked_through` says.
-        tables : Tables
         links : NeighbourLinks
             Of all rows.
         alive : (n,) uint8
             Rows that may be chosen as neighbours.
         linked : int
             How many rows are linked already.
-        workers : Workers
         stop : threading.Event or None
             Once set, the rest is left.
         leaders : (n,) int32 or (0,)
@@ -570,7 +561,6 @@ def _name(row: int, array: Int32s) -> None:
 
     Parameters
     ----------
-    row : int
     array : (n, WIDTH) int32
         The links, changed in place.
     """

@@ -126,7 +126,6 @@ class Extension:
         Queries whose hit judged scores less are; 0 for none.
     contrast : float
         And those whose first hit is farther away than the tenth, times this factor; `inf` for none.
-    slack : float
     enters_wider : bool
         Whether they enter through more rows, too.
     """
@@ -232,7 +231,6 @@ class Slack(NamedTuple):
     enters_wider : bool
         Whether it enters through more rows, as foreign queries do, and hard ones where they are
         not found otherwise.
-    slack : float
     """
 
     enters_wider: bool
@@ -253,7 +251,6 @@ class LimitCurves:
 
     Attributes
     ----------
-    limit : int
     typical, hard, foreign : RecallCurve
         Of each tier. The settings of the last two are slacks of extensions.
     extended : tuple of float
@@ -377,8 +374,6 @@ class Calibration:
 
         Parameters
         ----------
-        limit : int
-        recall : float
         foreign_recall : float or None
             The recall of foreign queries; None for the same.
         """

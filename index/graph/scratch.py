@@ -81,7 +81,6 @@ class Scratch:
 
     Attributes
     ----------
-    sizes : ScratchSizes
     addresses : (slots, 12) int64
         Of each slot's arrays, as `beam_search.scratch_at` takes them.
     first : (1, 12) int64

@@ -63,7 +63,6 @@ class GraphHits:
 
     Attributes
     ----------
-    hits : BatchHits
     outcomes : (m,) uint8
         See `Outcome`.
     """
@@ -86,10 +85,8 @@ class GraphSearch:
         `NOT_CALIBRATED` while the graph is built.
     built : int
         Rows there were when the graph was last built in random order.
-    band_keys : BandKeys
     workers : Workers
         Threads of searches.
-    policy : SearchPolicy
     allowance : MissAllowance
         Shared with the states before and after.
     """
@@ -111,9 +108,6 @@ class GraphSearch:
 
         Parameters
         ----------
-        tables : Tables
-        view : RowView
-        params : SearchParams
         queries : int
             How many come in one call: a batch is scanned in less time for each.
         """
@@ -224,10 +218,6 @@ class GraphSearch:
 
         Parameters
         ----------
-        tables : Tables
-        view : RowView
-        limit : int
-        setting : SearchSetting
         max_candidates : float
             Rows that a search may see before it is left to the fall-back, but for a few.
         max_under_filter : float
@@ -402,11 +392,8 @@ class GraphSearch:
 
         Parameters
         ----------
-        plan : SearchPlan
         tables : Tables
             Of the same rows.
-        view : RowView
-        queries : VectorBatch
         params : SearchParams
             ``limit`` and ``min_score`` count here.
         skip : (m,) int64

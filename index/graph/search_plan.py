@@ -210,14 +210,12 @@ class SearchPlan:
 
     Attributes
     ----------
-    setting : SearchSetting
     tables : int
         Entry tables.
     stages : tuple of Stage
         Those that may run.
     sizes : ScratchSizes
         Of dense queries, and of sparse ones as long as the rows.
-    kernel : batch_search.Plan
     row_nanoseconds, scan_nanoseconds : float
         Time to score a row in this search, and to scan for a query instead.
     tally : Tally or None

@@ -38,7 +38,6 @@ class FileConnection(sqlite3.Connection):
 
     Parameters
     ----------
-    path : Path
     given : as of `sqlite3.connect`
     """
 
@@ -170,8 +169,6 @@ def require_damage(
     Parameters
     ----------
     error : sqlite3.Error
-    name : str
-    path : Path
     unreadable_is_damage : bool
         Whether a place of the disk that cannot be read is damage too.
 

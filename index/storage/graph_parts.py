@@ -157,7 +157,6 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
     ----------
     sequences : (n,) int64
         Rising.
-    parts : iterable of Part
     """
     links = growable((len(sequences), 0), np.int32)
     numbers = _RowNumbers(sequences)

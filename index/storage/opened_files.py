@@ -66,7 +66,6 @@ class FileChange:
     ----------
     name : str
         Where it was.
-    what : str
     is_sound : bool
         Whether the files that were opened still hold all, wherever they are.
     is_in_place : bool

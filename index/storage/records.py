@@ -60,7 +60,6 @@ class LoadRecord:
 
     Attributes
     ----------
-    key : str
     changed : int
         Seconds since 1970.
     progress : str

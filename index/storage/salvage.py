@@ -47,7 +47,6 @@ class Salvage:
 
     Parameters
     ----------
-    path : Path
     name : str
         Of the collection, for errors.
 

@@ -196,7 +196,6 @@ class BackendRecord:
 
     Attributes
     ----------
-    name, kind : str
     params : str
         JSON.
     notes : str or None

@@ -52,13 +52,10 @@ class Snapshot:
 
     Attributes
     ----------
-    collection, name : str
-    bytes_ : int
     sha256 : str
         Of its file, 64 hexadecimal digits.
     created : str
         When, in UTC (RFC 3339).
-    path : Path
     """
 
     collection: str
@@ -225,7 +222,6 @@ class Snapshots:
 
         Parameters
         ----------
-        collection : str
         name : str or None
             None takes the time.
         write : callable

@@ -570,7 +570,6 @@ class Store:
 
         Parameters
         ----------
-        record : LoadRecord
         forgotten : int
             Seconds since 1970; loads that have not changed since are forgotten.
 

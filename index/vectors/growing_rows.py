@@ -24,7 +24,6 @@ class GrowingRows:
 
     Parameters
     ----------
-    form : {"dense", "sparse"}
     folder : Path or None
         Where vectors lie in mapped files; None for memory. Norms and copies lie in memory.
     """

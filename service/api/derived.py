@@ -36,7 +36,6 @@ def body_of(
 
     Parameters
     ----------
-    parameters : dataclass
     name : str
         Of the body on the API page.
     shown : dict

@@ -31,12 +31,7 @@ _CGROUPS: Final = (
 
 
 class Admission:
-    """Counts what is under way; used on the event loop alone.
-
-    Parameters
-    ----------
-    settings : Settings
-    """
+    """Counts what is under way; used on the event loop alone."""
 
     def __init__(self, settings: Settings) -> None:
         self._max_requests = settings.max_requests
@@ -94,7 +89,6 @@ class Room:
 
     Parameters
     ----------
-    settings : Settings
     elsewhere : callable or None
         Returns what has been used up on other machines, None where nothing has.
     max_age_seconds : float

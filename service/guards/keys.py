@@ -74,10 +74,6 @@ class _Ring:
 class ApiKeys:
     """All keys of a service.
 
-    Parameters
-    ----------
-    settings : Settings
-
     Raises
     ------
     OSError
@@ -120,7 +116,6 @@ class ApiKeys:
         ----------
         key : str or None
             As of `permission`.
-        writes : bool
 
         Raises
         ------

@@ -139,12 +139,7 @@ def id_in_url(text: str, name: str = "id") -> str:
 
 
 class AnswerBytes:
-    """About how long an answer gets, counted as its parts come.
-
-    Parameters
-    ----------
-    limit_bytes : int
-    """
+    """About how long an answer gets, counted as its parts come."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes

@@ -55,8 +55,6 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
 
     Parameters
     ----------
-    request : Request
-    permitted : str
     hint : str
         What to do with a body of another type.
 

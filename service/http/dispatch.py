@@ -100,9 +100,6 @@ class Application(FastAPI):
 
     Parameters
     ----------
-    metrics : Metrics
-    admission : Admission
-    access_log : bool
     direct : collection of JsonRoute
         Those that are called at once.
     more : object

@@ -40,9 +40,6 @@ class ArrowRows:
 
     Parameters
     ----------
-    reader : ByteReader
-    limits : Limits
-    chunk_rows, chunk_bytes, max_batch_bytes : int
     takes_others : bool
         Whether columns that items do not have become fields of their payloads.
     """
@@ -250,7 +247,6 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
 
     Parameters
     ----------
-    reader : ByteReader
     check : callable
         Called with the schema.
     max_bytes : int

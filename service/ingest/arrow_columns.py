@@ -84,7 +84,6 @@ def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
 
     Parameters
     ----------
-    schema : pyarrow.Schema
     takes_others : bool
         Whether other columns become fields of the payload.
     """

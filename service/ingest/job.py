@@ -68,8 +68,6 @@ class Account:
         Of the bytes read.
     rows : int
         Rows of the body that are stored or rejected.
-    inserted, updated, rejected_count : int
-    rejected : list of dict
     ids : (str, str) or None
         The first and the last that rows without ids were given.
     before : LoadState or None
@@ -186,16 +184,12 @@ class Load:
 
     Attributes
     ----------
-    collection : CollectionProtocol
-    mode : {"upsert", "insert"}
-    on_error : {"stop", "skip"}
     max_listed : int
         Rejected rows that are listed; all are counted.
     require_room : callable
         Raises where nothing more can be stored.
     keeps_payloads : bool
         Whether items that come without a payload keep the one that they have.
-    key : LoadKey or None
     stop : threading.Event
         Once it is set the load ends soon, with `BodyAborted`.
     """
@@ -234,8 +228,6 @@ class Load:
         ----------
         read : callable
             Returns the chunks of a source, and counts its bytes by the function that it is given.
-        source : callable
-        report : callable
         account : Account
             Of `begin`.
 
@@ -444,13 +436,8 @@ def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, ix.Inval
 
     Parameters
     ----------
-    count : int
     check : callable
         Raises InvalidVector when any row of the slice is bad.
-
-    Returns
-    -------
-    dict of row to error
     """
     bad: dict[int, ix.InvalidVector] = {}
     stretches = [(0, count)]

@@ -44,7 +44,6 @@ class LoadState:
         Of the request, but for what becomes of bad rows.
     mark : Mark
         Behind the last row that is stored or rejected.
-    inserted, updated, rejected_count : int
     rejected : list of dict
         The first rows that were not stored, as the summary lists them.
     seconds : float
@@ -96,7 +95,6 @@ class LoadKey:
 
     Attributes
     ----------
-    key : str
     before : LoadState
         At the beginning, where nothing has been committed.
     keep_seconds : int

@@ -18,7 +18,6 @@ class Naming:
 
     Parameters
     ----------
-    collection : CollectionProtocol
     use : {"store", "search", "search together"}
         What becomes of a name that no coordinate has: it takes one where items are stored, or it
         gets one for this query alone. Of queries that are searched together in a space of fixed dim

@@ -186,11 +186,8 @@ class NpyRows:
 
     Parameters
     ----------
-    reader : ByteReader
-    limits : Limits
     id_start : int or None
         Id of the first row; the others count on. None: the collection numbers them.
-    sizes : Sizes
     """
 
     reader: ByteReader

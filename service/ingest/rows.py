@@ -247,7 +247,6 @@ class ItemRows:
         Each row's number in the whole load.
     ids : list of n str or None
         None: the collection numbers the item.
-    payloads : list of n bytes or None
     vectors : Vectors
         n of them.
     rejects : list of Reject

@@ -27,13 +27,7 @@ _DIGITS: Final = 16
 
 @dataclass(frozen=True)
 class Asset:
-    """One file as it is served.
-
-    Parameters
-    ----------
-    body : bytes
-    media_type : str
-    """
+    """One file as it is served."""
 
     body: bytes
     media_type: str

@@ -89,8 +89,6 @@ class RouteCounts(NamedTuple):
 
     Attributes
     ----------
-    route, method : str
-    status : int
     counts : list of int
         Of each bucket.
     seconds : float
