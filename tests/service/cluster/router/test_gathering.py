@@ -1,7 +1,7 @@
 """Queries that are sent to the shards together are answered as if each had come alone."""
 
 import asyncio
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 
@@ -13,6 +13,21 @@ URL = "/v1/collections/plants"
 TEXT = "x" * 200
 """Twelve hits are longer than an answer may be."""
 TOGETHER = 40
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterClient]:
+    with postgres().database() as url:
+        client = ClusterClient(url, tmp_path_factory.mktemp("cluster"), max_answer_bytes=2000)
+        client.start()
+        client.wait_until_ready()
+        client.put(URL, json={"dim": 4})
+        items = [
+            {"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)
+        ]
+        client.put(f"{URL}/items", json={"items": items})
+        yield client
+        client.stop()
 
 
 @pytest.mark.parametrize(
@@ -27,26 +42,16 @@ TOGETHER = 40
     ],
 )
 def test_a_query_is_answered_whatever_comes_with_it(
-    more: Json, status: int, tmp_path: Path
+    more: Json, status: int, client: ClusterClient
 ) -> None:
-    with postgres().database() as url:
-        client = ClusterClient(url, tmp_path, max_answer_bytes=2000)
-        client.start()
-        client.wait_until_ready()
-        client.put(URL, json={"dim": 4})
-        items = [
-            {"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)
-        ]
-        client.put(f"{URL}/items", json={"items": items})
-        query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
+    query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
 
-        async def ask(bodies: list[Json]) -> list[Json]:
-            work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
-            return await asyncio.gather(*work)
+    async def ask(bodies: list[Json]) -> list[Json]:
+        work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
+        return await asyncio.gather(*work)
 
-        [alone] = client.run(ask([{**query, **more}]))
-        assert alone.status_code == status
-        among = client.run(ask([query, {**query, **more}] * TOGETHER))
-        client.stop()
+    [alone] = client.run(ask([{**query, **more}]))
+    assert alone.status_code == status
+    among = client.run(ask([query, {**query, **more}] * TOGETHER))
     assert [each.status_code for each in among] == [200, status] * TOGETHER
     assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
