@@ -140,12 +140,15 @@ class LocalSearches:
         ------
         AnswerTooLarge
         """
+        # Asked before the search: its own audit may be done before it is shown.
+        recalls = [measured_recall(collection, one) if one.explain else None for one in queries]
         start = time.perf_counter()
         found, costs = search_batch(collection, queries)
         seconds = (time.perf_counter() - start) / max(1, len(found))  # the mean of one query
-        each = queries if len(queries) == len(found) else [queries[0]] * len(found)
+        if len(queries) != len(found):
+            queries, recalls = [queries[0]] * len(found), recalls * len(found)
         ranked = []
-        for asked, result in zip(each, found, strict=True):
+        for asked, result, recall in zip(queries, found, recalls, strict=True):
             answer = size or AnswerBytes(self._max_answer_bytes)
             payloads = result.payloads if asked.with_payload else None
             if asked.is_shown:
@@ -157,7 +160,7 @@ class LocalSearches:
                     payloads,
                     _vectors(collection, result.hits, answer) if asked.with_vector else None,
                     result.explanation if asked.explain else None,
-                    measured_recall(collection, asked) if asked.explain else None,
+                    recall,
                     seconds,
                 )
             )
