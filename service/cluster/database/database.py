@@ -649,7 +649,7 @@ class Database:
         }
         if found and shards not in found and self.shards(cell) is None:
             known = " or ".join(map(str, sorted(found)))
-            raise ClusterMismatch(f"GCWS_SET_SHARDS of cell {cell!r}", known, str(shards))
+            raise ClusterMismatch(f"GCWS_SHARDS of cell {cell!r}", known, str(shards))
 
     def set_shards(self, cell: str, shards: int | None) -> None:
         """Say of how many shards the replicas of a cell are asked; None: as each router is set."""
