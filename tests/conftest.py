@@ -2,6 +2,8 @@
 
 import gc
 import os
+import shutil
+import tempfile
 import zlib
 from pathlib import Path
 
@@ -14,6 +16,18 @@ from hypothesis import HealthCheck, settings
 os.environ.setdefault(
     "NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels")
 )
+
+# Most of a test's time would be spent waiting for disks: what is synced to memory is there at once.
+# Processes that tests start inherit this, too.
+SHARED_MEMORY = Path("/dev/shm")
+ROOM_BYTES = 8 << 30
+if (
+    "TMPDIR" not in os.environ
+    and SHARED_MEMORY.is_dir()
+    and shutil.disk_usage(SHARED_MEMORY).free >= ROOM_BYTES
+):
+    os.environ["TMPDIR"] = str(SHARED_MEMORY)
+    tempfile.tempdir = None  # it is found anew
 
 TESTS = Path(__file__).parent
 MARKS = {
