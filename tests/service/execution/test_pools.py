@@ -49,7 +49,7 @@ def test_a_call_given_up_keeps_its_place_until_its_thread_is_done() -> None:
         go_on.set()
         await asyncio.to_thread(pool.close)
         async with asyncio.timeout(60):  # the loop hears of the thread's end some turns later
-            while pool.waiting:
+            while pool.waiting:  # noqa: ASYNC110  # no event tells of it
                 await asyncio.sleep(0.001)
 
     asyncio.run(scenario())
