@@ -140,3 +140,15 @@ def test_a_query_and_a_line_of_a_load_may_be_long(client: Client, form: str) -> 
         answer = client.post(f"{url}/query", content=content, headers=headers)
         assert [hit["id"] for hit in answer.json()["hits"]] == ["a"], answer.text
         assert answer.json()["hits"][0]["score"] > 0.999
+
+
+@pytest.mark.parametrize("field", ["indices", "names"])
+def test_a_vector_of_too_many_is_refused_before_its_entries_are_read(
+    serve: Serve, field: str
+) -> None:
+    client = serve(max_nonzeros=1000)
+    fill(client)
+    vector = {field: [*range(LONG_BYTES // 2), None], "values": [1.0]}
+    answer = client.post("/v1/collections/plants/query", json={"vector": vector})
+    assert answer.status_code == 422
+    assert f"at most 1000 values, got {LONG_BYTES // 2 + 1}" in answer.json()["detail"]
