@@ -17,8 +17,8 @@ os.environ.setdefault(
     "NUMBA_CACHE_DIR", str(Path(__file__).parents[1] / ".pytest_cache" / "kernels")
 )
 
-# Most of a test's time would be spent waiting for disks: what is synced to memory is there at once.
-# Processes that tests start inherit this, too.
+# Tests would mostly wait for the disk; a sync to memory takes no time. Processes that tests start
+# inherit this.
 SHARED_MEMORY = Path("/dev/shm")
 ROOM_BYTES = 8 << 30
 if (

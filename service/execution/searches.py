@@ -140,7 +140,7 @@ class LocalSearches:
         ------
         AnswerTooLarge
         """
-        # Asked before the search: its own audit may be done before it is shown.
+        # Read before the search: the audit of this very query may end before its answer is made.
         recalls = [measured_recall(collection, one) if one.explain else None for one in queries]
         start = time.perf_counter()
         found, costs = search_batch(collection, queries)

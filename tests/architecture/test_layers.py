@@ -73,7 +73,7 @@ SERVICE_FLOORS = (
     "execution", "http", "server", "api", "page", "cluster", "app", "fronts", "startup_answers",
     "cli",
 )  # fmt: skip
-"""Packages and modules of service from the ground up: each imports only those before it."""
+"""Packages and modules of service from the bottom up; each imports only those before it."""
 
 PRODUCT = ("index", "service", "gcws_search")
 

@@ -20,7 +20,7 @@ from tests.support.service.client import Client, Json, started
 ROWS, DIM = 20_000, 16
 """A collection whose queries search the graph."""
 TURNS = 8
-"""The least of these counts: what another thread does after an answer may be seen, or not."""
+"""The least count is taken: another thread may go on working after an answer."""
 PRODUCT = tuple(f"{REPOSITORY / folder}/" for folder in ("index", "service", "gcws_search"))
 
 
@@ -39,7 +39,7 @@ CEILINGS = {"put": Walk(47, 214, 118), "query": Walk(47, 149, 99)}
 
 
 class Recorder:
-    """Counts the calls of the product's functions in all threads, while it records."""
+    """Counts calls of the product's functions in all threads."""
 
     def __init__(self) -> None:
         self.is_recording = False
@@ -92,7 +92,7 @@ class Recorder:
 
 @pytest.fixture(scope="module")
 def recorder() -> Iterator[Recorder]:
-    """Return a recorder that all threads begun from now on tell of their calls."""
+    """Return a recorder that is the profile function of this thread and of all new ones."""
     found = Recorder()
     before = sys.getprofile()
     threading.setprofile(found)
