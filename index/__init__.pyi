@@ -95,6 +95,7 @@ from .contracts.arrays import (
     Int64s as Int64s,
 )
 from .contracts.batches import (
+    JsonVector as JsonVector,
     NamedVector as NamedVector,
     RawBatch as RawBatch,
     SparseVector as SparseVector,
@@ -215,6 +216,13 @@ from .storage.snapshots import (
 from .threads import (
     StoppedError as StoppedError,
     work_alone as work_alone,
+)
+from .vectors.inputs import (
+    InputVectors as InputVectors,
+    OneVector as OneVector,
+    bad_rows as bad_rows,
+    require_different_names as require_different_names,
+    with_coordinates as with_coordinates,
 )
 from .vectors.names import (
     MAX_NAME_LENGTH as MAX_NAME_LENGTH,

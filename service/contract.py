@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.index import AnyArray
 
 if TYPE_CHECKING:
     import asyncio
@@ -21,10 +20,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 C_contra = TypeVar("C_contra", contravariant=True)
 
-Point = str | Sequence[float] | AnyArray | ix.SparseVector | ix.NamedVector
+Point = str | Sequence[float] | ix.OneVector
 """An id or a vector."""
-JsonVector = list[float] | dict[str, list[Any]]
-"""A vector as the API shows it."""
 
 
 class ShardsAsked(NamedTuple):
@@ -50,7 +47,7 @@ class RankedHits(NamedTuple):
         By falling score, ties by id.
     payloads : sequence of bytes or None
         JSON text of each hit, None for a hit without; None where they were not asked for.
-    vectors : sequence of JsonVector or None
+    vectors : sequence of ix.JsonVector or None
         As sent, None for an item deleted since; None where they were not asked for.
     explanation : Explanation or None
         None where it was not asked for.
@@ -65,7 +62,7 @@ class RankedHits(NamedTuple):
     ids: Sequence[str]
     scores: Sequence[float]
     payloads: Sequence[bytes | None] | None
-    vectors: Sequence[JsonVector | None] | None
+    vectors: Sequence[ix.JsonVector | None] | None
     explanation: ix.Explanation | None
     measured_recall: float | None
     seconds: float

@@ -17,6 +17,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, PydanticCustomError, from_json
 
+from gcws_search import index as ix
 from gcws_search.index import AnyArray
 
 MAX_ID_LENGTH: Final = 255
@@ -261,6 +262,15 @@ else:
         Field(union_mode="left_to_right"),
         AfterValidator(_float_array),
     ]
+
+
+def vector_of(body: VectorBody) -> ix.OneVector:
+    """Return a vector as the index takes it; that its names differ is not checked."""
+    if isinstance(body, SparseBody):
+        return ix.SparseVector(body.indices, body.weights)
+    if isinstance(body, NamedBody):
+        return ix.NamedVector(body.names, body.weights)
+    return body.weights if isinstance(body, PackedBody) else body
 
 
 class ItemBody(Body):

@@ -31,16 +31,9 @@ from gcws_search.client.results import (
 from gcws_search.formats.given import items_of, rows_of
 from gcws_search.formats.items import Items, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import (
-    DenseRows,
-    Rows,
-    SparseRows,
-    bad_rows,
-    is_id,
-    row_of,
-)
+from gcws_search.formats.vectors import is_id, row_of
+from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
-from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
@@ -298,7 +291,8 @@ class EmbeddedCollection(Collection):
             self.index.prepare(self._item_batch(batch.part(rows.start, rows.stop)))
 
         bad: dict[int, InvalidInput | ItemExists] = {
-            row: _at_row(error, row) for row, error in bad_rows(len(batch), check).items()
+            row: _at_row(error, row)
+            for row, error in bad_rows(len(batch), check, InvalidInput).items()
         }
         good = [row for row in range(len(batch)) if row not in bad]
         done = Added(0, 0)
@@ -397,7 +391,7 @@ class EmbeddedCollection(Collection):
                 return hits_of([], limit).spread(rejected)
             return _arrays(self._search(rows, params, condition, backend), limit).spread(rejected)
 
-    def _bad_queries(self, rows: Rows) -> dict[int, InvalidInput]:
+    def _bad_queries(self, rows: InputVectors) -> dict[int, InvalidInput]:
         """Return the vectors that cannot be searched for."""
         from gcws_search.index import RawBatch  # noqa: PLC0415
 
@@ -406,10 +400,13 @@ class EmbeddedCollection(Collection):
                 if isinstance(part, RawBatch):
                     self.index.space.prepare(part)
 
-        return {row: _at_row(error, row) for row, error in bad_rows(len(rows), check).items()}
+        return {
+            row: _at_row(error, row)
+            for row, error in bad_rows(len(rows), check, InvalidInput).items()
+        }
 
     def _search(
-        self, rows: Rows, params: SearchParams, where: ix.Filter | None, backend: str | None
+        self, rows: InputVectors, params: SearchParams, where: ix.Filter | None, backend: str | None
     ) -> Sequence[ix.QueryResult]:
         """Return the result of each query."""
         from gcws_search.index import RawBatch  # noqa: PLC0415
@@ -433,17 +430,15 @@ class EmbeddedCollection(Collection):
                 raise
         return found
 
-    def _is_each_alone(self, rows: Rows) -> bool:
+    def _is_each_alone(self, rows: InputVectors) -> bool:
         """Whether queries are searched one by one: by name where dim is fixed."""
-        is_named = isinstance(rows, SparseRows) and rows.names is not None
-        return is_named and self.config.dim is not None
+        return rows.names is not None and self.config.dim is not None
 
-    def _parts(self, rows: Rows) -> list[ix.RawBatch | ix.SparseVector]:
+    def _parts(self, rows: InputVectors) -> list[ix.RawBatch | ix.SparseVector]:
         """Return queries as they are searched."""
         space, names = self.index.space, self.index.names
         if not self._is_each_alone(rows):
             return [rows.check(space, lambda words: names.find(words)[0])]
-        assert isinstance(rows, SparseRows)
         each = rows.one_by_one(space, lambda words: names.find(words, beyond_dim=True)[0])
         return [query for query, _ in each]
 
@@ -539,19 +534,9 @@ def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
     return parse_filter(filter_of(where))
 
 
-def _item_or_vector(what: Any) -> str | Float32s | ix.SparseVector | ix.NamedVector:
+def _item_or_vector(what: Any) -> str | ix.OneVector:
     """Return an id or a vector as the index explains it."""
-    from gcws_search.index import NamedVector, SparseVector  # noqa: PLC0415
-
-    if is_id(what):
-        return str(what)
-    row = row_of(what)
-    if isinstance(row, DenseRows):
-        dense: Float32s = row.matrix()[0]
-        return dense
-    if row.names is not None:
-        return NamedVector([row.names[code] for code in row.indices.tolist()], row.values)
-    return SparseVector(row.indices, row.values)
+    return str(what) if is_id(what) else row_of(what).first()
 
 
 def _item(stored: ix.StoredItem) -> Item:

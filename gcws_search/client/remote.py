@@ -29,7 +29,7 @@ from gcws_search.formats import bodies
 from gcws_search.formats.given import items_of, rows_of
 from gcws_search.formats.items import require_ids, texts_of
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import DenseRows, is_id, row_of
+from gcws_search.formats.vectors import is_id, row_of
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
     SHARES,
@@ -392,7 +392,7 @@ def _json_vector(vector: Any) -> Any:
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(vector, np.float32)
     rows = row_of(vector)
-    return rows.matrix()[0] if isinstance(rows, DenseRows) else next(rows.json())
+    return rows.matrix()[0] if rows.dense is not None else next(rows.json())
 
 
 def _places(columns: dict[str, Any]) -> Places:

@@ -12,7 +12,7 @@ from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.items import Items, number_words, numbers_of
 from gcws_search.formats.payloads import from_columns
 from gcws_search.formats.sources import Choices, Source
-from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
+from gcws_search.index import InputVectors
 
 _RANGE_BYTES: Final = 8 << 20
 _MAX_WIDTH: Final = 2**31 - 1
@@ -27,18 +27,17 @@ def read_arrays(file: InputFile, choices: Choices) -> Source:
     count = len(rows)
     payloads = None if labels is None else from_columns({"label": labels}, count)
     items = Items(numbers_of(choices.id_start, 0, count), rows, payloads)
-    dense = isinstance(rows, DenseRows)
-    dim = rows.array.shape[1] if isinstance(rows, DenseRows) else more
+    dim = more if rows.dense is None else rows.dense.shape[1]
     guess = [
         ("format", f".{file.format}, {count} rows"),
         ("ids", number_words(choices.id_start)),
-        ("vector", f"{dim} values" if dense else f"sparse, {dim} coordinates"),
+        ("vector", f"sparse, {dim} coordinates" if rows.dense is None else f"{dim} values"),
         ("payload", "none" if labels is None else "label"),
     ]
     return Source(file, guess, choices.dim or dim, count, array=items, read=items.batches)
 
 
-def _npy(file: InputFile) -> tuple[DenseRows, None, None]:
+def _npy(file: InputFile) -> tuple[InputVectors, None, None]:
     place = file.random_access()
     try:
         if isinstance(place, Path):
@@ -47,7 +46,7 @@ def _npy(file: InputFile) -> tuple[DenseRows, None, None]:
             array = np.load(place, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise BadFile(f"{file.name}: expected a whole .npy array, got one with {error}") from None
-    return DenseRows(_matrix(array, file.name)), None, None
+    return InputVectors(_matrix(array, file.name)), None, None
 
 
 def _matrix(array: Any, name: str) -> Any:
@@ -58,7 +57,7 @@ def _matrix(array: Any, name: str) -> Any:
     return array
 
 
-def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
+def _npz(file: InputFile) -> tuple[InputVectors, list[Any] | None, int | None]:
     import zipfile  # noqa: PLC0415
     import zlib  # noqa: PLC0415
 
@@ -68,14 +67,14 @@ def _npz(file: InputFile) -> tuple[Rows, list[Any] | None, int | None]:
             found = set(archive.files)
             labels = archive["y"] if "y" in found else None
             if "X" in found:
-                rows: Rows = DenseRows(_matrix(archive["X"], file.name))
+                rows = InputVectors(_matrix(archive["X"], file.name))
                 width = None
             elif found >= {"data", "indices", "indptr", "shape"}:
                 form = archive["format"].item() if "format" in found else b"csr"
                 if form not in (b"csr", "csr"):
                     raise BadFile(f"{file.name}: expected compressed rows (csr), got {form!r}")
                 indptr = archive["indptr"].astype(np.int64)
-                rows = SparseRows(indptr, archive["indices"], archive["data"])
+                rows = InputVectors.sparse(indptr, archive["indices"], archive["data"])
                 width = int(archive["shape"][1])
             else:
                 raise BadFile(
@@ -139,7 +138,7 @@ def read_svmlight(file: InputFile, choices: Choices) -> Source:
                 raise BadFile(
                     f"{file.name}: expected coordinates from 1 on, as in its first rows, got 0"
                 )
-            rows = SparseRows(
+            rows = InputVectors.sparse(
                 matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64) - base, matrix.data
             )
             values = [int(each) if each.is_integer() else each for each in labels.tolist()]

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.formats.items import BATCH_BYTES, Items
-from gcws_search.formats.vectors import DenseRows, SparseRows
+from gcws_search.index import InputVectors
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
@@ -64,14 +64,14 @@ def load_body(
     """
     rows = items.rows
     is_plain = isinstance(items.ids, range | None) and items.payloads is None
-    if is_plain and isinstance(rows, DenseRows) and rows.array.shape[1]:
+    if is_plain and rows.dense is not None and rows.dense.shape[1]:
         start = None if items.ids is None else int(items.ids[0])
         size = npy_bytes(rows)
         return LoadBody(NPY, lambda: npy(rows, progress), len(rows), size, id_start=start)
     return LoadBody(ARROW, lambda: arrow(batches(), progress), len(rows))
 
 
-def npy(rows: DenseRows, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
+def npy(rows: InputVectors, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
     """Yield what `numpy.save` writes of the vectors in float32 and C order."""
     yield _npy_header(rows)
     step = max(1, BATCH_BYTES // max(1, rows.row_bytes))
@@ -82,15 +82,15 @@ def npy(rows: DenseRows, progress: Callable[[int], None] | None = None) -> Itera
             progress(len(part))
 
 
-def _npy_header(rows: DenseRows) -> bytes:
-    head = io.BytesIO()
-    shape = (len(rows), rows.array.shape[1])
+def _npy_header(rows: InputVectors) -> bytes:
+    assert rows.dense is not None
+    head, shape = io.BytesIO(), (len(rows), rows.dense.shape[1])
     described = {"descr": "<f4", "fortran_order": False, "shape": shape}
     np.lib.format.write_array_header_1_0(head, described)
     return head.getvalue()
 
 
-def npy_bytes(rows: DenseRows) -> int:
+def npy_bytes(rows: InputVectors) -> int:
     """Return how many bytes `npy` yields."""
     return len(_npy_header(rows)) + len(rows) * rows.row_bytes
 
@@ -146,9 +146,9 @@ def record_batch(items: Items) -> Any:
     return pa.record_batch(columns)
 
 
-def queries(rows: DenseRows | SparseRows) -> tuple[str, bytes]:
+def queries(rows: InputVectors) -> tuple[str, bytes]:
     """Return type and bytes of vectors without ids: `.npy` of dense, Arrow of sparse ones."""
-    if isinstance(rows, DenseRows):
+    if rows.dense is not None:
         return NPY, b"".join(npy(rows))
     import pyarrow as pa  # noqa: PLC0415
 
@@ -159,10 +159,10 @@ def queries(rows: DenseRows | SparseRows) -> tuple[str, bytes]:
     return ARROW, bytes(sink.getvalue().to_pybytes())
 
 
-def _vector_columns(rows: DenseRows | SparseRows) -> dict[str, Any]:
+def _vector_columns(rows: InputVectors) -> dict[str, Any]:
     import pyarrow as pa  # noqa: PLC0415
 
-    if isinstance(rows, DenseRows):
+    if rows.dense is not None:
         matrix = rows.matrix()
         flat = pa.array(matrix.reshape(-1))
         return {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}

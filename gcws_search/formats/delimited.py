@@ -32,8 +32,7 @@ from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
 from gcws_search.formats.tables import complete, readable_rows, text_words, words_of
-from gcws_search.formats.vectors import DenseRows
-from gcws_search.index import InvalidPayload
+from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
 _FIRST_LINE: Final = 2
@@ -383,7 +382,7 @@ class CellRows:
         else:
             payloads = from_columns(fields, len(numbers)) if fields else None
         shown = _readable(batch) if self._is_lenient else batch
-        items = Items(ids, DenseRows(matrix), payloads, Origin(numbers, shown))
+        items = Items(ids, InputVectors(matrix), payloads, Origin(numbers, shown))
         if not bad:
             return items
         self._source.unreadable.extend(

@@ -13,8 +13,13 @@ import pyarrow as pa
 from gcws_search.formats.columns import field_values, id_texts, is_text, require_json
 from gcws_search.formats.items import Ids, Items, ids_of, numbers_of
 from gcws_search.formats.payloads import NAME_IT, Payloads, from_columns, payloads_of
-from gcws_search.formats.vectors import DenseRows, Rows, SparseRows
-from gcws_search.index import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
+from gcws_search.index import (
+    InputVectors,
+    InvalidId,
+    InvalidParameter,
+    InvalidPayload,
+    InvalidVector,
+)
 
 INDEX: Final = "index"
 """What stands for the index of a frame of pandas among the names of columns."""
@@ -99,7 +104,7 @@ def payload_columns(frame: Any) -> dict[str, Any]:
     return {name: table[name].to_pylist() for name in table.column_names}
 
 
-def rows_of_frame(frame: Any) -> Rows:
+def rows_of_frame(frame: Any) -> InputVectors:
     """Return the vectors of a frame."""
     table = table_of(frame)
     return _rows(_columns(table), guess(table.schema))
@@ -389,7 +394,7 @@ def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads |
     return from_columns(values, count)
 
 
-def _rows(columns: dict[str, Any], layout: Layout) -> Rows:
+def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     if layout.is_sparse:
         keys, values = (columns[name] for name in layout.vector)
         names: list[str] | None = None
@@ -403,7 +408,7 @@ def _rows(columns: dict[str, Any], layout: Layout) -> Rows:
             raise InvalidVector(
                 expected=f"as many {layout.vector[0]} as values", got="others", loc=(row,)
             )
-        return SparseRows(indptr, entries, numbers, names)
+        return InputVectors.sparse(indptr, entries, numbers, names)
     first = columns[layout.vector[0]]
     if len(layout.vector) == 1 and _is_list(first.type):
         indptr, numbers = _lists(first, layout.vector[0])
@@ -415,12 +420,12 @@ def _rows(columns: dict[str, Any], layout: Layout) -> Rows:
             raise InvalidVector(
                 expected=f"{width} values, as in row 0", got=f"{lengths[row]} values", loc=(row,)
             )
-        return DenseRows(numbers.reshape(len(lengths), width))
+        return InputVectors(numbers.reshape(len(lengths), width))
     matrix = np.empty((len(first), len(layout.vector)), np.float32)
     with np.errstate(over="ignore"):
         for place, name in enumerate(layout.vector):
             matrix[:, place] = _floats(columns[name])
-    return DenseRows(matrix)
+    return InputVectors(matrix)
 
 
 def _floats(column: Any) -> Any:

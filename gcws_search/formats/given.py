@@ -10,11 +10,11 @@ import numpy as np
 
 from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import payloads_of
-from gcws_search.formats.vectors import Rows, is_frame, parse_rows, require_many
-from gcws_search.index import InvalidParameter
+from gcws_search.formats.vectors import is_frame, parse_rows, require_many
+from gcws_search.index import InputVectors, InvalidParameter
 
 
-def rows_of(data: Any) -> Rows:
+def rows_of(data: Any) -> InputVectors:
     """Return vectors of any kind as rows: see `formats.vectors.parse_rows`, and of a frame `guess`.
 
     Raises

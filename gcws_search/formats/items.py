@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.formats.payloads import Payloads
-from gcws_search.formats.vectors import Rows, is_id
-from gcws_search.index import InvalidId, InvalidParameter
+from gcws_search.formats.vectors import is_id
+from gcws_search.index import InputVectors, InvalidId, InvalidParameter
 
 BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
@@ -48,7 +48,7 @@ class Items:
     ids : sequence of n str, range of n int, or None
         A range counts rows; its numbers stand for their decimal strings. None: the collection gives
         each item the next number not taken.
-    rows : DenseRows or SparseRows
+    rows : InputVectors
         n vectors.
     payloads : list of n bytes or None, or None
         JSON texts of objects; None where no item has one.
@@ -57,7 +57,7 @@ class Items:
     """
 
     ids: Ids | None
-    rows: Rows
+    rows: InputVectors
     payloads: Payloads | None = None
     origin: Origin | None = None
 

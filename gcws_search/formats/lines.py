@@ -30,8 +30,8 @@ from gcws_search.formats.sources import (
     naming,
 )
 from gcws_search.formats.tables import complete, text_words, words_of
-from gcws_search.formats.vectors import DenseRows, Rows, parse_rows
-from gcws_search.index import InvalidInput
+from gcws_search.formats.vectors import parse_rows
+from gcws_search.index import InputVectors, InvalidInput
 
 _BATCH_ROWS: Final = 2048
 _ITEM: Final = {"id", "vector", "payload"}
@@ -313,12 +313,12 @@ class _Rows:
             origin,
         )
 
-    def _matrix(self, vectors: list[Any]) -> Rows:
+    def _matrix(self, vectors: list[Any]) -> InputVectors:
         if not self._is_matrix:
             return parse_rows(vectors)
         shape = len(vectors), len(self._layout.vector)
         with np.errstate(over="ignore"):
-            return DenseRows(np.array(vectors, np.float64).reshape(shape).astype(np.float32))
+            return InputVectors(np.array(vectors, np.float64).reshape(shape).astype(np.float32))
 
     def _id(self, found: Mapping[str, Any], line: bytes) -> str:
         name = self._layout.id

@@ -15,8 +15,7 @@ from gcws_search.formats.files import BadFile
 from gcws_search.formats.frames import UNNAMED, Layout, items_of_batch
 from gcws_search.formats.items import Items, Origin, number_words, numbers_of
 from gcws_search.formats.sources import Choices, Source, Unreadable
-from gcws_search.formats.vectors import DenseRows
-from gcws_search.index import InvalidInput
+from gcws_search.index import InputVectors, InvalidInput
 
 Batches = Callable[[], Iterator[Items]]
 
@@ -179,8 +178,8 @@ def _origin(items: Items) -> Origin:
 
 
 def _matrix(items: Items) -> Any:
-    assert isinstance(items.rows, DenseRows)
-    return items.rows.array
+    assert items.rows.dense is not None
+    return items.rows.dense
 
 
 def _fill(
@@ -196,9 +195,9 @@ def _fill(
     if not holes.any():
         return items
     if choices.missing == "zero":
-        return replace(items, rows=DenseRows(np.where(holes, np.float32(0), matrix)))
+        return replace(items, rows=InputVectors(np.where(holes, np.float32(0), matrix)))
     if choices.missing == "mean":
-        return replace(items, rows=DenseRows(np.where(holes, means(), matrix)))
+        return replace(items, rows=InputVectors(np.where(holes, means(), matrix)))
     origin = _origin(items)
     short = [int(row) for row in np.flatnonzero(holes.any(axis=1))]
     if choices.missing == "drop":

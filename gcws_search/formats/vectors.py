@@ -2,198 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
-from itertools import chain, pairwise
+from collections.abc import Iterable, Mapping, Sequence, Set
+from itertools import chain
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gcws_search.index import InvalidInput, InvalidVector
-from gcws_search.index.contracts.arrays import AnyArray, Int64s
+from gcws_search.index import InputVectors, InvalidVector
 
-if TYPE_CHECKING:
-    from gcws_search import index as ix
-
-JsonVector = list[float] | dict[str, list[Any]]
-"""A vector as the API shows it."""
-
-FLOAT_BYTES: Final = 4
 _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
 
 
-Find = Callable[[list[str]], Sequence[int]]
-"""Returns the coordinates of different names; raises InvalidVector at ``(place,)``."""
-
-
-@dataclass(frozen=True, slots=True)
-class DenseRows:
-    """Unchecked vectors by all their coordinates.
-
-    Attributes
-    ----------
-    array : (n, dim) numbers of any type and order
-    """
-
-    array: AnyArray
-
-    def __len__(self) -> int:
-        """Return the number of vectors."""
-        return len(self.array)
-
-    def part(self, rows: slice | Int64s) -> DenseRows:
-        """Return some of the vectors."""
-        return DenseRows(self.array[rows])
-
-    def check(self, space: ix.VectorSpace, _find: Find | None = None) -> ix.RawBatch:
-        """Return the vectors as the index takes them; InvalidVector names the first bad one."""
-        return space.from_dense(self.array)
-
-    def matrix(self) -> NDArray[np.float32]:
-        """Return (n, dim) float32 in C order; the array itself where it is so."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            return np.ascontiguousarray(self.array, np.float32)
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of one vector in float32."""
-        return FLOAT_BYTES * int(self.array.shape[1])
-
-    def json(self) -> Iterator[JsonVector]:
-        """Yield each vector as the API takes it."""
-        for row in self.matrix():
-            yield row.tolist()
-
-
-@dataclass(frozen=True, slots=True)
-class SparseRows:
-    """Unchecked vectors by their non-zero coordinates, in compressed rows.
-
-    Attributes
-    ----------
-    indptr : (n + 1,) int64
-        Where each row begins, and where the last one ends.
-    indices : (nnz,) integers
-        Coordinates, or places in ``names``.
-    values : (nnz,) numbers
-    names : list of str, or None
-        Of the coordinates, each once, where these are given by name.
-    """
-
-    indptr: Int64s
-    indices: AnyArray
-    values: AnyArray
-    names: list[str] | None = None
-
-    def __len__(self) -> int:
-        """Return the number of vectors."""
-        return len(self.indptr) - 1
-
-    def part(self, rows: slice | Int64s) -> SparseRows:
-        """Return some of the vectors, with the names that these have."""
-        if isinstance(rows, slice) and rows.step is None:
-            first, last, _ = rows.indices(len(self))
-            indptr = self.indptr[first : max(first, last) + 1]
-            entries: slice | Int64s = slice(indptr[0], indptr[-1])
-            indptr = indptr - indptr[0]
-        else:
-            chosen = np.arange(len(self))[rows]
-            starts = self.indptr[chosen]
-            indptr = np.zeros(len(chosen) + 1, np.int64)
-            np.cumsum(self.indptr[chosen + 1] - starts, out=indptr[1:])
-            entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
-        indices, values = self.indices[entries], self.values[entries]
-        if self.names is None:
-            return SparseRows(indptr, indices, values)
-        used, indices = np.unique(indices, return_inverse=True)
-        return SparseRows(indptr, indices, values, [self.names[code] for code in used.tolist()])
-
-    def check(self, space: ix.VectorSpace, find: Find | None = None) -> ix.RawBatch:
-        """Return the vectors as the index takes them; InvalidVector names the first bad one."""
-        return space.from_sparse(self.indptr, self.coordinates(find), self.values)
-
-    def coordinates(self, find: Find | None) -> AnyArray:
-        """Return the coordinate of each entry, (nnz,).
-
-        Raises
-        ------
-        InvalidVector
-            At ``(row, "names", place)``.
-        """
-        if self.names is None:
-            return self.indices
-        assert find is not None
-        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
-        _, firsts = np.unique(row_of * len(self.names) + self.indices, return_index=True)
-        if len(firsts) < len(self.indices):
-            at = int(np.setdiff1d(np.arange(len(self.indices)), firsts)[0])
-            name = self.names[self.indices[at]]
-            raise self._error(at, "different names", f"{name!r:.80} twice")
-        try:
-            coordinates = np.array(find(self.names), np.int64)
-        except InvalidVector as error:
-            at = int(np.flatnonzero(self.indices == error.loc[0])[0])
-            raise self._error(at, error.expected, error.got) from None
-        return coordinates[self.indices]
-
-    def _error(self, entry: int, expected: str, got: str) -> InvalidVector:
-        row = int(np.searchsorted(self.indptr, entry, side="right")) - 1
-        place = entry - int(self.indptr[row])
-        return InvalidVector(expected=expected, got=got, loc=(row, "names", place))
-
-    def one_by_one(
-        self, space: ix.VectorSpace, find: Find
-    ) -> Iterator[tuple[ix.RawBatch | ix.SparseVector, list[str]]]:
-        """Yield each query by name of a fixed space, and its names that the space does not have.
-
-        A query with such names is a SparseVector; ``find`` gives them coordinates beyond ``dim``.
-
-        Raises
-        ------
-        InvalidVector
-            At ``(row, …)``.
-        """
-        from gcws_search.index import SparseVector  # noqa: PLC0415
-
-        assert self.names is not None
-        coordinates, dim = self.coordinates(find), space.dim or 0
-        for row, (start, stop) in enumerate(pairwise(self.indptr.tolist())):
-            indices, values = coordinates[start:stop].copy(), self.values[start:stop]
-            beyond = indices >= dim
-            if beyond.any():
-                indices[beyond] = dim + np.arange(np.count_nonzero(beyond))
-                unknown = [self.names[code] for code in self.indices[start:stop][beyond].tolist()]
-                yield SparseVector(indices, values), unknown
-                continue
-            try:
-                yield space.from_sparse(np.array([0, len(indices)]), indices, values), []
-            except InvalidVector as error:
-                error.loc = (row, *error.loc[1:])
-                raise
-
-    @property
-    def row_bytes(self) -> int:
-        """Bytes of a vector of mean length: indices and values."""
-        return 2 * FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))
-
-    def json(self) -> Iterator[JsonVector]:
-        """Yield each vector as the API takes it."""
-        values = self.values.astype(np.float32).tolist()
-        keys = self.indices.tolist()
-        word = "indices"
-        if self.names is not None:
-            word, keys = "names", [self.names[code] for code in keys]
-        for start, stop in pairwise(self.indptr.tolist()):
-            yield {word: keys[start:stop], "values": values[start:stop]}
-
-
-Rows = DenseRows | SparseRows
-
-
-def parse_rows(data: Any) -> Rows:
+def parse_rows(data: Any) -> InputVectors:
     """Return vectors of any kind as rows.
 
     Parameters
@@ -219,8 +42,8 @@ def parse_rows(data: Any) -> Rows:
             indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
             indices = np.concatenate([part.indices for part in parts])
             values = np.concatenate([part.values for part in parts])
-            return SparseRows(indptr.astype(np.int64), indices, values)
-    return DenseRows(_numbers(data))
+            return InputVectors.sparse(indptr.astype(np.int64), indices, values)
+    return InputVectors(_numbers(data))
 
 
 def is_frame(data: Any) -> bool:
@@ -261,7 +84,7 @@ def is_id(what: Any) -> bool:
     return isinstance(what, str | int | np.integer) and not isinstance(what, bool)
 
 
-def row_of(vector: Any) -> Rows:
+def row_of(vector: Any) -> InputVectors:
     """Return one vector of any kind as the only row; see `parse_rows`.
 
     Raises
@@ -276,10 +99,10 @@ def row_of(vector: Any) -> Rows:
             expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"
         )
     if hasattr(vector, "tocsr"):
-        rows: Rows = _from_scipy(vector)
+        rows = _from_scipy(vector)
     else:
         array = _numbers([vector] if np.ndim(vector) == 1 else vector)
-        rows = DenseRows(array)
+        rows = InputVectors(array)
     if len(rows) != 1:
         raise InvalidVector(expected="one vector", got=f"{len(rows)}; `query_many` takes several")
     return rows
@@ -326,19 +149,21 @@ def _lengths(data: Any) -> str:
     return "values that are no numbers"
 
 
-def _from_scipy(matrix: Any) -> SparseRows:
+def _from_scipy(matrix: Any) -> InputVectors:
     """Return the rows of a sparse matrix or array; entries given twice are added up."""
     compressed = matrix.tocsr()
     if compressed.ndim == 1:
         indptr = np.array([0, compressed.nnz], np.int64)
-        return SparseRows(indptr, compressed.indices, compressed.data)
+        return InputVectors.sparse(indptr, compressed.indices, compressed.data)
     if not compressed.has_canonical_format:
         compressed = compressed.copy()
         compressed.sum_duplicates()
-    return SparseRows(compressed.indptr.astype(np.int64), compressed.indices, compressed.data)
+    return InputVectors.sparse(
+        compressed.indptr.astype(np.int64), compressed.indices, compressed.data
+    )
 
 
-def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
+def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> InputVectors:
     """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
     pairs = [_coordinates(vector, row) for row, vector in enumerate(vectors)]
     indptr = np.zeros(len(pairs) + 1, np.int64)
@@ -353,7 +178,7 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
         names = [*dict.fromkeys(keys)]
         places = dict(zip(names, range(len(names)), strict=True))
         codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
-        return SparseRows(indptr, codes, values, names)
+        return InputVectors.sparse(indptr, codes, values, names)
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
@@ -364,7 +189,7 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> SparseRows:
             expected=f"coordinates of at most {_MAX_INDEX}, or names (str) for larger ones",
             got=str(max(keys)),
         )
-    return SparseRows(indptr, np.array(keys, np.int64), values)
+    return InputVectors.sparse(indptr, np.array(keys, np.int64), values)
 
 
 def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[Any]]:
@@ -384,26 +209,3 @@ def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[A
 def _odd(pairs: Sequence[tuple[list[Any], list[Any]]]) -> str:
     values = chain.from_iterable(values for _, values in pairs)
     return repr(next((v for v in values if not isinstance(v, int | float)), "others"))[:40]
-
-
-def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, InvalidInput]:
-    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
-
-    Parameters
-    ----------
-    check : callable
-        Raises InvalidInput when any row of the slice is bad.
-    """
-    bad: dict[int, InvalidInput] = {}
-    stretches = [(0, count)] if count else []
-    while stretches:
-        first, last = stretches.pop()
-        try:
-            check(slice(first, last))
-        except InvalidInput as error:
-            if last - first == 1:
-                bad[first] = error
-            else:
-                middle = (first + last) // 2
-                stretches += [(middle, last), (first, middle)]
-    return bad

@@ -31,7 +31,6 @@ from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Compar
 from gcws_search.index.collection.explain import Explainable, explain
 from gcws_search.index.collection.items import (
     ItemBatch,
-    JsonVector,
     Page,
     QueryResult,
     QueryResults,
@@ -48,7 +47,7 @@ from gcws_search.index.collection.recovery import load_rows
 from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch
+from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import (
     CollectionLoading,

@@ -12,7 +12,13 @@ import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached, PreparedCodes
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.batches import RawBatch, VectorBatch, concatenate, joined
+from gcws_search.index.contracts.batches import (
+    JsonVector,
+    RawBatch,
+    VectorBatch,
+    concatenate,
+    joined,
+)
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
@@ -389,9 +395,6 @@ class EncodedBatch:
             attached,
         )
 
-
-JsonVector = list[float] | dict[str, list[Any]]
-"""A vector as the API shows it."""
 
 _MAX_SEQUENCE: Final = 2**63 - 1
 _MAX_DIGITS: Final = 20

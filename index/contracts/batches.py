@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -28,6 +28,10 @@ _NO_VALUES = np.empty(0, np.float32)
 
 MIN_COPIED_FLOATS: Final = 1 << 18
 """Scans of fewer floats, 1 MB, are as quick without copies: second caches hold them."""
+
+
+JsonVector = list[float] | dict[str, list[Any]]
+"""A vector as the API shows it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Client numbers become rows.
 
 - `space`: from input to arrays; what is wrong with an input; the transform
+- `inputs`: vectors that nobody has checked
 - `validation`: numbers checked
 - `names`: names of coordinates
 - `growing_rows`: rows that grow at their end

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from gcws_search import index as ix
-from gcws_search.index import AnyArray
 from gcws_search.service.api.bodies import ExplainedBody
 from gcws_search.service.contract import Point
 from gcws_search.service.guards.limits import Limits, require_short_vector
-from gcws_search.service.ingest.names import require_different
-from gcws_search.service.models import NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.models import VectorBody, vector_of
 
 
 def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
@@ -37,16 +35,12 @@ def mapped(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
     return str(raw) if isinstance(raw, str | int) else _vector(raw, limits, "also", number)
 
 
-def _vector(
-    raw: VectorBody, limits: Limits, *loc: str | int
-) -> AnyArray | ix.SparseVector | ix.NamedVector:
+def _vector(raw: VectorBody, limits: Limits, *loc: str | int) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
-    if isinstance(raw, NamedBody):
+    vector = vector_of(raw)
+    if isinstance(vector, ix.NamedVector):
         try:
-            require_different(raw.names, len(raw.weights))
+            ix.require_different_names(vector)
         except ix.InvalidVector as error:
             raise error.at(*loc) from None
-        return ix.NamedVector(raw.names, raw.weights)
-    if isinstance(raw, PackedBody):
-        return raw.weights
-    return ix.SparseVector(raw.indices, raw.weights) if isinstance(raw, SparseBody) else raw
+    return vector

@@ -31,10 +31,8 @@ from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import JsonRoute
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.job import bad_rows
 from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.npy import read_matrix
-from gcws_search.service.ingest.rows import DenseVectors, NamedVectors, Vectors
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.problems import invalid_request
 from gcws_search.service.query_request import QueryRequest
@@ -277,8 +275,8 @@ def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None
 
 
 def _usable(
-    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
-) -> tuple[Vectors, _Bad]:
+    service: Service, collection: CollectionProtocol, vectors: ix.InputVectors, params: BatchParams
+) -> tuple[ix.InputVectors, _Bad]:
     """Return the vectors that can be searched for, and what is wrong with the others."""
 
     def check(rows: slice) -> None:
@@ -288,13 +286,15 @@ def _usable(
 
     bad: _Bad = {
         row: requests.only(error, "queries", row, "vector")
-        for row, error in bad_rows(len(vectors), check).items()
+        for row, error in ix.bad_rows(len(vectors), check, ix.InvalidVector).items()
     }
     good = [row for row in range(len(vectors)) if row not in bad]
     return vectors.part(np.array(good, np.int64)), bad
 
 
-def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = False) -> Vectors:
+def _read_vectors(
+    service: Service, body: bytes, kind: str, *, is_one: bool = False
+) -> ix.InputVectors:
     """Return the vectors of an `.npy` body, or of an Arrow stream.
 
     Where one is expected, an array of one dimension is that.
@@ -306,7 +306,7 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
     )
     if kind == media_types.NPY:
         max_bytes = settings.max_body_bytes
-        return DenseVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+        return ix.InputVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
     from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
         read_queries,
     )
@@ -315,22 +315,22 @@ def _read_vectors(service: Service, body: bytes, kind: str, *, is_one: bool = Fa
 
 
 def _query_of_vectors(
-    service: Service, collection: CollectionProtocol, vectors: Vectors, params: BatchParams
+    service: Service, collection: CollectionProtocol, vectors: ix.InputVectors, params: BatchParams
 ) -> list[QueryRequest]:
     """Return the queries of vectors that all ask for the same: one for all of them together.
 
     There is one for each where names may be unknown.
     """
     limits = service.limits
-    if isinstance(vectors, NamedVectors) and params.consistency == "strict":
+    if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
-    if isinstance(vectors, NamedVectors) and not collection.names.is_open:
-        each = vectors.one_by_one(collection.space, Naming(collection, "search"))
+    if vectors.names is not None and not collection.names.is_open:
+        each = vectors.one_by_one(collection.space, Naming(collection, "search").coordinates)
         return [
             requests.matrix(one, params, limits)._replace(unknown_names=names)
             for one, names in each
         ]
-    rows = vectors.check(collection.space, Naming(collection, "search together"))
+    rows = vectors.check(collection.space, Naming(collection, "search together").coordinates)
     return [requests.matrix(rows, params, limits)]
 
 

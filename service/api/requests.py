@@ -27,7 +27,7 @@ from gcws_search.service.guards.limits import (
     short_payload,
 )
 from gcws_search.service.ingest.names import Naming, Use
-from gcws_search.service.models import ItemBody, NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.models import ItemBody, NamedBody, PackedBody, VectorBody, vector_of
 from gcws_search.service.query_request import QueryRequest
 
 T = TypeVar("T")
@@ -57,7 +57,8 @@ def vector(
         return _dense(body.weights, collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
-        return collection.space.from_items([_sparse(body, naming, 0)])
+        given = ix.InputVectors(mixed=[vector_of(body)])
+        return given.check(collection.space, naming.coordinates)
     except ix.InvalidVector as error:
         raise only(error, *loc) from None
 
@@ -92,24 +93,10 @@ def vectors(
     for number, one in enumerate(raw):
         require_short_vector(one, limits, name, number, *inner)
     try:
-        rows = [
-            one
-            if isinstance(one, np.ndarray)
-            else one.weights
-            if isinstance(one, PackedBody)
-            else _sparse(one, naming, number)
-            for number, one in enumerate(raw)
-        ]
-        return collection.space.from_items(rows)
+        given = ix.InputVectors(mixed=[*map(vector_of, raw)])
+        return given.check(collection.space, naming.coordinates)
     except ix.InvalidVector as error:
         raise within(error, name, *inner) from None
-
-
-def _sparse(body: SparseBody | NamedBody, naming: Naming, row: int) -> ix.SparseVector:
-    try:
-        return naming.sparse(body)
-    except ix.InvalidVector as error:
-        raise error.at(row) from None
 
 
 def only(error: ix.InvalidInput, *loc: str | int) -> ix.InvalidInput:
@@ -390,7 +377,8 @@ def _with_unknown(
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
     try:
-        found = naming.sparse(body)
+        vector = ix.NamedVector(body.names, body.weights)
+        found = ix.with_coordinates(vector, naming.coordinates)
     except ix.InvalidVector as error:
         raise error.at(*loc) from None
     return found if naming.unknown else None

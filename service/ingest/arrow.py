@@ -21,15 +21,7 @@ from gcws_search.service.guards.limits import (
     short_payload,
 )
 from gcws_search.service.ingest import arrow_columns
-from gcws_search.service.ingest.rows import (
-    DenseVectors,
-    ItemRows,
-    MixedVectors,
-    NamedVectors,
-    Reject,
-    SparseVectors,
-    Vectors,
-)
+from gcws_search.service.ingest.rows import ItemRows, Reject
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.models import json_text
 
@@ -177,43 +169,36 @@ def _stored(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
     return short_payload(text, limits, "payload")
 
 
-def _vectors(columns: dict[str, Any]) -> Vectors:
+def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
     if "vector" in columns:
         ends, values = arrow_columns.lists(columns["vector"])
         lengths = np.diff(ends)
         width = int(lengths[0]) if len(lengths) else 0
         if (lengths == width).all():
-            return DenseVectors(values.reshape(len(lengths), width))
-        return MixedVectors([values[start:stop] for start, stop in pairwise(ends.tolist())])
+            return ix.InputVectors(values.reshape(len(lengths), width))
+        return ix.InputVectors(mixed=[values[a:b] for a, b in pairwise(ends.tolist())])
+    names: list[str] | None = None
     if "names" in columns:
-        return _named(columns)
-    index_ends, indices = arrow_columns.lists(columns["indices"])
-    if "values" not in columns:  # sets
-        return SparseVectors(index_ends, indices, np.ones(len(indices), np.float32))
-    value_ends, values = arrow_columns.lists(columns["values"])
-    if (index_ends == value_ends).all():
-        return SparseVectors(index_ends, indices, values)
-    borders = zip(pairwise(index_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
-    return MixedVectors([ix.SparseVector(indices[a:b], values[c:d]) for (a, b), (c, d) in borders])
-
-
-def _named(columns: dict[str, Any]) -> Vectors:
-    name_ends, names, codes = arrow_columns.words(columns["names"])
-    if "values" not in columns:
-        return NamedVectors(name_ends, names, codes, np.ones(len(codes), np.float32))
-    value_ends, values = arrow_columns.lists(columns["values"])
-    if (name_ends == value_ends).all():
-        return NamedVectors(name_ends, names, codes, values)
-    borders = zip(pairwise(name_ends.tolist()), pairwise(value_ends.tolist()), strict=True)
-    return MixedVectors(
-        [
-            ix.NamedVector([names[code] for code in codes[a:b]], values[c:d])
+        ends, names, indices = arrow_columns.words(columns["names"])
+    else:
+        ends, indices = arrow_columns.lists(columns["indices"])
+    value_ends, values = ends, np.ones(len(indices), np.float32)  # sets
+    if "values" in columns:
+        value_ends, values = arrow_columns.lists(columns["values"])
+    if (ends == value_ends).all():
+        return ix.InputVectors.sparse(ends, indices, values, names)
+    borders = zip(pairwise(ends.tolist()), pairwise(value_ends.tolist()), strict=True)
+    return ix.InputVectors(
+        mixed=[
+            ix.SparseVector(indices[a:b], values[c:d])
+            if names is None
+            else ix.NamedVector([names[code] for code in indices[a:b]], values[c:d])
             for (a, b), (c, d) in borders
         ]
     )
 
 
-def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:
+def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> ix.InputVectors:
     """Return the vectors of a whole stream.
 
     Raises
@@ -233,7 +218,7 @@ def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> Vectors:
             raise BodyTooLarge(max_bytes, "all record batches")
         found.append(batch)
     if not any(map(len, found)):
-        return MixedVectors([])
+        return ix.InputVectors(mixed=[])
     whole = pa.concat_batches(found)
     columns = dict(zip(whole.schema.names, whole.columns, strict=True))
     unusable = _unusable(columns, limits)

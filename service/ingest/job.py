@@ -363,15 +363,17 @@ class Load:
         report(account.committed, account.rejected_count)
 
     def _checked(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
-        space, naming = self.collection.space, Naming(self.collection, "store")
+        space, find = self.collection.space, Naming(self.collection, "store").coordinates
         try:
-            return chunk, chunk.vectors.check(space, naming), []
+            return chunk, chunk.vectors.check(space, find), []
         except ix.InvalidVector as error:
             self._stop_at([_vector_reject(chunk, error)])
-        bad = bad_rows(len(chunk), lambda rows: chunk.vectors.part(rows).check(space, naming))
+        bad = ix.bad_rows(
+            len(chunk), lambda rows: chunk.vectors.part(rows).check(space, find), ix.InvalidVector
+        )
         good = chunk.part(_others(len(chunk), bad))
         rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
-        raw = good.vectors.check(space, naming) if len(good) else space.from_items([])
+        raw = good.vectors.check(space, find) if len(good) else space.from_items([])
         return good, raw, rejects
 
     def _sorted_out(
@@ -382,7 +384,7 @@ class Load:
         check: Callable[[ix.RawBatch], object],
     ) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         self._stop_at([_vector_reject(chunk, error)])
-        bad = bad_rows(len(chunk), lambda rows: check(raw[rows]))
+        bad = ix.bad_rows(len(chunk), lambda rows: check(raw[rows]), ix.InvalidVector)
         if not bad:  # the store knows something the check does not
             raise error
         good = _others(len(chunk), bad)
@@ -429,26 +431,3 @@ def _others(count: int, rows: Collection[int]) -> Int64s:
     keep = np.ones(count, np.bool_)
     keep[list(rows)] = False
     return np.flatnonzero(keep)
-
-
-def bad_rows(count: int, check: Callable[[slice], object]) -> dict[int, ix.InvalidVector]:
-    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
-
-    Parameters
-    ----------
-    check : callable
-        Raises InvalidVector when any row of the slice is bad.
-    """
-    bad: dict[int, ix.InvalidVector] = {}
-    stretches = [(0, count)]
-    while stretches:
-        first, last = stretches.pop()
-        try:
-            check(slice(first, last))
-        except ix.InvalidVector as error:
-            if last - first == 1:
-                bad[first] = error
-            else:
-                middle = (first + last) // 2
-                stretches += [(middle, last), (first, middle)]
-    return bad

@@ -8,7 +8,7 @@ from typing import Literal
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.models import NamedBody, PackedBody, SparseBody, VectorBody
+from gcws_search.service.models import VectorBody, vector_of
 
 Use = Literal["store", "search", "search together"]
 
@@ -50,49 +50,6 @@ class Naming:
         self.unknown += unknown
         return found
 
-    def sparse(self, body: SparseBody | NamedBody) -> ix.SparseVector:
-        """Return a sparse vector as the index takes it.
-
-        Raises
-        ------
-        InvalidVector
-            At ``("names", place)`` or at ``()``.
-        """
-        if isinstance(body, SparseBody):
-            return ix.SparseVector(body.indices, body.weights)
-        return ix.SparseVector(self.named(body.names, len(body.weights)), body.weights)
-
-    def named(self, names: Sequence[str], values: int) -> list[int]:
-        """Return the coordinates of the names of one vector, which has ``values`` values.
-
-        Raises
-        ------
-        InvalidVector
-            At ``("names", place)`` or at ``()``.
-        """
-        require_different(names, values)
-        try:
-            return self.coordinates(names)
-        except ix.InvalidVector as error:
-            raise error.at("names") from None
-
-
-def require_different(names: Sequence[str], values: int) -> None:
-    """Raise InvalidVector unless a vector of ``values`` values has a name for each, none twice."""
-    if len(names) != values:
-        raise ix.InvalidVector(
-            expected="as many names as values", got=f"{len(names)} names, {values} values"
-        )
-    if len(set(names)) == len(names):
-        return
-    seen: set[str] = set()
-    for place, name in enumerate(names):
-        if name in seen:
-            raise ix.InvalidVector(
-                expected="different names", got=f"{name!r:.80} twice", loc=("names", place)
-            )
-        seen.add(name)
-
 
 def shared(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
     """Return two vectors of no collection; names of both are coordinates that they share.
@@ -104,21 +61,19 @@ def shared(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
     """
     coordinates: dict[str, int] = {}
     found: list[AnyArray | ix.SparseVector] = []
-    for row, body in enumerate((a, b)):
-        if isinstance(body, NamedBody):
-            other = b if row == 0 else a
-            if not isinstance(other, NamedBody):
+    both = vector_of(a), vector_of(b)
+    for row, vector in enumerate(both):
+        if isinstance(vector, ix.NamedVector):
+            if not isinstance(both[1 - row], ix.NamedVector):
                 raise ix.InvalidVector(
                     expected="names in both vectors, or in none", got="them in one", loc=(row,)
                 )
             try:
-                require_different(body.names, len(body.weights))
+                ix.require_different_names(vector)
             except ix.InvalidVector as error:
                 raise error.at(row) from None
-            indices = [coordinates.setdefault(name, len(coordinates)) for name in body.names]
-            found.append(ix.SparseVector(indices, body.weights))
-        elif isinstance(body, SparseBody):
-            found.append(ix.SparseVector(body.indices, body.weights))
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
+            found.append(ix.SparseVector(indices, vector.values))
         else:
-            found.append(body.weights if isinstance(body, PackedBody) else body)
+            found.append(vector)
     return found

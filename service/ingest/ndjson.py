@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.index import AnyArray
 from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.guards.limits import (
@@ -16,9 +15,9 @@ from gcws_search.service.guards.limits import (
     require_short_vector,
     short_payload,
 )
-from gcws_search.service.ingest.rows import ItemRows, MixedVectors, Reject
+from gcws_search.service.ingest.rows import ItemRows, Reject
 from gcws_search.service.ingest.source import Source
-from gcws_search.service.models import ItemBody, NamedBody, PackedBody, VectorBody
+from gcws_search.service.models import ItemBody, vector_of
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -55,7 +54,7 @@ class _Pending:
     numbers: list[int] = field(default_factory=list)
     ids: list[str | None] = field(default_factory=list)
     payloads: list[bytes | None] = field(default_factory=list)
-    vectors: list[AnyArray | ix.SparseVector | ix.NamedVector] = field(default_factory=list)
+    vectors: list[ix.OneVector] = field(default_factory=list)
     rejects: list[Reject] = field(default_factory=list)
     line_bytes: int = 0
     size: int = 0
@@ -77,7 +76,7 @@ class _Pending:
         self.numbers.append(number)
         self.ids.append(item_id)
         self.payloads.append(payload)
-        self.vectors.append(_vector(item.vector))
+        self.vectors.append(vector_of(item.vector))
 
     def rows(self) -> ItemRows:
         """Return the chunk."""
@@ -85,20 +84,10 @@ class _Pending:
             np.array(self.numbers, np.int64),
             self.ids,
             self.payloads,
-            MixedVectors(self.vectors),
+            ix.InputVectors(mixed=self.vectors),
             self.rejects,
             self.size,
         )
-
-
-def _vector(raw: VectorBody) -> AnyArray | ix.SparseVector | ix.NamedVector:
-    if isinstance(raw, np.ndarray):
-        return raw
-    if isinstance(raw, PackedBody):
-        return raw.weights
-    if isinstance(raw, NamedBody):
-        return ix.NamedVector(raw.names, raw.weights)
-    return ix.SparseVector(raw.indices, raw.weights)
 
 
 @dataclass(frozen=True, slots=True)

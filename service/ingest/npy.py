@@ -14,7 +14,7 @@ from gcws_search.index import AnyArray
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.guards.limits import Limits, require_count, require_few_queries
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.rows import DenseVectors, ItemRows
+from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -216,7 +216,7 @@ class NpyRows:
                 numbers=np.arange(first, last),
                 ids=ids,
                 payloads=[None] * len(array),
-                vectors=DenseVectors(array),
+                vectors=ix.InputVectors(array),
                 size=self.reader.taken,
             )
             first = last

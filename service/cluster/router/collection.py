@@ -41,7 +41,7 @@ from gcws_search.service.cluster.router.merging import (
 from gcws_search.service.cluster.router.pairs import find_pairs
 from gcws_search.service.cluster.router.replicas import ShardSet
 from gcws_search.service.cluster.router.shards import CollectionShards, ids_of, keys_of
-from gcws_search.service.contract import JsonVector, Point, RankedHits
+from gcws_search.service.contract import Point, RankedHits
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
@@ -297,8 +297,8 @@ class ClusterCollection:
 
     def _vectors(
         self, shards: Sequence[ShardHits], places: Sequence[tuple[int, int]], size: AnswerBytes
-    ) -> list[JsonVector | None]:
-        found: list[JsonVector | None] = []
+    ) -> list[ix.JsonVector | None]:
+        found: list[ix.JsonVector | None] = []
         for shard, place in places:
             raw, is_deleted = shards[shard].vectors, place in shards[shard].deleted
             found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))

@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from gcws_search import index as ix
 from gcws_search.service.ingest import source
 from gcws_search.service.ingest.job import Load
-from gcws_search.service.ingest.rows import DenseVectors, ItemRows
+from gcws_search.service.ingest.rows import ItemRows
 from tests.support.service.bodies import TYPES, URL, load, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
@@ -209,7 +209,7 @@ def test_a_chunk_is_read_beside_storing_the_last(
                 numbers=np.arange(1),
                 ids=[str(number)],
                 payloads=[None],
-                vectors=DenseVectors(rows(1)),
+                vectors=ix.InputVectors(rows(1)),
             )
 
     monkeypatch.setattr(stored, "commit", committed)

@@ -1,0 +1,273 @@
+"""Vectors that nobody has checked: as a client, a file or a body has them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import numpy as np
+
+from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
+from gcws_search.index.contracts.batches import JsonVector, NamedVector, RawBatch, SparseVector
+from gcws_search.index.contracts.errors import InvalidInput, InvalidVector
+
+if TYPE_CHECKING:
+    from gcws_search.index.vectors.space import VectorSpace
+
+E = TypeVar("E", bound=InvalidInput)
+
+OneVector = AnyArray | SparseVector | NamedVector
+Find = Callable[[Sequence[str]], Sequence[int]]
+"""Returns the coordinates of different names; raises InvalidVector at ``(place,)``."""
+
+_FLOAT_BYTES: Final = 4
+_NO_INDPTR: Final = np.zeros(1, np.int64)
+_NO_ENTRIES: Final = np.empty(0, np.int64)
+
+
+@dataclass(slots=True, init=False, eq=False)
+class InputVectors:
+    """Unchecked vectors: all dense, all sparse, or one by one where their forms differ.
+
+    Attributes
+    ----------
+    dense : (n, dim) numbers of any type and order, or None
+    indptr : (n + 1,) int64
+        Of sparse ones: where each row begins, and where the last one ends.
+    indices : (nnz,) integers
+        Coordinates, or places in ``names``.
+    values : (nnz,) numbers
+    names : list of str, or None
+        Of the coordinates, each once, where these are given by name.
+    mixed : list of arrays, SparseVector and NamedVector, or None
+    """
+
+    dense: AnyArray | None
+    indptr: Int64s
+    indices: AnyArray
+    values: AnyArray
+    names: list[str] | None
+    mixed: list[OneVector] | None
+
+    def __init__(
+        self, dense: AnyArray | None = None, *, mixed: list[OneVector] | None = None
+    ) -> None:
+        self.dense, self.mixed, self.names = dense, mixed, None
+        self.indptr, self.indices, self.values = _NO_INDPTR, _NO_ENTRIES, _NO_ENTRIES
+
+    @classmethod
+    def sparse(
+        cls, indptr: Int64s, indices: AnyArray, values: AnyArray, names: list[str] | None = None
+    ) -> InputVectors:
+        """Return vectors in compressed rows."""
+        found = cls()
+        found.indptr, found.indices, found.values, found.names = indptr, indices, values, names
+        return found
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        if self.dense is not None:
+            return len(self.dense)
+        return len(self.indptr) - 1 if self.mixed is None else len(self.mixed)
+
+    def part(self, rows: slice | Int64s) -> InputVectors:
+        """Return some of the vectors, with the names that these have."""
+        if self.dense is not None:
+            return InputVectors(self.dense[rows])
+        if self.mixed is not None:
+            numbers = np.arange(len(self.mixed))[rows].tolist()
+            return InputVectors(mixed=[self.mixed[number] for number in numbers])
+        if isinstance(rows, slice) and rows.step is None:
+            first, last, _ = rows.indices(len(self))
+            indptr = self.indptr[first : max(first, last) + 1]
+            entries: slice | Int64s = slice(indptr[0], indptr[-1])
+            indptr = indptr - indptr[0]
+        else:
+            chosen = np.arange(len(self))[rows]
+            starts = self.indptr[chosen]
+            indptr = np.zeros(len(chosen) + 1, np.int64)
+            np.cumsum(self.indptr[chosen + 1] - starts, out=indptr[1:])
+            entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        indices, values = self.indices[entries], self.values[entries]
+        if self.names is None:
+            return InputVectors.sparse(indptr, indices, values)
+        used, indices = np.unique(indices, return_inverse=True)
+        names = [self.names[code] for code in used.tolist()]
+        return InputVectors.sparse(indptr, indices, values, names)
+
+    def check(self, space: VectorSpace, find: Find) -> RawBatch:
+        """Return the vectors as the index takes them.
+
+        Raises
+        ------
+        InvalidVector
+            Names the first bad row.
+        """
+        if self.dense is not None:
+            return space.from_dense(self.dense)
+        if self.mixed is None:
+            return space.from_sparse(self.indptr, self.coordinates(find), self.values)
+        rows: list[AnyArray | SparseVector] = []
+        for row, vector in enumerate(self.mixed):
+            if isinstance(vector, NamedVector):
+                try:
+                    rows.append(with_coordinates(vector, find))
+                except InvalidVector as error:
+                    raise error.at(row) from None
+            else:
+                rows.append(vector)
+        return space.from_items(rows)
+
+    def coordinates(self, find: Find) -> AnyArray:
+        """Return the coordinate of each entry of sparse vectors, (nnz,).
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, "names", place)``.
+        """
+        if self.names is None:
+            return self.indices
+        row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
+        _, firsts = np.unique(row_of * len(self.names) + self.indices, return_index=True)
+        if len(firsts) < len(self.indices):
+            at = int(np.setdiff1d(np.arange(len(self.indices)), firsts)[0])
+            name = self.names[self.indices[at]]
+            raise self._error(at, "different names", f"{name!r:.80} twice")
+        try:
+            coordinates = np.array(find(self.names), np.int64)
+        except InvalidVector as error:
+            at = int(np.flatnonzero(self.indices == error.loc[0])[0])
+            raise self._error(at, error.expected, error.got) from None
+        return coordinates[self.indices]
+
+    def _error(self, entry: int, expected: str, got: str) -> InvalidVector:
+        row = int(np.searchsorted(self.indptr, entry, side="right")) - 1
+        place = entry - int(self.indptr[row])
+        return InvalidVector(expected=expected, got=got, loc=(row, "names", place))
+
+    def one_by_one(
+        self, space: VectorSpace, find: Find
+    ) -> Iterator[tuple[RawBatch | SparseVector, list[str]]]:
+        """Yield each query by name of a fixed space, and its names that the space does not have.
+
+        A query with such names is a SparseVector; ``find`` gives them coordinates beyond ``dim``.
+
+        Raises
+        ------
+        InvalidVector
+            At ``(row, …)``.
+        """
+        assert self.names is not None
+        coordinates, dim = self.coordinates(find), space.dim or 0
+        for row, (start, stop) in enumerate(pairwise(self.indptr.tolist())):
+            indices, values = coordinates[start:stop].copy(), self.values[start:stop]
+            beyond = indices >= dim
+            if beyond.any():
+                indices[beyond] = dim + np.arange(np.count_nonzero(beyond))
+                unknown = [self.names[code] for code in self.indices[start:stop][beyond].tolist()]
+                yield SparseVector(indices, values), unknown
+                continue
+            try:
+                yield space.from_sparse(np.array([0, len(indices)]), indices, values), []
+            except InvalidVector as error:
+                error.loc = (row, *error.loc[1:])
+                raise
+
+    def matrix(self) -> Float32s:
+        """Return dense vectors as (n, dim) float32 in C order; their own array where it is so."""
+        assert self.dense is not None
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.ascontiguousarray(self.dense, np.float32)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a dense vector in float32, or of indices and values of the mean sparse one."""
+        if self.dense is not None:
+            return _FLOAT_BYTES * int(self.dense.shape[1])
+        return 2 * _FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))
+
+    def json(self) -> Iterator[JsonVector]:
+        """Yield each vector as the API takes it."""
+        if self.dense is not None:
+            for row in self.matrix():
+                yield row.tolist()
+            return
+        values = self.values.astype(np.float32).tolist()
+        keys = self.indices.tolist()
+        word = "indices"
+        if self.names is not None:
+            word, keys = "names", [self.names[code] for code in keys]
+        for start, stop in pairwise(self.indptr.tolist()):
+            yield {word: keys[start:stop], "values": values[start:stop]}
+
+    def first(self) -> OneVector:
+        """Return the first vector alone, dense ones in float32."""
+        if self.dense is not None:
+            row: Float32s = self.part(slice(0, 1)).matrix()[0]
+            return row
+        if self.mixed is not None:
+            return self.mixed[0]
+        entries = slice(self.indptr[0], self.indptr[1])
+        indices, values = self.indices[entries], self.values[entries]
+        if self.names is None:
+            return SparseVector(indices, values)
+        return NamedVector([self.names[code] for code in indices.tolist()], values)
+
+
+def with_coordinates(vector: NamedVector, find: Find) -> SparseVector:
+    """Return a vector by the coordinates of its names.
+
+    Raises
+    ------
+    InvalidVector
+        At ``("names", place)`` or at ``()``.
+    """
+    require_different_names(vector)
+    try:
+        return SparseVector(find(vector.names), vector.values)
+    except InvalidVector as error:
+        raise error.at("names") from None
+
+
+def require_different_names(vector: NamedVector) -> None:
+    """Raise InvalidVector unless a vector has a name for each value, none twice."""
+    names, count = vector.names, len(vector.values)
+    if len(names) != count:
+        raise InvalidVector(
+            expected="as many names as values", got=f"{len(names)} names, {count} values"
+        )
+    if len(set(names)) == len(names):
+        return
+    seen: set[str] = set()
+    for place, name in enumerate(names):
+        if name in seen:
+            raise InvalidVector(
+                expected="different names", got=f"{name!r:.80} twice", loc=("names", place)
+            )
+        seen.add(name)
+
+
+def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dict[int, E]:
+    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
+
+    Parameters
+    ----------
+    check : callable
+        Raises an error of the kind when any row of the slice is bad.
+    """
+    bad: dict[int, E] = {}
+    runs = [(0, count)] if count else []
+    while runs:
+        first, last = runs.pop()
+        try:
+            check(slice(first, last))
+        except kind as error:
+            if last - first == 1:
+                bad[first] = error
+            else:
+                middle = (first + last) // 2
+                runs += [(middle, last), (first, middle)]
+    return bad
