@@ -163,7 +163,7 @@ def _join_cluster(
     """Return the collections of a cluster; None where they are this process's own."""
     if open_router is None and database_url(settings) is not None:
         # What a cluster needs is installed and imported for it alone.
-        from gcws_search.service.cluster.router.catalog import open_router  # noqa: PLC0415
+        from gcws_search.service.cluster.catalog import open_router  # noqa: PLC0415
     return None if open_router is None else open_router(settings, opened, metrics)
 
 

@@ -38,7 +38,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     "explain": Entry("commands.query", _SEARCH, "Say why two items are similar."),
     "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),
     "serve": Entry("service.cli", _SERVER, "Serve the REST API until told to stop."),
-    "shard": Entry("service.cluster.shard.command", _SERVER, "Run a replica of one shard."),
+    "shard": Entry("service.cluster.command", _SERVER, "Run a replica of one shard."),
     "cluster": Entry(
         "service.cluster.command", _SERVER, "Place, move and end the replicas of a cluster."
     ),

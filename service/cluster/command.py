@@ -1,9 +1,11 @@
-"""``gcws-search cluster``: replicas of all shards on the nodes of a Ray cluster."""
+"""``gcws-search shard``, a replica; ``gcws-search cluster``, all replicas, on nodes of Ray."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -15,16 +17,18 @@ import typer
 
 from gcws_search.index import GcwsError
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.flags import flags, settings_from
+from gcws_search.service.flags import flags, require_address, settings_from, unread
 from gcws_search.service.guards.keys import cluster_key, database_url
+from gcws_search.service.server import tune_process
 from gcws_search.service.settings import Settings
+from gcws_search.service.telemetry import logs
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
     from gcws_search.service.cluster.database.database import Database
     from gcws_search.service.cluster.rollout import Placement, Rollout
 
-cli = typer.Typer()
+cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 cluster = typer.Typer(
     name="cluster",
     help="Place, move and end the replicas of a cluster.",
@@ -55,6 +59,29 @@ _PORT: Final = 6379
 _PATHS: Final = ("data_dir", "cluster_key_file", "database_url_file")
 """Settings that hold in another working directory."""
 _SECONDS: Final = 600.0
+
+_log = logging.getLogger(__name__)
+
+
+def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # see `flags`
+    """Run a replica of one shard of a cluster until told to stop."""
+    settings = settings_from(given)
+    logs.configure(settings.log_level, settings.log_format)
+    for warning in unread(os.environ):
+        _log.warning("%s", warning)
+    with _refuse():
+        key = cluster_key(settings)
+        if key is None:
+            raise ValueError("a shard needs the key of its cluster; set GCWS_CLUSTER_KEY")
+        if settings.port:  # 0 takes any
+            require_address(settings)
+        from gcws_search.service.cluster.server import ShardServer  # noqa: PLC0415
+
+        server = ShardServer(settings, shard, replica, key)
+        tune_process()
+        # The server hands the signal on after it has stopped; having stopped well is no failure.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        server.run()
 
 
 def up(seconds: float, **given: Any) -> None:  # noqa: ANN401  # see `flags`
@@ -88,10 +115,10 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     It gets another identity. Start routers and shards again after that: they refuse the former
     database from then on, and shards are filled from this one.
     """
-    with _refused():
+    with _refuse():
         from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
 
-        identity = Database.adopt(_required_url(settings_from(given)))
+        identity = Database.adopt(_require_url(settings_from(given)))
         typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
@@ -100,7 +127,7 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
 
     Start all routers and shards again with it after that.
     """
-    with _refused():
+    with _refuse():
         settings = settings_from(given)
         with _database(settings, checks_key=False) as database:
             database.rekey(cluster_key(settings) or "")
@@ -109,8 +136,8 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
 
 def status(**given: Any) -> None:  # noqa: ANN401
     """Show all replicas; exit with 1 where a shard has none that answers."""
-    with _refused():
-        from gcws_search.service.cluster.status import HEADS, status_of  # noqa: PLC0415
+    with _refuse():
+        from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
 
         settings = settings_from(given)
         with _database(settings) as database:
@@ -141,9 +168,9 @@ def node(
 
     The head starts replicas on the other nodes, and has none itself.
     """
-    with _refused():
+    with _refuse():
         settings = settings_from(given)
-        _required_url(settings)
+        _require_url(settings)
         if not head and address is None:
             raise ValueError("expected --head, or --address of the head, got neither")
         variables = node_variables(settings, given, os.environ, is_head=head)
@@ -167,7 +194,7 @@ def manifest(
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
-    with _refused():
+    with _refuse():
         from gcws_search.service.cluster import manifests  # noqa: PLC0415
 
         settings = settings_from(given)
@@ -232,7 +259,7 @@ def require_token(variables: Mapping[str, str]) -> None:
         )
 
 
-def _required_url(settings: Settings) -> str:
+def _require_url(settings: Settings) -> str:
     """Return the URL of the database; ValueError without it, or without the key of the cluster."""
     if cluster_key(settings) is None:
         raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
@@ -245,7 +272,7 @@ def _required_url(settings: Settings) -> str:
 @contextmanager
 def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     """Lend what changes the replicas."""
-    with _refused():
+    with _refuse():
         from gcws_search.service.cluster.rollout import (  # noqa: PLC0415
             Rollout,
             RolloutError,
@@ -266,7 +293,7 @@ def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Databa
     from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
     from gcws_search.service.cluster.errors import ClusterMismatch  # noqa: PLC0415
 
-    url = _required_url(settings)
+    url = _require_url(settings)
     try:
         key = cluster_key(settings) if checks_key else None
         database = Database.open(url, buckets=settings.buckets, application="command", key=key)
@@ -289,7 +316,7 @@ def _placement() -> Iterator[Placement]:
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def _refuse() -> Iterator[None]:
     """Say why something cannot be done."""
     try:
         yield
@@ -309,7 +336,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
-def _command(function: Callable[..., None], **others: tuple[Any, Any]) -> None:
+def _command(group: typer.Typer, function: Callable[..., None], **others: tuple[Any, Any]) -> None:
     """Add a command that has a flag for each setting, behind some others."""
     parameters = [
         inspect.Parameter(
@@ -318,9 +345,11 @@ def _command(function: Callable[..., None], **others: tuple[Any, Any]) -> None:
         for name, (annotation, default) in others.items()
     ]
     function.__signature__ = flags(*parameters)  # type: ignore[attr-defined]
-    cluster.command(context_settings={"allow_extra_args": function is node})(function)
+    group.command(context_settings={"allow_extra_args": function is node})(function)
 
 
+_SHARD: Final = Annotated[int, typer.Option(min=0, help="Which shard, from 0 on.")]
+_OF_SHARD: Final = Annotated[int, typer.Option(min=0, help="Which of its replicas, from 0 on.")]
 _REPLICA: Final = Annotated[
     str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
 ]
@@ -346,13 +375,15 @@ _STORAGE: Final = Annotated[
 _ROUTERS: Final = Annotated[int, typer.Option("--routers", min=1, help="How many there are.")]
 _NODES: Final = Annotated[int, typer.Option("--nodes", min=1, help="Of Ray, besides its head.")]
 
-_command(up, seconds=(_WAIT, _SECONDS))
-_command(status)
-_command(move, replica=(_REPLICA, inspect.Parameter.empty), seconds=(_WAIT, _SECONDS))
-_command(down)
-_command(adopt)
-_command(rekey)
+_command(cli, shard, shard=(_SHARD, inspect.Parameter.empty), replica=(_OF_SHARD, 0))
+_command(cluster, up, seconds=(_WAIT, _SECONDS))
+_command(cluster, status)
+_command(cluster, move, replica=(_REPLICA, inspect.Parameter.empty), seconds=(_WAIT, _SECONDS))
+_command(cluster, down)
+_command(cluster, adopt)
+_command(cluster, rekey)
 _command(
+    cluster,
     node,
     context=(typer.Context, inspect.Parameter.empty),
     head=(_HEAD, False),
@@ -360,6 +391,7 @@ _command(
     head_port=(_HEAD_PORT, _PORT),
 )
 _command(
+    cluster,
     manifest,
     kuberay=(_KUBERAY, False),
     image=(_IMAGE, f"gcws-search-cluster:{program_version()}"),

@@ -1,4 +1,4 @@
-"""What only a cluster's messages have: changes, filters, and errors by their class."""
+"""What messages of a cluster say in one form: filters, changes, and errors by their class."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Position, Row
@@ -25,10 +26,27 @@ from gcws_search.service.rpc.messages import (
 CHANGE_BLOBS: Final = 7
 """Of a change: keys, then lengths and bytes of ids, vectors and payloads."""
 
+_MAX_DEPTH: Final = 64
+_MAX_CONDITIONS: Final = 1 << 20
+"""Of a filter; routers have smaller limits, and say so."""
 
-def filter_text(where: ix.Filter) -> str:
+
+def encode_filter(where: ix.Filter | None) -> str | None:
     """Return what a head says of a filter."""
-    return json_text(where.to_dict()).decode()
+    return None if where is None else json_text(where.to_dict()).decode()
+
+
+def decode_filter(text: str | None) -> ix.Filter | None:
+    """Inverse of `encode_filter`.
+
+    Raises
+    ------
+    InvalidFilter
+    """
+    if text is None:
+        return None
+    document = from_json(text)
+    return ix.parse_filter(document, max_depth=_MAX_DEPTH, max_conditions=_MAX_CONDITIONS)
 
 
 # Changes

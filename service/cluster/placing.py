@@ -29,7 +29,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gcws_search.index import GcwsError
 from gcws_search.service.cluster.rollout import Node, ReplicaPlace, ReplicaState
-from gcws_search.service.cluster.shard.server import ShardServer
+from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.guards.keys import cluster_key
 from gcws_search.service.server import tune_process
@@ -83,7 +83,7 @@ class ReplicaActor:
         try:
             while not self._stopping.is_set():
                 try:
-                    server = self._server = self._opened()
+                    server = self._server = self._open_server()
                 except (GcwsError, ServiceError, OSError, ValueError) as error:
                     if str(error) != self._failure:
                         _log.warning("%s does not start: %s", self._place.name, error)
@@ -98,7 +98,7 @@ class ReplicaActor:
         if not self._stopping.is_set():
             os._exit(1)
 
-    def _opened(self) -> ShardServer:
+    def _open_server(self) -> ShardServer:
         key = cluster_key(self._settings)
         if key is None:
             raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
@@ -182,7 +182,7 @@ class RayPlacement:
             with suppress(ValueError, RayError):
                 asked[ray.get_actor(place.name).state.remote()] = place
         found: dict[ReplicaPlace, ReplicaState] = {}
-        for each in _answered([*asked], _STATE_SECONDS):
+        for each in _wait_for_calls([*asked], _STATE_SECONDS):
             with suppress(RayError):
                 found[asked[each]] = ray.get(each)
         return found
@@ -222,8 +222,8 @@ class RayPlacement:
                 group, placement_group_bundle_index=place.replica
             )
         else:
-            options["label_selector"] = _but({*without, *avoided})
-            options["fallback_strategy"] = [{"label_selector": _but(without)}]
+            options["label_selector"] = _labels_but({*without, *avoided})
+            options["fallback_strategy"] = [{"label_selector": _labels_but(without)}]
         _Actor.options(
             name=place.name,
             lifetime="detached",
@@ -252,7 +252,7 @@ class RayPlacement:
             with suppress(ValueError):  # it is not there any more
                 actors[place] = ray.get_actor(place.name)
         asked = [each.leave.remote(seconds, discards) for each in actors.values()]
-        _answered(asked, seconds + _CLOSE_SECONDS)
+        _wait_for_calls(asked, seconds + _CLOSE_SECONDS)
         for actor in actors.values():
             ray.kill(actor, no_restart=True)
 
@@ -265,11 +265,11 @@ class RayPlacement:
                     remove_placement_group(get_placement_group(each["name"]))
 
 
-def _answered(asked: list[Any], seconds: float) -> list[Any]:
+def _wait_for_calls(asked: list[Any], seconds: float) -> list[Any]:
     """Return the calls that have ended within a time."""
     return ray.wait(asked, num_returns=len(asked), timeout=seconds)[0] if asked else []
 
 
-def _but(nodes: Collection[str]) -> dict[str, str]:
+def _labels_but(nodes: Collection[str]) -> dict[str, str]:
     """Return the labels of all nodes but some."""
     return {_NODE_ID: f"!in({','.join(sorted(nodes))})"} if nodes else {}

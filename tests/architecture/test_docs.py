@@ -267,7 +267,7 @@ def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) 
     ("page", "sources"),
     [
         ("operations.md", ["telemetry/metrics.py"]),
-        ("cluster.md", ["cluster/router/replicas.py", "cluster/shard/app.py"]),
+        ("cluster.md", ["cluster/shards.py", "cluster/server.py"]),
     ],
 )
 def test_metrics_that_docs_name_exist(page: str, sources: list[str]) -> None:

@@ -31,9 +31,9 @@ CHUNK_ROWS: Final = 8
 """Rows that a replica commits at once."""
 
 _ARMED: Final = "armed"
-_FOLLOWER: Final = "gcws_search.service.cluster.shard.follower"
+_FOLLOWER: Final = "gcws_search.service.cluster.follower"
 _COMMITTER: Final = "gcws_search.service.cluster.database.committer"
-_REPLICAS: Final = "gcws_search.service.cluster.router.replicas"
+_REPLICAS: Final = "gcws_search.service.cluster.shards"
 
 Part: TypeAlias = Literal["replica", "router"]
 Needs: TypeAlias = Literal["clients", "fill", "database"]
@@ -143,16 +143,16 @@ POINTS: Final[dict[str, Point]] = {
         _is_answer_to_a_write,
     ),
     "found, not answered": Point(
-        "replica", ("gcws_search.service.cluster.shard.host", "ShardHost.answered"), after
+        "replica", ("gcws_search.service.cluster.host", "ShardHost.answer_message"), after
     ),
     "merged, not answered": Point(
         "router",
-        ("gcws_search.service.cluster.router.collection", "ClusterCollection._ranked"),
+        ("gcws_search.service.cluster.collection", "ClusterCollection._rank"),
         after,
     ),
     "filled, about to be listed": Point(
         "replica",
-        ("gcws_search.service.cluster.shard.host", "ShardHost._announce"),
+        ("gcws_search.service.cluster.host", "ShardHost._announce"),
         before,
         _is_filled_and_new,
         needs="fill",

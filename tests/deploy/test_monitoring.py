@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gcws_search.service.cluster.shard.app import ShardMetrics
+from gcws_search.service.cluster.server import ShardMetrics
 from gcws_search.service.settings import Settings
 from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY

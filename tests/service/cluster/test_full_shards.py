@@ -16,9 +16,9 @@ from pydantic import SecretStr
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.shard.follower import FollowPolicy
-from gcws_search.service.cluster.shard.host import Announced, HostOptions, ShardHost
-from gcws_search.service.cluster.shard.server import ShardServer
+from gcws_search.service.cluster.follower import FollowPolicy
+from gcws_search.service.cluster.host import Announced, HostOptions, ShardHost
+from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
 from tests.support.service.cluster import ClusterClient

@@ -9,7 +9,7 @@ import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.http_replica import HttpReplicas
+from gcws_search.service.cluster.replicas import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.shards import wait_until
 

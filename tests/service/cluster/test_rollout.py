@@ -15,8 +15,8 @@ from gcws_search.service.cluster.rollout import (
     Rollout,
     RolloutError,
     RolloutPolicy,
+    status_of,
 )
-from gcws_search.service.cluster.status import status_of
 from gcws_search.service.settings import Settings
 
 BUCKETS = 8

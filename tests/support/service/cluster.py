@@ -8,11 +8,11 @@ from pathlib import Path
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.service.app import create_app
+from gcws_search.service.cluster.catalog import open_router
 from gcws_search.service.cluster.contract import ReplicaClient
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.router.catalog import open_router
-from gcws_search.service.cluster.shard.host import ShardHost
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json

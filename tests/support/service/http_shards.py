@@ -16,9 +16,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import MESSAGES
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.app import ShardService, create_shard_app
-from gcws_search.service.cluster.shard.host import Announced
+from gcws_search.service.cluster.host import Announced, ShardHost
+from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
 from tests.support.service.ports import HOST

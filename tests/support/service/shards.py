@@ -12,10 +12,9 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Row
 from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.follower import FollowPolicy
+from gcws_search.service.cluster.host import HostOptions, ShardHost
 from gcws_search.service.cluster.messages import encode_change, raise_error
-from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.follower import FollowPolicy
-from gcws_search.service.cluster.shard.host import HostOptions
 from gcws_search.service.rpc.messages import Message, decode, decode_texts, decode_vectors, encode
 from tests.support.data.payloads import encode_payload
 

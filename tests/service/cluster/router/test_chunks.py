@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.cluster.router.collection import ClusterCollection
 from gcws_search.service.rpc.messages import decode
 from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
 from tests.support.service.postgres import postgres

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.service.cluster.router.merging import ShardHits, merge
+from gcws_search.service.cluster.search import ShardHits, merge
 from gcws_search.service.rpc.messages import Message, PackedNames, encode_names
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.service.cluster.router.collection import PART_ROWS
+from gcws_search.service.cluster.collection import PART_ROWS
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
 

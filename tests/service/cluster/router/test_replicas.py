@@ -12,7 +12,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ChangeSet, Moment, Position, ReplicaClient, Row
 from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.messages import decode_changes, encode_error
-from gcws_search.service.cluster.router.replicas import ShardSet
+from gcws_search.service.cluster.shards import ShardSet
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable
 from gcws_search.service.rpc.messages import VERSION, Message, decode, encode
 

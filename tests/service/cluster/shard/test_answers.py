@@ -14,7 +14,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import BackendRow
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.shard import ShardHost
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import AnswerTooLarge
 from gcws_search.service.rpc.messages import (
     Malformed,

@@ -22,9 +22,9 @@ from starlette.requests import Request
 
 from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.app import MAX_BODY_BYTES, ShardService, create_shard_app
-from gcws_search.service.cluster.shard.position import Place
+from gcws_search.service.cluster.follower import Place
+from gcws_search.service.cluster.host import ShardHost
+from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService, create_shard_app
 from gcws_search.service.rpc.messages import Message, decode, encode
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
@@ -215,7 +215,7 @@ def test_work_of_minutes_ends_once_nobody_waits_for_it(method: str) -> None:
             del asked
             return True
 
-        def answered(self, asked: Message, stop: threading.Event) -> bytes:
+        def answer_message(self, asked: Message, stop: threading.Event) -> bytes:
             del asked
             assert stop.wait(SECONDS)
             stopped.set()

@@ -18,8 +18,8 @@ from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.shard.follower import FollowPolicy
-from gcws_search.service.cluster.shard.host import HostOptions
+from gcws_search.service.cluster.follower import FollowPolicy
+from gcws_search.service.cluster.host import HostOptions
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.rpc.messages import Malformed
 from tests.support.service.postgres import postgres

@@ -13,9 +13,8 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import CollectionRow
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.cluster.shard import ShardHost
-from gcws_search.service.cluster.shard.follower import FollowPolicy
-from gcws_search.service.cluster.shard.host import Announced
+from gcws_search.service.cluster.follower import FollowPolicy
+from gcws_search.service.cluster.host import Announced, ShardHost
 from tests.support.service.shards import (
     BUCKETS,
     QUICK,

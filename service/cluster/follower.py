@@ -16,11 +16,14 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
     START,
+    BackendRow,
     ChangeSet,
     CollectionRow,
     Moment,
@@ -30,8 +33,6 @@ from gcws_search.service.cluster.contract import (
 )
 from gcws_search.service.cluster.database.database import Changes, Database
 from gcws_search.service.cluster.errors import HistoryLost
-from gcws_search.service.cluster.shard.backends import BackendsFollower
-from gcws_search.service.cluster.shard.position import Followed, Place, followed, record
 from gcws_search.service.errors import StoreUnavailable
 
 _EMPTY: Final = -1
@@ -40,12 +41,76 @@ _EMPTY: Final = -1
 _LAST: Final = 1 << 63
 """Above all keys."""
 
+_RECORD_KEY: Final = "position"
+"""Of what a file keeps of its position, among the records of loads."""
+
 _MORE_ROOM: Final = 1.1
 _CANNOT_STORE: Final = (ix.DiskFull, ix.StorageFailed, ix.OutOfDescriptors)
 
-_NOTHING: Final = Followed(START, _EMPTY)
-
 _log = logging.getLogger(__name__)
+
+
+class Place(NamedTuple):
+    """The part of a cluster that a file has.
+
+    Attributes
+    ----------
+    cluster
+        The identity of the cluster.
+    """
+
+    cluster: str
+    shard: int
+    shards: int
+    buckets: int
+
+
+class FilePosition(NamedTuple):
+    """How far a file has followed.
+
+    Attributes
+    ----------
+    whole
+        The last key at which it had all that the database had; -1 before the first.
+    epoch
+        Number of the primary's that was read last.
+    """
+
+    position: Position
+    whole: int
+    epoch: int = 0
+
+
+def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
+    """Return what a file keeps."""
+    key, commit, stamp = followed.position
+    said = {**place._asdict(), "key": key, "commit": commit, "stamp": stamp.hex()}
+    said |= {"whole": followed.whole, "epoch": followed.epoch}
+    text = orjson.dumps(said).decode()
+    return ix.LoadRecord(_RECORD_KEY, int(time.time()), text)
+
+
+def read_position(collection: ix.StoredCollection, place: Place) -> FilePosition | None:
+    """Return how far a file has followed; None where it is of no use for this place.
+
+    Raises
+    ------
+    DamagedFile
+    """
+    found = collection.loads(0, _RECORD_KEY)
+    if not found:
+        return None
+    try:
+        said = orjson.loads(found[0].progress)
+        if Place(*(said[name] for name in Place._fields)) != place:
+            return None
+        position = Position(said["key"], said["commit"], bytes.fromhex(said["stamp"]))
+        return FilePosition(position, said["whole"], said.get("epoch", 0))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+_NOTHING: Final = FilePosition(START, _EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +284,7 @@ class Follower:
                 )
         return self.has(key, epoch)
 
-    def damaged(self) -> None:
+    def note_damage(self) -> None:
         """Take note that the file is not what was written: it is filled again."""
         self._is_damaged = True
         self.wake()
@@ -318,7 +383,7 @@ class Follower:
 
     def _follow_file(self, wanted: int) -> None:
         """Apply what was sent, and all that the database has where that is not enough."""
-        collection = self._opened()
+        collection = self._open()
         try:
             self._apply_queue(collection)
             if wanted <= self.reached:
@@ -345,29 +410,29 @@ class Follower:
 
     def _fill(self, reason: str) -> None:
         """Apply all that the database has to a file of nothing."""
-        self._apply_changes(self._emptied(reason))
+        self._apply_changes(self._empty(reason))
 
-    def _opened(self) -> ix.StoredCollection:
+    def _open(self) -> ix.StoredCollection:
         """Return the collection, its file made where there is none."""
         if self._is_damaged:
             self._is_damaged = False
-            return self._emptied("an item read for a search was not what was written")
+            return self._empty("an item read for a search was not what was written")
         if self._collection is not None:
             return self._collection
         try:
             found = self._catalog.get(self.name)
         except ix.CollectionNotFound:
-            found = self._created()
+            found = self._create()
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
-            return self._emptied(str(error))
+            return self._empty(str(error))
         try:
-            known = followed(found, self._place)
+            known = read_position(found, self._place)
         except ix.DamagedFile as error:
-            return self._emptied(error.reason)
+            return self._empty(error.reason)
         if known is None and not len(found):  # such as one made just before a kill
             known = _NOTHING
         if known is None or found.config != self._config:
-            return self._emptied("it is of another cluster or shard")
+            return self._empty("it is of another cluster or shard")
         self._take(found, known)
         return found
 
@@ -375,19 +440,19 @@ class Follower:
     def _config(self) -> ix.CollectionConfig:
         return ix.CollectionConfig.from_dict(self._row.config)
 
-    def _created(self) -> ix.StoredCollection:
+    def _create(self) -> ix.StoredCollection:
         return self._catalog.create(self.name, self._config)[0]
 
-    def _emptied(self, reason: str) -> ix.StoredCollection:
+    def _empty(self, reason: str) -> ix.StoredCollection:
         """Make the file once more, of no items."""
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
         self._discard()
-        found = self._created()
+        found = self._create()
         self._take(found, _NOTHING)
         return found
 
-    def _take(self, collection: ix.StoredCollection, known: Followed) -> None:
+    def _take(self, collection: ix.StoredCollection, known: FilePosition) -> None:
         self._is_discarded = False
         self._position, self.epoch = known.position, known.epoch
         self._backends = BackendsFollower(collection)
@@ -451,14 +516,14 @@ class Follower:
             self._require_wanted()
             following = next(chunks, None)
             if following is None:
-                self._put(collection, chunk, Followed(head, head.key, changes.epoch))
+                self._put(collection, chunk, FilePosition(head, head.key, changes.epoch))
             else:
                 position = Position(chunk[-1].key, head.commit, head.stamp)
-                self._put(collection, chunk, Followed(position, self.reached, changes.epoch))
+                self._put(collection, chunk, FilePosition(position, self.reached, changes.epoch))
             chunk = following
         if self._position != head or self.epoch != changes.epoch:
             self._require_wanted()
-            known = record(self._place, Followed(head, head.key, changes.epoch))
+            known = position_record(self._place, FilePosition(head, head.key, changes.epoch))
             if deleted:
                 collection.delete(deleted, known)
             else:
@@ -469,11 +534,13 @@ class Follower:
         if self._is_stopping:
             raise _Stopped
 
-    def _put(self, collection: ix.StoredCollection, rows: Sequence[Row], reached: Followed) -> None:
+    def _put(
+        self, collection: ix.StoredCollection, rows: Sequence[Row], reached: FilePosition
+    ) -> None:
         """Put rows under their keys; the commit stores how far that is."""
         vectors = collection.space.from_blobs([row.vector for row in rows])
         items = ix.ItemBatch([row.id for row in rows], vectors, [row.payload for row in rows])
-        known = record(self._place, reached)
+        known = position_record(self._place, reached)
         write = collection.prepare(
             items, progress=lambda _: known, sequences=[row.key for row in rows]
         )
@@ -505,3 +572,76 @@ def number_of(name: str) -> int | None:
     digits = name.removeprefix("c")
     is_ours = digits.isascii() and digits.isdecimal() and name == f"c{int(digits)}"
     return int(digits) if is_ours else None
+
+
+class BackendsFollower:
+    """Attaches and drops the backends of one collection, each attached in the background."""
+
+    def __init__(self, collection: ix.StoredCollection) -> None:
+        self._collection = collection
+        self._lock = threading.Lock()
+        self._listed: set[str] = set()
+        self._failed: dict[str, BackendRow] = {}
+        self._thread: threading.Thread | None = None
+
+    @property
+    def ready(self) -> list[str]:
+        """Names of those that can be searched."""
+        return [*self._collection.memory.view.attached]
+
+    def expects(self, name: str, seconds: float) -> bool:
+        """Return whether a backend is listed, after a wait for those that are being attached."""
+        thread = self._thread
+        if name not in self._listed or name in self._failed:
+            return False
+        if thread is not None:
+            thread.join(seconds)
+        return True
+
+    def follow(self, listed: Sequence[BackendRow]) -> None:
+        """Drop what is not listed, and begin to attach what is missing."""
+        collection, wanted = self._collection, {row.name: row for row in listed}
+        with self._lock:
+            self._listed = {*wanted}
+            self._failed = {
+                name: row for name, row in self._failed.items() if wanted.get(name) == row
+            }
+            ready = collection.memory.view.attached
+            building = {each.name: each.params for each in collection.attached_backends.building}
+            there = {name: indexed.params for name, indexed in ready.items()} | building
+            for name, params in there.items():
+                if name not in wanted or _params(wanted[name]) != params:
+                    with suppress(ix.BackendNotFound):
+                        collection.detach(name)
+            is_busy = self._thread is not None and self._thread.is_alive()
+            missing = [
+                row
+                for name, row in wanted.items()
+                if name not in there and name not in self._failed
+            ]
+            if missing and not is_busy:
+                self._thread = threading.Thread(
+                    target=self._attach, args=(missing,), name="shard-backends", daemon=True
+                )
+                self._thread.start()
+
+    def _attach(self, rows: Sequence[BackendRow]) -> None:
+        for row in rows:
+            try:
+                self._collection.attach(_params(row), row.name, row.notes)
+            except (ix.CollectionNotFound, ix.CollectionLoading):
+                return
+            except (ix.BackendExists, ix.BackendNotFound):
+                continue
+            except Exception as error:
+                self._failed[row.name] = row
+                _log.warning(
+                    "collection %r: backend %r cannot be attached (%s)",
+                    self._collection.name,
+                    row.name,
+                    error,
+                )
+
+
+def _params(row: BackendRow) -> ix.BackendParams:
+    return ix.backend_params(row.kind, orjson.loads(row.params))

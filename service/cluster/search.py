@@ -1,28 +1,209 @@
-"""Hits of shards as those of one collection: by falling score, ties by id."""
+"""A search of shards: the question, a shard's answer, and the hits of all as one ranking."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.messages import decode_filter
 from gcws_search.service.contract import ShardsAsked
+from gcws_search.service.execution.searches import measured_recall as audited_recall, search
+from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.rpc.messages import (
     Malformed,
     Message,
     PackedNames,
     blobs_of,
+    decode_sparse,
     decode_texts,
     decode_vectors,
+    encode_names,
+    encode_texts,
+    encode_vectors,
 )
+
+_SPARE: Final = 8
+"""A shard's hits may take this many times the longest answer: routers show few of them."""
 
 _METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
 _WORK: Final = 6
 """Columns of a shard's ``work``: the number of the method, then what `Explanation` has."""
+
+
+# The question
+
+
+def search_message(
+    head: dict[str, Any],
+    vectors: ix.RawBatch | None,
+    params: ix.SearchParams,
+    **more: Any,  # noqa: ANN401
+) -> Message:
+    """Return the message that asks a shard for the hits of some vectors.
+
+    Parameters
+    ----------
+    head
+        What all messages about the collection say.
+    vectors
+        None where ``more`` has ``unknown``, a vector with names that the space has not.
+    more
+        ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, and ``skip``, the
+        id of the item that the only vector is of.
+    """
+    said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
+    asked = {"filter": None, "backend": None, "with_payload": False, "with_vector": False}
+    return Message({**head, "params": asdict(params), **asked, **said, **more}, blobs)
+
+
+def _decode_query(asked: Message) -> QueryRequest:
+    head = asked.head
+    unknown = head.get("unknown")
+    return QueryRequest(
+        None if unknown else decode_vectors(head, asked.blobs),
+        None,
+        ix.SearchParams(**head["params"]),
+        decode_filter(head.get("filter")),
+        b"",
+        head.get("backend"),
+        head.get("with_payload", False),
+        head.get("with_vector", False),
+        explain=True,
+        with_unknown=decode_sparse(unknown) if unknown else None,
+    )
+
+
+# A shard's answer
+
+
+def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return the hits of each query.
+
+    Raises
+    ------
+    BackendNotFound, AnswerTooLarge, InvalidFilter, InvalidParameter
+    InvalidVector
+        The transform leaves nothing of a vector; its place begins with the row.
+    """
+    head = asked.head
+    query = _decode_query(asked)
+    start = time.perf_counter()
+    results: Sequence[ix.QueryResult]
+    if (skipped := head.get("skip")) is None:
+        results = search(collection, query)
+    else:
+        around = collection.search_around(
+            skipped, query.params, where=query.where, backend=query.backend, vector=query.vectors
+        )
+        results = [around]
+    view, sizes, scores, rows, ids = _flatten(results)
+    seconds = time.perf_counter() - start
+    blobs = [sizes.astype(np.int64).tobytes(), scores.astype(np.float64).tobytes()]
+    blobs += encode_names(ids)
+    payloads = None
+    if query.with_payload:
+        held = [] if view is None else view.payloads
+        payloads = [held[row] for row in rows]
+    if (max_bytes := head.get("max_bytes")) is not None:
+        # Of memory here; routers limit what is shown of all shards' hits.
+        payload_bytes = sum(len(payload or b"") for payload in payloads or ())
+        vectors = len(ids) if query.with_vector else 0
+        require_short_answer(payload_bytes, vectors, collection.config.dim, _SPARE * max_bytes)
+    if payloads is not None:
+        blobs += encode_texts(payloads)
+    shape = None
+    if query.with_vector:
+        shape, more = encode_stored_vectors(collection, view, np.array(rows, np.int64), ids)
+        blobs += more
+    said = {"payloads": payloads is not None, "vectors": shape, "seconds": seconds}
+    return Message(said, [*blobs, *_costs(collection, query, results)])
+
+
+def _flatten(
+    results: Sequence[ix.QueryResult],
+) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
+    """Return the view that was searched, hits a query, and the scores, rows and ids of all hits."""
+    if isinstance(results, ix.QueryResults) and not _are_tied(results):  # ties are sorted by id
+        found, view = results.found, results.view
+        is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
+        rows = found.rows[is_hit].tolist()
+        names = view.ids
+        return view, found.sizes, found.scores[is_hit], rows, [names[row] for row in rows]
+    every = [*results]
+    return (
+        every[0].view if every else None,
+        np.array([len(result.ids) for result in every], np.int64),
+        np.array([score for result in every for score in result.scores], np.float64),
+        [row for result in every for row in result.rows],
+        [item_id for result in every for item_id in result.ids],
+    )
+
+
+def _are_tied(results: ix.QueryResults) -> bool:
+    """Return whether some query has hits with the same score."""
+    found = results.found
+    is_same = found.scores[:, 1:] == found.scores[:, :-1]
+    is_hit = np.arange(1, found.scores.shape[1]) < found.sizes[:, None]
+    return bool(found.wider) or bool((is_same & is_hit).any())
+
+
+def _costs(
+    collection: ix.StoredCollection, query: QueryRequest, results: Sequence[ix.QueryResult]
+) -> list[bytes]:
+    """Return what each query cost, and its recall: expected, and measured of its kind."""
+    if isinstance(results, ix.QueryResults):
+        work, expected = results.found.work, results.found.expected_recall
+    else:
+        explained = [result.explanation for result in results]
+        work = np.array([_work(each) for each in explained], np.int64)
+        expected = np.array([each.expected_recall for each in explained], np.float64)
+    measured = audited_recall(collection, query)
+    recall = np.full(len(results), np.nan if measured is None else measured)
+    return [np.ascontiguousarray(work).tobytes(), expected.tobytes(), recall.tobytes()]
+
+
+def _work(explained: ix.Explanation) -> list[int]:
+    return [
+        ix.METHODS.index(explained.method),
+        explained.bands,
+        explained.depth,
+        explained.candidates,
+        explained.scored,
+        explained.beam,
+    ]
+
+
+def encode_stored_vectors(
+    collection: ix.StoredCollection,
+    view: Any,  # noqa: ANN401  # of the index; None where there are no rows
+    rows: ix.Int64s,
+    ids: Sequence[str],
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return the vectors of rows as sent.
+
+    Where a transform keeps them out of memory they are the file's: those of items deleted since are
+    zeros, and ``missing`` names their places.
+    """
+    raw, missing = None if view is None else view.raw(collection.space, rows), list[int]()
+    if raw is None:
+        records, space = collection.store.fetch([*dict.fromkeys(ids)]), collection.space
+        nothing = b"\0" * (4 * (space.dim or 0)) if space.form == "dense" else b""
+        raw = space.from_blobs(
+            [records[item_id].vector if item_id in records else nothing for item_id in ids]
+        )
+        missing = [place for place, item_id in enumerate(ids) if item_id not in records]
+    shape, blobs = encode_vectors(raw)
+    return shape | {"missing": missing}, blobs
+
+
+# The hits of all shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +331,7 @@ def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     origins = np.repeat(np.arange(len(shards)), counts)
     places = np.concatenate([np.arange(count) for count in counts])
     names = PackedNames.joined([hits.names for hits in shards])
-    order = _by_score(scores, queries, [np.diff(hits.starts) for hits in shards])
+    order = _order_of_hits(scores, queries, [np.diff(hits.starts) for hits in shards])
     queries = queries[order]
     _sort_ties(order, queries, scores[order], names)
     starts = np.searchsorted(queries, np.arange(m + 1))
@@ -170,7 +351,9 @@ def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     ]
 
 
-def _by_score(scores: ix.AnyArray, queries: ix.Int64s, sizes: Sequence[ix.Int64s]) -> ix.Int64s:
+def _order_of_hits(
+    scores: ix.AnyArray, queries: ix.Int64s, sizes: Sequence[ix.Int64s]
+) -> ix.Int64s:
     """Return the order of hits by query, then by falling score."""
     count = len(sizes[0])
     width = len(scores) // (len(sizes) * max(1, count))

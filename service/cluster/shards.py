@@ -1,4 +1,4 @@
-"""Which replica of a shard is asked, and what is done where it is late or not there."""
+"""The shards as a router asks them: which replica, and what is done where it is late or gone."""
 
 from __future__ import annotations
 
@@ -6,19 +6,32 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from concurrent import futures
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
+import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient, bucket_of
+from gcws_search.service.cluster.database.committer import Committer
+from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.cluster.errors import Behind
 from gcws_search.service.cluster.messages import encode_change, raise_error
+from gcws_search.service.cluster.operations import decode_items
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
 
@@ -168,28 +181,20 @@ class ShardSet(Collector):
                     return ShardFull(shard, replica.address, replica.refusal)
         return None
 
-    async def ask_all(self, message: Message, seconds: float | None = None) -> list[Message]:
-        """Return the answer of each shard to one message.
+    async def ask_all(
+        self, messages: Message | Sequence[Message], seconds: float | None = None
+    ) -> list[Message]:
+        """Return the answer of each shard to one message, or to one of its own.
 
         Raises
         ------
         ShardUnavailable
             Naming all that did not answer.
         """
-        return await self._require_all([encode(message)] * len(self), seconds)
-
-    async def ask_each(
-        self, messages: Sequence[Message], seconds: float | None = None
-    ) -> list[Message]:
-        """Return the answer of each shard to a message of its own.
-
-        Raises
-        ------
-        ShardUnavailable
-        """
-        return await self._require_all([*map(encode, messages)], seconds)
-
-    async def _require_all(self, data: Sequence[bytes], seconds: float | None) -> list[Message]:
+        if isinstance(messages, Message):
+            data = [encode(messages)] * len(self)
+        else:
+            data = [*map(encode, messages)]
         found, missing = await self.ask_some(data, seconds)
         if missing:
             raise ShardUnavailable(missing, len(data))
@@ -213,7 +218,7 @@ class ShardSet(Collector):
             None answers, or there is another number of shards by now.
         """
         listed = self._current(len(data))
-        asked = (self._asked(listed, shard, each, seconds) for shard, each in enumerate(data))
+        asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in enumerate(data))
         answers: list[Message] = []
         missing: list[int] = []
         for shard, each in enumerate(await asyncio.gather(*asked, return_exceptions=True)):
@@ -246,7 +251,7 @@ class ShardSet(Collector):
         Exception
             What is wrong with the question, as the shard says.
         """
-        return await self._asked(self._current(shards), shard, data, seconds)
+        return await self._ask_shard(self._current(shards), shard, data, seconds)
 
     def _current(self, shards: int) -> Sequence[Sequence[ReplicaClient]]:
         """Return the replicas of each shard.
@@ -258,7 +263,7 @@ class ShardSet(Collector):
             raise ShardUnavailable([*range(len(listed))], len(listed))
         return listed
 
-    async def _asked(
+    async def _ask_shard(
         self,
         listed: Sequence[Sequence[ReplicaClient]],
         shard: int,
@@ -282,7 +287,7 @@ class ShardSet(Collector):
                 if sisters and task in waiting:
                     self._note(shard, replica, "Late", f"no answer in {_LATE_SHARE * seconds:g} s")
                 if not sisters:
-                    sisters = await self._listed_since(known, shard, len(listed), end)
+                    sisters = await self._find_newly_listed(known, shard, len(listed), end)
         finally:
             for task in waiting:
                 if not task.cancel() and not task.cancelled():
@@ -290,7 +295,7 @@ class ShardSet(Collector):
         self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
         raise ShardUnavailable([shard], len(listed))
 
-    async def _listed_since(
+    async def _find_newly_listed(
         self, known: set[str], shard: int, shards: int, end: float
     ) -> list[ReplicaClient]:
         """Return replicas that are not known yet, such as one that has just restarted."""
@@ -492,7 +497,7 @@ class ShardSet(Collector):
 
     def _send(self, number: int, parts: Sequence[Message]) -> None:
         for shard, replica in self._followers(len(parts)):
-            self._following_of(shard, replica, number).send(parts[shard])
+            self._following_for(shard, replica, number).send(parts[shard])
 
     def _followers(self, shards: int) -> list[tuple[int, ReplicaClient]]:
         """Return the replicas that are told of changes, with their shards; none of another list."""
@@ -521,14 +526,14 @@ class ShardSet(Collector):
             Shards that are waited for, None for all; the others are told of the moment.
         """
         following = [
-            (shard, self._following_of(shard, replica, number).reach(moment))
+            (shard, self._following_for(shard, replica, number).reach(moment))
             for shard, replica in self._followers(len(self))
         ]
         waiting = [each for shard, each in following if concerned is None or shard in concerned]
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
-    def _following_of(self, shard: int, replica: ReplicaClient, number: int) -> _Following:
+    def _following_for(self, shard: int, replica: ReplicaClient, number: int) -> _Following:
         place = shard, replica.address, number
         following = self._following.get(place)
         if following is None:
@@ -536,11 +541,11 @@ class ShardSet(Collector):
             self._following = {
                 place: each for place, each in self._following.items() if place[1] in there
             }
-            ask = self._asking_to_follow(shard, replica, number)
+            ask = self._follow_call(shard, replica, number)
             following = self._following[place] = _Following(ask)
         return following
 
-    def _asking_to_follow(self, shard: int, replica: ReplicaClient, number: int) -> _Ask:
+    def _follow_call(self, shard: int, replica: ReplicaClient, number: int) -> _Ask:
         async def ask(moment: Moment, changes: Sequence[Message]) -> Moment:
             head = {
                 "method": "follow",
@@ -633,3 +638,126 @@ class _Following:
                 if not future.done():
                     future.set_result(None)
             self._waiting = []
+
+
+# Of one collection
+
+
+class CollectionShards:
+    """Asks shards about one collection, as it is after its last write here.
+
+    Attributes
+    ----------
+    committer
+        Of the collection's writes; each change goes to the shards.
+    every
+        The shards of all collections.
+    """
+
+    def __init__(self, number: int, name: str, database: Database, every: ShardSet) -> None:
+        self.number = number
+        self.every = every
+        self.database = database
+        self.committer = Committer(database, number, name, self._publish)
+        self._name = name
+
+    def _publish(self, change: ChangeSet) -> None:
+        self.every.publish(self.number, change, self.database.buckets)
+
+    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the head of a message about this collection."""
+        return {
+            "method": method,
+            "collection": self.number,
+            "at": self.committer.last.key,
+            "since": self.committer.last.epoch,
+            "epoch": self.every.epoch,
+            "seconds": self.every.seconds,
+            **more,
+        }
+
+    def ask(
+        self,
+        method: str,
+        seconds: float | None = None,
+        stop: threading.Event | None = None,
+        blobs: Sequence[bytes | memoryview] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> list[Message]:
+        """Return each shard's answer; called in a thread."""
+        message = Message(self.head(method, **more), blobs)
+        with self._errors():
+            return self.every.wait(self.every.ask_all(message, seconds), stop)
+
+    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
+        """Return the answers of the shards that answer, and the others; called in a thread."""
+        data = [encode(Message(self.head(method)))] * len(self.every)
+        try:
+            with self._errors():
+                return self.every.wait(self.every.ask_some(data))
+        except ShardUnavailable as error:
+            return [], [*error.missing]
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        """Say what has become of a collection that shards do not know; called in a thread."""
+        try:
+            yield
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
+    def not_found(self) -> Exception:
+        """Return why shards do not know the collection: it was dropped, or replaced just now."""
+        is_replaced = self.database.find(self._name) is not None
+        error = ix.CollectionLoading if is_replaced else ix.CollectionNotFound
+        return error(self._name)
+
+    def refresh(self) -> list[Message]:
+        """Let all replicas read the list of comparison backends; return what they answer."""
+        return self.every.wait(self.every.tell(Message(self.head("refresh"))))
+
+    def follow(self, moment: Moment) -> None:
+        """Return when all replicas that are there have reached a moment, or after a second."""
+        self.every.wait(self.every.follow(self.number, moment))
+
+    async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
+        """Return an item, from the shard that has it; none where there is none.
+
+        Parameters
+        ----------
+        more
+            What else the message's head says, such as a key to wait for.
+
+        Raises
+        ------
+        ShardUnavailable
+        """
+        head = self.head("rows", ids=[item_id], with_vector=True) | more
+        count = len(self.every)
+        shard = bucket_of(item_id, self.database.buckets) % count
+        return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
+
+    def sample(self, count: int, seed: int, where: str | None) -> ix.ItemBatch:
+        """Return some of the items, drawn without replacement, in the order of their keys.
+
+        Parameters
+        ----------
+        count
+            All, where there are no more.
+        where
+            Filter as JSON: which items may be drawn.
+        """
+        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=where)]
+        rng = np.random.default_rng(abs(seed))
+        shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
+        head = self.head("rows", filter=where, seed=abs(seed), with_vector=True)
+        questions = [Message(head | {"sample": int(share)}) for share in shares]
+        answers = self.every.wait(self.every.ask_all(questions))
+        keys, parts = zip(*map(decode_items, answers), strict=True)
+        order = np.argsort(np.concatenate(keys))
+        found = ix.ItemBatch.concatenate(parts)
+        return ix.ItemBatch(
+            [found.ids[place] for place in order.tolist()],
+            found.vectors[order],
+            [found.payloads[place] for place in order.tolist()],
+        )

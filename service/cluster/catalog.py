@@ -10,12 +10,12 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.collection import ClusterCollection, RouterContext
 from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.cluster.http_replica import HttpReplicas
-from gcws_search.service.cluster.router.collection import ClusterCollection, RouterContext
-from gcws_search.service.cluster.router.replicas import ReplicaList, ShardSet
+from gcws_search.service.cluster.replicas import HttpReplicas
+from gcws_search.service.cluster.shards import ReplicaList, ShardSet
 from gcws_search.service.contract import RankedHits
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url

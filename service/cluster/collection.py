@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any, Final, TypeVar
@@ -20,33 +20,35 @@ from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Mome
 from gcws_search.service.cluster.database.committer import PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import FormerPrimary
-from gcws_search.service.cluster.messages import filter_text
-from gcws_search.service.cluster.router.descriptions import (
+from gcws_search.service.cluster.messages import encode_filter
+from gcws_search.service.cluster.operations import (
+    MergedOperations,
+    comparison_message,
+    decode_ids,
+    decode_keys,
     merge_audited_recall,
-    merge_audits,
     merge_backends,
     merge_comparisons,
-    merge_curves,
     total,
 )
-from gcws_search.service.cluster.router.merging import (
+from gcws_search.service.cluster.pairs import find_pairs
+from gcws_search.service.cluster.search import (
     GatheredHits,
     MergedHits,
     ShardHits,
     explanation,
     measured_recall,
     merge,
+    search_message,
     totals,
 )
-from gcws_search.service.cluster.router.pairs import find_pairs
-from gcws_search.service.cluster.router.replicas import ShardSet
-from gcws_search.service.cluster.router.shards import CollectionShards, ids_of, keys_of
+from gcws_search.service.cluster.shards import CollectionShards, ShardSet
 from gcws_search.service.contract import Point, RankedHits
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.rpc.batcher import Batcher
-from gcws_search.service.rpc.messages import Message, encode, encode_sparse, encode_vectors
+from gcws_search.service.rpc.messages import encode, encode_sparse
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
@@ -84,7 +86,7 @@ class RouterContext:
     max_pairs: int
 
 
-class ClusterCollection:
+class ClusterCollection(MergedOperations):
     """A collection whose items are in a database and on shards."""
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
@@ -125,10 +127,10 @@ class ClusterCollection:
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
-        parts = await self._found(asked)
-        return show(self._ranked([(asked, *each) for each in self._counted(parts)]))
+        parts = await self._find(asked)
+        return show(self._rank([(asked, *each) for each in self._count_costs(parts)]))
 
-    def _counted(self, parts: Sequence[GatheredHits]) -> list[tuple[GatheredHits, MergedHits]]:
+    def _count_costs(self, parts: Sequence[GatheredHits]) -> list[tuple[GatheredHits, MergedHits]]:
         """Return the hits of each query, in order, and count them."""
         for found in parts:
             self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
@@ -142,19 +144,19 @@ class ClusterCollection:
         for number, one in enumerate(asked):
             is_alone = one.vectors is None
             groups.setdefault((number,) if is_alone else one.group, []).append(number)
-        work = [self._found_together(asked, numbers) for numbers in groups.values()]
+        work = [self._find_together(asked, numbers) for numbers in groups.values()]
         groups_found = await asyncio.gather(*work)
         results: dict[int, list[tuple[QueryRequest, GatheredHits, MergedHits]]] = {}
         for numbers, parts in zip(groups.values(), groups_found, strict=True):
-            each = iter(self._counted(parts))
+            each = iter(self._count_costs(parts))
             for number in numbers:
                 vectors = asked[number].vectors
                 count = 1 if vectors is None else len(vectors)
                 results[number] = [(asked[number], *next(each)) for _ in range(count)]
         lines = [line for number in range(len(asked)) for line in results[number]]
-        return await asyncio.to_thread(lambda: show(self._ranked(lines)))
+        return await asyncio.to_thread(lambda: show(self._rank(lines)))
 
-    async def _found_together(
+    async def _find_together(
         self, asked: Sequence[QueryRequest], numbers: Sequence[int]
     ) -> list[GatheredHits]:
         one = asked[numbers[0]]
@@ -162,14 +164,14 @@ class ClusterCollection:
             rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
             one = one._replace(vectors=ix.concatenate(rows))
         try:
-            return await self._found(one)
+            return await self._find(one)
         except ix.InvalidVector as error:
             if len(asked) > 1:
                 row, *rest = error.loc
                 error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
             raise
 
-    async def _found(self, asked: QueryRequest) -> list[GatheredHits]:
+    async def _find(self, asked: QueryRequest) -> list[GatheredHits]:
         """Return the hits of the vectors of a request in parts, or of its only query."""
         more = dict[str, Any]()
         if asked.is_strict:
@@ -237,20 +239,20 @@ class ClusterCollection:
     async def _search(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
     ) -> tuple[list[ShardHits], list[int]]:
-        said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
-        head = self.shards.head(
-            "search",
-            params=asdict(asked.params),
+        message = search_message(
+            self.shards.head("search"),
+            vectors,
+            asked.params,
             filter=asked.filter_text.decode() or None,
             backend=asked.backend,
             with_payload=asked.with_payload,
             with_vector=asked.with_vector,
             max_bytes=self.context.max_answer_bytes,
+            **more,
         )
         shards = self.context.shards
-        message = encode(Message(head | said | more, blobs))
         try:
-            answers, missing = await shards.ask_some([message] * len(shards))
+            answers, missing = await shards.ask_some([encode(message)] * len(shards))
         except ix.CollectionNotFound:
             raise await asyncio.to_thread(self.shards.not_found) from None
         if missing and not asked.allow_partial:
@@ -264,7 +266,7 @@ class ClusterCollection:
             raise ix.ItemNotFound(item_id)
         return found.vectors
 
-    def _ranked(
+    def _rank(
         self, lines: Sequence[tuple[QueryRequest, GatheredHits, MergedHits]]
     ) -> list[RankedHits]:
         """Return what the answers show."""
@@ -311,7 +313,7 @@ class ClusterCollection:
         """Put items, all or none."""
         write = self.prepare(items, mode)
         result = self.committer.commit(write)
-        self._stored(write)
+        self._note_names(write)
         self.wait_until_found()
         return result
 
@@ -360,17 +362,17 @@ class ClusterCollection:
         """Put items; return once shards have what came before, while they take these in."""
         before = self.committer.last
         result = self.committer.commit(write)
-        self._stored(write)
+        self._note_names(write)
         shards, last = self.context.shards, self.committer.last
         shards.begin(shards.follow(self.number, last))
         shards.wait(shards.follow(self.number, before))
         self._require_last_primary(last)
         return result
 
-    def _stored(self, write: PreparedPut) -> None:
+    def _note_names(self, write: PreparedPut) -> None:
         self.names.stored((coordinate, "") for coordinate in write.names)
 
-    def _concerned(self, ids: Sequence[str | None]) -> set[int] | None:
+    def _concerned_shards(self, ids: Sequence[str | None]) -> set[int] | None:
         """Return the shards that have items of a few ids; None for all, unless all are known."""
         known = [item_id for item_id in ids if item_id is not None]
         if len(ids) > _SMALL_WRITE or len(known) < len(ids):
@@ -410,7 +412,7 @@ class ClusterCollection:
             outcome: ix.WriteResult | BaseException = result
             try:
                 last, ids = self.committer.last, prepared[-1].ids
-                await self.context.shards.follow(self.number, last, self._concerned(ids))
+                await self.context.shards.follow(self.number, last, self._concerned_shards(ids))
                 self._require_last_primary(last)
             except StoreUnavailable as error:
                 outcome = error
@@ -421,7 +423,7 @@ class ClusterCollection:
             if isinstance(outcome, BaseException):
                 ended(outcome)
                 return
-            self._stored(prepared[-1])
+            self._note_names(prepared[-1])
             asyncio.run_coroutine_threadsafe(follow(outcome), loop)
 
         self.committer.submit(prepare, committed, run)
@@ -435,8 +437,8 @@ class ClusterCollection:
 
         def choose(head: int) -> list[str]:
             since = self.context.database.connections.memory.number
-            answers = self.shards.ask("rows", filter=filter_text(where), at=head, since=since)
-            return [item_id for answer in answers for item_id in ids_of(answer)]
+            answers = self.shards.ask("rows", filter=encode_filter(where), at=head, since=since)
+            return [item_id for answer in answers for item_id in decode_ids(answer)]
 
         return self._delete(PreparedDelete(choose=choose))
 
@@ -562,9 +564,9 @@ class ClusterCollection:
             rows = [row for row in rows if row.key > after][: limit + 1]
         elif where is not None:
             answers = self.shards.ask(
-                "rows", filter=filter_text(where), after=after, limit=limit + 1
+                "rows", filter=encode_filter(where), after=after, limit=limit + 1
             )
-            keys = sorted(key for answer in answers for key in keys_of(answer))
+            keys = sorted(key for answer in answers for key in decode_keys(answer))
             rows = database.at(self.number, keys[: limit + 1])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
@@ -574,8 +576,8 @@ class ClusterCollection:
 
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
-        text = None if where is None else filter_text(where)
-        return sum(int(answer.head["count"]) for answer in self.shards.ask("count", filter=text))
+        answers = self.shards.ask("count", filter=encode_filter(where))
+        return total([answer.head for answer in answers], "count")
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names."""
@@ -619,14 +621,6 @@ class ClusterCollection:
             audited=merge_audited_recall([part["audited"] for part in parts]),
         )
 
-    def curve(self, limit: int) -> ix.CostCurve:
-        """Return what recall costs for a limit, on all shards together."""
-        return merge_curves(limit, self.shards.ask("curve", limit=limit))
-
-    def audited(self) -> ix.AuditedQueries:
-        """Return recall asked against recall found."""
-        return merge_audits(self.shards.ask("audited"))
-
     def compare(
         self,
         queries: Sequence[ix.RawBatch | ix.SparseVector] | None,
@@ -655,33 +649,16 @@ class ClusterCollection:
                     loc=("sample",),
                 )
             queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
-        parts: list[dict[str, Any]] = []
-        blobs: list[bytes] = []
-        for part in queries:
-            if isinstance(part, ix.SparseVector):
-                parts.append({"unknown": encode_sparse(part)})
-            else:
-                said, more = encode_vectors(part)
-                parts.append(said)
-                blobs += more
-        answers = self.shards.ask(
-            "compare",
-            _LONG_SECONDS,
-            stop,
-            blobs,
-            queries=parts,
-            skip=skip,
-            params=asdict(params),
-            backends=None if backends is None else [*backends],
-        )
+        head, blobs = comparison_message(queries, params, backends, skip)
+        answers = self.shards.ask("compare", _LONG_SECONDS, stop, blobs, **head)
         return merge_comparisons(answers, params.limit)
 
     def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
         """Return what each coordinate adds to a similarity."""
-        first, second = (self._given(each) for each in (a, b))
+        first, second = (self._vector_of_point(each) for each in (a, b))
         return self.empty.explain(first, second, limit=limit)
 
-    def _given(self, point: Point) -> Any:  # noqa: ANN401  # whatever `explain` takes
+    def _vector_of_point(self, point: Point) -> Any:  # noqa: ANN401  # whatever `explain` takes
         """Return a vector as it is, and an item's in the place of its id."""
         if not isinstance(point, str):
             return point
@@ -718,15 +695,14 @@ class ClusterCollection:
         self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
     ) -> ix.ItemMap:
         """Return places in a plane for a sample of the items."""
-        text = None if where is None else filter_text(where)
-        with self._sample(params.sample, params.seed, text) as sample:
-            placed = [self._placed(each, sample) for each in also]
+        with self._sample(params.sample, params.seed, where) as sample:
+            placed = [self._place(each, sample) for each in also]
             return ix.map_items(sample.memory, params, also=placed)
 
-    def _placed(self, point: Point, sample: ix.StoredCollection) -> Any:  # noqa: ANN401
+    def _place(self, point: Point, sample: ix.StoredCollection) -> Any:  # noqa: ANN401
         """Return an item of a sample by its id, which leaves it out of its neighbours."""
         is_there = isinstance(point, str) and sample.memory.locate(point)[1] is not None
-        return point if is_there else self._given(point)
+        return point if is_there else self._vector_of_point(point)
 
     def profile(self, sample: int, seed: int) -> ix.Profile:
         """Return histograms of a sample of the items."""
@@ -740,9 +716,11 @@ class ClusterCollection:
         return ix.StoredCollection.in_memory(self.name, config, threads=threads)
 
     @contextmanager
-    def _sample(self, count: int, seed: int, where: str | None) -> Iterator[ix.StoredCollection]:
+    def _sample(
+        self, count: int, seed: int, where: ix.Filter | None
+    ) -> Iterator[ix.StoredCollection]:
         """Lend a collection in memory that has some of the items."""
-        items = self.shards.sample(count, seed, where)
+        items = self.shards.sample(count, seed, encode_filter(where))
         sample = self._in_memory(self.context.threads)
         try:
             sample.names.load(self.names.listed())

@@ -6,9 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,23 +18,35 @@ from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Re
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import Epoch
 from gcws_search.service.cluster.errors import Behind, ClusterMismatch
-from gcws_search.service.cluster.messages import encode_error
-from gcws_search.service.cluster.shard.answers import EXPECTED, answer_to
-from gcws_search.service.cluster.shard.follower import (
+from gcws_search.service.cluster.follower import (
     FOLLOW,
     Follower,
     FollowPolicy,
+    Place,
     name_of,
     number_of,
 )
-from gcws_search.service.cluster.shard.position import Place
-from gcws_search.service.errors import StoreUnavailable
+from gcws_search.service.cluster.messages import decode_changes, encode_error
+from gcws_search.service.cluster.operations import LONG, OPERATIONS
+from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
 from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
 
 _FOLLOWERS: Final = 8
 """Collections that are followed at once."""
+_EXPECTED: Final = (
+    ix.InvalidInput,
+    ix.ItemNotFound,
+    ix.BackendNotFound,
+    ix.CollectionNotFound,
+    AnswerTooLarge,
+    Behind,
+    Malformed,
+    CancelledError,
+    StoreUnavailable,
+)
+"""What may be wrong with a message, and is nothing to be logged."""
 
 _log = logging.getLogger(__name__)
 
@@ -176,7 +189,7 @@ class ShardHost:
             self._thread.join()
         if self._options.announced is not None and self._is_announced and self.is_reachable:
             with suppress(StoreUnavailable):  # it falls silent then
-                self._database.withdraw(self._listed(self._options.announced))
+                self._database.withdraw(self._listing(self._options.announced))
         for follower in self.followers:
             follower.stop()
         self._threads.shutdown()
@@ -287,7 +300,7 @@ class ShardHost:
         """
         self._memory.hear(asked.head.get("epoch"))
 
-    def is_of_last_epoch(self, asked: Message) -> bool:
+    def _is_of_last_epoch(self, asked: Message) -> bool:
         """Return whether the sender knows the last epoch; an older program does not say."""
         said = asked.head.get("epoch")
         return said is None or Epoch.read(said).number == self._memory.number
@@ -319,6 +332,8 @@ class ShardHost:
                 head.get("since"),
             )
 
+    # Messages
+
     def answer(self, request: bytes) -> bytes:
         """Return the answer to a message; any thread. Errors are in it."""
         try:
@@ -326,9 +341,9 @@ class ShardHost:
             self.hear(asked)
         except Malformed as error:
             return encode_error(error)
-        return self.answered(asked)
+        return self.answer_message(asked)
 
-    def answered(self, asked: Message, stop: threading.Event | None = None) -> bytes:
+    def answer_message(self, asked: Message, stop: threading.Event | None = None) -> bytes:
         """Return the answer to a message that is read; any thread. Errors are in it.
 
         Parameters
@@ -337,15 +352,89 @@ class ShardHost:
             Once it is set, work of minutes ends soon, with whatever has been found.
         """
         try:
-            answer = answer_to(self, asked, stop)
+            answer = self._answer(asked, stop)
             return encode(answer._replace(head=answer.head | {"epoch": self._memory.said}))
         except Exception as error:
-            if not isinstance(error, EXPECTED):
+            if not isinstance(error, _EXPECTED):
                 _log.exception("a message could not be answered")
             known = self._followers.get(asked.head.get("collection", 0))
             if isinstance(error, ix.DamagedFile) and known is not None:
-                known.damaged()
+                known.note_damage()
             return encode_error(error, epoch=self._memory.said)
+
+    def _answer(self, asked: Message, stop: threading.Event | None) -> Message:
+        """Answer a message about the replica, or about one of its collections.
+
+        Raises
+        ------
+        Behind
+            The collection has not reached the key that was asked for, or has not attached the
+            backend, and did not in time.
+        Malformed
+            There is no such method, or it lacks something.
+        Exception
+            Whatever the collection raises.
+        """
+        head = asked.head
+        try:
+            method, seconds = head["method"], float(head.get("seconds", 0.0))
+            if method == "status":
+                return self._answer_status()
+            number = int(head["collection"])
+            if method == "follow":
+                return self._answer_follow(number, asked, seconds)
+            if method == "refresh":
+                return self._answer_refresh(number, seconds)
+            answer = partial(LONG[method], stop=stop) if method in LONG else OPERATIONS[method]
+        except KeyError as error:
+            raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
+        at = int(head.get("at", 0))
+        collection = self.collection(number, at, seconds, head.get("since"))
+        try:
+            return answer(collection, asked)
+        except ix.BackendNotFound as error:
+            follower = self.follower(number, 0.0)
+            if follower is None or not follower.expects_backend(error.name, seconds):
+                raise
+        try:
+            return answer(collection, asked)
+        except ix.BackendNotFound:
+            raise Behind(at, follower.reached) from None
+
+    def _answer_status(self) -> Message:
+        if self.disputed:
+            raise StoreUnavailable(self.disputed)
+        place = self.place
+        return Message(
+            {
+                "identity": place.cluster,
+                "shard": place.shard,
+                "shards": place.shards,
+                "collections": self.positions,
+                "bytes": self.nbytes,
+            }
+        )
+
+    def _answer_follow(self, number: int, asked: Message, seconds: float) -> Message:
+        """Wait for a key, whose changes may come with the message; return the one reached."""
+        key = int(asked.head["key"])
+        changes = decode_changes(asked.head.get("changes", ()), asked.blobs)
+        if changes and self._is_of_last_epoch(asked):
+            known = self.follower(number, 0.0)
+            if known is not None:
+                known.take(changes)
+        with suppress(Behind):
+            self.collection(number, key, seconds, asked.head.get("since"))
+        follower = self.follower(number, 0.0)
+        if follower is None:
+            return Message({"key": -1})
+        return Message({"key": follower.reached, "since": follower.epoch})
+
+    def _answer_refresh(self, number: int, seconds: float) -> Message:
+        """Read the list of comparison backends now; return which are ready."""
+        self.collection(number, 0, seconds)
+        follower = self.follower(number, 0.0)
+        return Message({"ready": [] if follower is None else follower.follow_backends()})
 
     # Polling
 
@@ -385,7 +474,7 @@ class ShardHost:
         if not self._is_loaded:
             self._drop_files({name_of(number) for number in rows})
         for row in rows.values():
-            follower = self._followers.get(row.number) or self._added(row)
+            follower = self._followers.get(row.number) or self._add(row)
             follower.head = row.head
             if follower.is_due(row.head):
                 follower.wake()
@@ -395,7 +484,7 @@ class ShardHost:
         if self._options.announced is not None:
             self._announce(self._options.announced)
 
-    def _added(self, row: CollectionRow) -> Follower:
+    def _add(self, row: CollectionRow) -> Follower:
         follower = Follower(
             row,
             self.place,
@@ -451,10 +540,10 @@ class ShardHost:
         """List this replica once it has what there was at its start, or cannot have it."""
         is_decided = all(each.reached >= 0 or each.failures for each in self.followers)
         if self._is_leaving:
-            self._database.withdraw(self._listed(announced))
+            self._database.withdraw(self._listing(announced))
             self._withdrawn.set()
         elif self._is_announced or is_decided:
-            self._note_other(self._database.announce(self._listed(announced)), announced)
+            self._note_other(self._database.announce(self._listing(announced)), announced)
             self._is_announced = True
             if announced.shares_memory:
                 self._others_share = sum(
@@ -480,7 +569,7 @@ class ShardHost:
                 self.place.shard,
             )
 
-    def _listed(self, announced: Announced) -> Replica:
+    def _listing(self, announced: Announced) -> Replica:
         """Return what the database lists of this replica."""
         share = unmapped_bytes() / memory_bytes()
         return Replica(

@@ -6,16 +6,16 @@ import asyncio
 import threading
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import asdict
 from typing import Any, Final
 
 import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, buckets_of
-from gcws_search.service.cluster.router.merging import ShardHits
-from gcws_search.service.cluster.router.shards import CollectionShards
-from gcws_search.service.rpc.messages import Message, decode_texts, encode, encode_vectors
+from gcws_search.service.cluster.operations import Pair, decode_pairs
+from gcws_search.service.cluster.search import ShardHits, search_message
+from gcws_search.service.cluster.shards import CollectionShards
+from gcws_search.service.rpc.messages import Message, encode
 
 _CHUNK_ROWS: Final = 512
 """Items that are read, and searched for in other shards, together."""
@@ -29,8 +29,6 @@ _SPARE_SHARE: Final = 8
 _MIN_SPARE: Final = 1024
 _LONG_SECONDS: Final = 3600.0
 
-_Pair = tuple[str, str, float]
-
 
 def find_pairs(
     shards: CollectionShards,
@@ -41,7 +39,7 @@ def find_pairs(
     recall: float,
     limit: int | None,
     stop: threading.Event,
-) -> list[_Pair]:
+) -> list[Pair]:
     """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
     Pairs within a shard are found as in one collection; those across by searches of each shard for
@@ -58,7 +56,7 @@ def find_pairs(
         answers = shards.ask("pairs", _LONG_SECONDS, stop, **wanted)
         count = len(answers)
         while answers:
-            best.add(_within(answers.pop()))
+            best.add(decode_pairs(answers.pop()))
         for shard in range(count - 1):
             for rows in _rows_of_shard(shards, shard, count):
                 _Across(shards, space, best, recall, rows, stop).search(shard, count)
@@ -84,9 +82,9 @@ class _BestPairs:
         self._is_bounded = limit is not None and limit <= max_pairs
         self._limit = limit
         self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
-        self._pairs: list[_Pair] = []
+        self._pairs: list[Pair] = []
 
-    def add(self, found: Iterable[_Pair]) -> None:
+    def add(self, found: Iterable[Pair]) -> None:
         """Take pairs that have not been taken before."""
         limit = self._max_pairs
         if self._is_bounded:
@@ -106,23 +104,15 @@ class _BestPairs:
         del self._pairs[self.wanted :]
         self.threshold = self._pairs[-1][2]
 
-    def ranked(self) -> list[_Pair]:
+    def ranked(self) -> list[Pair]:
         """Return the pairs by falling score, ties by ids."""
         self._pairs.sort(key=_rank)
         return self._pairs[: self._limit]
 
 
-def _rank(pair: _Pair) -> tuple[float, str, str]:
+def _rank(pair: Pair) -> tuple[float, str, str]:
     first, second, score = pair
     return -score, first, second
-
-
-def _within(answer: Message) -> Iterator[_Pair]:
-    first = decode_texts(*answer.blobs[:2])
-    second = decode_texts(*answer.blobs[2:4])
-    scores = np.frombuffer(answer.blobs[4], np.float64).tolist()
-    for a, b, score in zip(first, second, scores, strict=True):
-        yield (a or b"").decode(), (b or b"").decode(), score
 
 
 def _rows_of_shard(every: CollectionShards, shard: int, shards: int) -> Iterator[Sequence[Row]]:
@@ -201,21 +191,11 @@ class _Across:
         return {other: ShardHits.of(each) for other, each in zip(parts, answers, strict=True)}
 
     def _question(self, rows: ix.Int64s, limit: int) -> bytes:
-        said, blobs = encode_vectors(self._vectors[rows])
         params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
-        head = self._shards.head(
-            "search",
-            params=asdict(params),
-            filter=None,
-            backend=None,
-            with_payload=False,
-            with_vector=False,
-            **said,
-        )
-        return encode(Message(head, blobs))
+        return encode(search_message(self._shards.head("search"), self._vectors[rows], params))
 
 
-def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[_Pair]:
+def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:
     first, last = int(hits.starts[place]), int(hits.starts[place + 1])
     scores = hits.scores[first:last].tolist()
     for other, score in zip(hits.names.at(np.arange(first, last)), scores, strict=True):

@@ -1,0 +1,397 @@
+"""What routers ask shards of a collection: each shard's answer, and the answers of all as one.
+
+`OPERATIONS` has a row for each. Of one that every shard does on its own items alone, the row of
+`MergedOperations` is all that a cluster needs.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, fields
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.messages import decode_filter
+from gcws_search.service.cluster.search import answer_search, encode_stored_vectors, weighted
+from gcws_search.service.rpc.messages import (
+    Message,
+    blobs_of,
+    decode_names,
+    decode_sparse,
+    decode_texts,
+    decode_vectors,
+    encode_names,
+    encode_sparse,
+    encode_texts,
+    encode_vectors,
+)
+
+if TYPE_CHECKING:
+    import threading
+
+    from gcws_search.service.cluster.shards import CollectionShards
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Answer = Callable[[ix.StoredCollection, Message], Message]
+Heads = Sequence[dict[str, Any]]
+Pair = tuple[str, str, float]
+
+
+# Items
+
+
+def _answer_count(collection: ix.StoredCollection, asked: Message) -> Message:
+    return Message({"count": collection.count(decode_filter(asked.head.get("filter")))})
+
+
+def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
+    """Return items: of those ids, those that pass a filter, beyond a key, or drawn at random."""
+    head, memory = asked.head, collection.memory
+    view, rows = memory.view, None
+    if head.get("ids") is not None:
+        view, rows = memory.locate_all(head["ids"])
+    permitted, _ = memory.mask(view, decode_filter(head.get("filter")))
+    if rows is not None:
+        among, permitted = permitted, np.zeros_like(permitted)
+        permitted[rows] = among[rows]
+    sample, limit = head.get("sample"), head.get("limit")
+    if sample is not None:
+        every = np.flatnonzero(permitted)
+        draw = np.random.default_rng(head["seed"]).choice
+        found = np.sort(draw(every, min(sample, len(every)), replace=False))
+    else:
+        count = len(view) if limit is None else limit
+        found = view.page(permitted, after=head.get("after", 0), limit=count)
+    ids = [view.ids[row] for row in found.tolist()]
+    blobs = [view.sequences[found].tobytes(), *encode_names(ids)]
+    if not head.get("with_vector"):
+        return Message({}, blobs)
+    payloads = [view.payloads[row] for row in found.tolist()]
+    shape, more = encode_stored_vectors(collection, view, found, ids)
+    return Message({"vectors": shape}, [*blobs, *encode_texts(payloads), *more])
+
+
+def decode_keys(answer: Message) -> list[int]:
+    """Return the keys of the rows that a shard names."""
+    keys: list[int] = np.frombuffer(answer.blobs[0], np.int64).tolist()
+    return keys
+
+
+def decode_ids(answer: Message) -> list[str]:
+    """Return the ids of the rows that a shard names."""
+    return decode_names(*answer.blobs[1:3])
+
+
+def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
+    """Return the items that a shard sends, and their keys; without those deleted since."""
+    blobs, shape = answer.blobs, answer.head["vectors"]
+    keys, ids, payloads = decode_keys(answer), decode_ids(answer), decode_texts(*blobs[3:5])
+    vectors = decode_vectors(shape, blobs[5:])
+    if shape["missing"]:
+        there = sorted({*range(len(ids))} - {*shape["missing"]})
+        vectors = vectors[np.array(there, np.int64)]
+        keys = [keys[place] for place in there]
+        ids, payloads = [ids[place] for place in there], [payloads[place] for place in there]
+    return keys, ix.ItemBatch(ids, vectors, payloads)
+
+
+# Pairs
+
+
+def _answer_pairs(
+    collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
+) -> Message:
+    head = asked.head
+    found = collection.pairs(
+        min_score=head["min_score"], recall=head["recall"], limit=head.get("limit"), stop=stop
+    )
+    first, second = encode_names([a for a, _, _ in found]), encode_names([b for _, b, _ in found])
+    scores = np.array([score for _, _, score in found], np.float64)
+    return Message({}, [*first, *second, scores.tobytes()])
+
+
+def decode_pairs(answer: Message) -> Iterator[Pair]:
+    """Yield the pairs within a shard."""
+    first, second = decode_names(*answer.blobs[:2]), decode_names(*answer.blobs[2:4])
+    yield from zip(first, second, np.frombuffer(answer.blobs[4]).tolist(), strict=True)
+
+
+# Comparisons
+
+
+def comparison_message(
+    queries: Sequence[ix.RawBatch | ix.SparseVector],
+    params: ix.SearchParams,
+    backends: Sequence[str] | None,
+    skip: Sequence[str],
+) -> Message:
+    """Return what a comparison asks; see `StoredCollection.compare`."""
+    parts: list[dict[str, Any]] = []
+    blobs: list[bytes | memoryview] = []
+    for part in queries:
+        if isinstance(part, ix.SparseVector):
+            parts.append({"unknown": encode_sparse(part)})
+        else:
+            said, more = encode_vectors(part)
+            parts.append(said)
+            blobs += more
+    names = None if backends is None else [*backends]
+    head = {"queries": parts, "skip": [*skip], "params": asdict(params), "backends": names}
+    return Message(head, blobs)
+
+
+def _answer_comparison(
+    collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
+) -> Message:
+    head, blobs = asked.head, [*asked.blobs]
+    queries: list[ix.RawBatch | ix.SparseVector] = []
+    for part in head["queries"]:
+        if (unknown := part.get("unknown")) is not None:
+            queries.append(decode_sparse(unknown))
+        else:
+            queries.append(decode_vectors(part, blobs))
+            del blobs[: blobs_of(part)]
+    found = collection.compare(
+        queries,
+        ix.SearchParams(**head["params"]),
+        backends=head["backends"],
+        skip=head["skip"],
+        stop=stop,
+    )
+    backends = [asdict(each) for each in found.backends]
+    return Message({"backends": backends, "shape": found.best.shape}, [found.best.tobytes()])
+
+
+_MERGED_COLUMNS: Final[dict[str, Callable[[list[Any]], Any]]] = {
+    "recall": np.mean,
+    "recall_own": np.mean,
+    "latency_p50_seconds": max,
+    "latency_p95_seconds": max,
+    "candidates": sum,
+    "bytes_per_item": np.mean,
+    "build_seconds": max,
+}
+
+
+def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
+    """Return what backends found for the same queries, each shard among its own items.
+
+    Recall is the mean of the shards', candidates and bytes are their sums; a query takes as long as
+    the slowest of them.
+    """
+    named: dict[str, list[dict[str, Any]]] = {}
+    for answer in answers:
+        for each in answer.head["backends"]:
+            named.setdefault(each["name"], []).append(each)
+    every = [np.frombuffer(answer.blobs[0]).reshape(answer.head["shape"]) for answer in answers]
+    best = np.sort(np.concatenate(every, axis=1), axis=1)[:, -limit:]
+    return ix.Comparison([_merge_comparison(each) for each in named.values()], best)
+
+
+def _merge_comparison(parts: Heads) -> ix.BackendComparison:
+    values: dict[str, Any] = {}
+    for each in fields(ix.BackendComparison):
+        column = [part[each.name] for part in parts]
+        merge = _MERGED_COLUMNS.get(each.name)
+        values[each.name] = column[0] if merge is None else float(merge(column))
+    return ix.BackendComparison(**values)
+
+
+# Descriptions
+
+
+def _answer_describe(collection: ix.StoredCollection, _: Message) -> Message:
+    found = collection.describe()
+    names = ("items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk", "versions")
+    head: dict[str, Any] = {name: getattr(found, name) for name in names}
+    return Message(head | {"backends": [asdict(each) for each in found.backends]})
+
+
+def _answer_summary(collection: ix.StoredCollection, _: Message) -> Message:
+    return Message(asdict(collection.summary()))
+
+
+def total(parts: Iterable[dict[str, Any]], name: str) -> int:
+    """Return the sum of a count over shards."""
+    return sum(int(part[name]) for part in parts)
+
+
+def merge_backends(parts: Sequence[Heads]) -> list[ix.BackendDescription]:
+    """Return the backends of shards by name, in the first shard's order."""
+    named: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        for each in part:
+            named.setdefault(each["name"], []).append(each)
+    found = []
+    for same in named.values():
+        is_ready = len(same) == len(parts) and all(one["status"] == "ready" for one in same)
+        merged = {
+            "status": "ready" if is_ready else "building",
+            "progress": min(one["progress"] for one in same),
+            "bytes_in_memory": total(same, "bytes_in_memory"),
+            "build_seconds": max(one["build_seconds"] for one in same),
+            "stats": merge_stats([one["stats"] for one in same]),
+        }
+        first = {each.name: same[0][each.name] for each in fields(ix.BackendDescription)}
+        found.append(ix.BackendDescription(**first | merged))
+    return found
+
+
+_COUNTED: Final = {
+    "bytes",
+    "delta_rows",
+    "feature_bytes",
+    "made_for_rows",
+    "map_bytes",
+    "parameter_bytes",
+    "postings_bytes",
+    "rows",
+    "rows_better_scanned",
+    "table_bytes",
+}
+"""Statistics whose sum is that of all shards; other numbers are the same on all, or means."""
+
+
+def merge_stats(parts: Heads) -> dict[str, Any]:
+    """Return statistics of shards as one: sums of counts, means of other numbers."""
+    found: dict[str, Any] = {}
+    for name, first in parts[0].items():
+        values = [part[name] for part in parts if name in part]
+        kinds = {type(value) for value in values}
+        if name in _COUNTED and kinds <= {int, float}:
+            found[name] = sum(values)
+        elif len({*map(str, values)}) == 1:
+            found[name] = first
+        elif kinds <= {int, float}:
+            found[name] = sum(values) / len(values)
+        elif kinds == {dict}:
+            found[name] = merge_stats(values)
+        else:
+            found[name] = first
+    return found
+
+
+# What each shard does on its own items alone
+
+
+def over_shards(
+    method: Callable[Concatenate[ix.StoredCollection, P], T],
+    show: Callable[[T], dict[str, Any]],
+    merge: Callable[[Heads], T],
+) -> Callable[Concatenate[MergedOperations, P], T]:
+    """Return a method of a cluster's collection that does what each shard's does, together.
+
+    The message has the method's name and its arguments.
+
+    Parameters
+    ----------
+    show
+        Returns what a shard's answer says of the result, JSON-able.
+    merge
+        Makes one result of what all shards say.
+    """
+    name, signature = method.__name__, inspect.signature(method)
+
+    def answer(collection: ix.StoredCollection, asked: Message) -> Message:
+        arguments = {each: asked.head[each] for each in [*signature.parameters][1:]}
+        return Message(show(getattr(collection, name)(**arguments)))
+
+    def ask(self: MergedOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = signature.bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict([*bound.arguments.items()][1:])
+        return merge([each.head for each in self.shards.ask(name, **arguments)])
+
+    OPERATIONS[name] = answer
+    ask.__name__, ask.__doc__ = name, method.__doc__
+    return ask
+
+
+def _show_curve(curve: ix.CostCurve) -> dict[str, Any]:
+    return asdict(curve) | {"points": [[*each] for each in curve.points]}
+
+
+def _merge_curves(parts: Heads) -> ix.CostCurve:
+    """Return what recall costs on all shards together: at equal recall, the sum of their costs."""
+    limit = parts[0]["limit"]
+    reasons = [part["reason"] for part in parts if part["reason"] is not None]
+    rows, holds = total(parts, "rows"), all(part["holds"] for part in parts)
+    if reasons:
+        return ix.CostCurve(limit, rows=rows, holds=holds, reason=reasons[0])
+    columns = [np.array(part["points"], np.float64).T for part in parts]
+    low = max(recalls[0] for recalls, _, _ in columns)
+    high = min(recalls[-1] for recalls, _, _ in columns)
+    at = [float(recall) for recall in columns[0][0] if low <= recall <= high] or [float(high)]
+    sums = [sum(np.interp(at, each[0], each[column]) for each in columns) for column in (1, 2)]
+    points = tuple(map(ix.CurvePoint, at, *(np.asarray(each).tolist() for each in sums)))
+    scanned = [1.0 if part["scanned_from"] is None else part["scanned_from"] for part in parts]
+    every = None if max(scanned) == 1 else max(scanned)
+    return ix.CostCurve(limit, points, rows, holds, scanned_from=every)
+
+
+def _show_audits(audited: ix.AuditedQueries) -> dict[str, Any]:
+    return audited._asdict() | {"results": [asdict(each) for each in audited.results]}
+
+
+def _merge_audits(parts: Heads) -> ix.AuditedQueries:
+    allowance: dict[int | None, float] = {}
+    for part in parts:
+        for limit, share in part["allowance"]:
+            allowance[limit] = max(allowance.get(limit, 0.0), share)
+    results = merge_audited_recall([part["results"] for part in parts])
+    return ix.AuditedQueries(results, [*allowance.items()], total(parts, "waiting"))
+
+
+def merge_audited_recall(parts: Iterable[Heads]) -> list[ix.AuditedRecall]:
+    """Return what audited queries found, as if all had been asked of one collection.
+
+    Each shard audits queries among its own items; the interval is that of the weighted mean.
+    """
+    asked: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
+    for part in parts:
+        for each in part:
+            asked.setdefault((each["week"], each["recall"], each["limit"]), []).append(each)
+    found = []
+    for lines in asked.values():
+        counts = np.array([line["queries"] for line in lines])
+        means = np.array([line["found"] for line in lines])
+        mean = weighted(means, counts)
+        sides = [
+            float(np.sqrt((((counts / counts.sum()) * gap) ** 2).sum()))
+            for gap in (
+                means - np.array([line["low"] for line in lines]),
+                np.array([line["high"] for line in lines]) - means,
+            )
+        ]
+        low, high = max(0.0, mean - sides[0]), min(1.0, mean + sides[1])
+        together = {"queries": int(counts.sum()), "found": mean, "low": low, "high": high}
+        found.append(ix.AuditedRecall(**lines[0] | together))
+    return found
+
+
+OPERATIONS: Final[dict[str, Answer]] = {
+    "search": answer_search,
+    "count": _answer_count,
+    "rows": _answer_rows,
+    "describe": _answer_describe,
+    "summary": _answer_summary,
+}
+LONG: Final[dict[str, Callable[..., Message]]] = {
+    "pairs": _answer_pairs,
+    "compare": _answer_comparison,
+}
+"""Those that may compute for minutes, and look whether they are still waited for (``stop``)."""
+
+
+class MergedOperations:
+    """A collection as it is on all shards together."""
+
+    shards: CollectionShards
+
+    curve = over_shards(ix.StoredCollection.curve, _show_curve, _merge_curves)
+    audited = over_shards(ix.StoredCollection.audited, _show_audits, _merge_audits)

@@ -1,0 +1,496 @@
+"""A replica behind its port: messages of routers as HTTP bodies, health and metrics."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import heapq
+import hmac
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from itertools import count
+from typing import Any, Final
+
+import uvicorn
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.contract import MESSAGES, PLACE, place_of
+from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.epochs import FILE, EpochMemory
+from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.host import Announced, HostOptions, ShardHost
+from gcws_search.service.cluster.messages import encode_error
+from gcws_search.service.cluster.operations import LONG, OPERATIONS
+from gcws_search.service.execution.startup import policies_of
+from gcws_search.service.guards.admission import Room, resident_bytes
+from gcws_search.service.guards.keys import database_url
+from gcws_search.service.rpc.messages import Malformed, Message, decode
+from gcws_search.service.server import HttpServer, server_options
+from gcws_search.service.settings import Settings
+
+MAX_BODY_BYTES: Final = 1 << 28
+_BYTES_PER_SECOND: Final = 1e6
+"""Of a message, to judge how long its answer takes."""
+_WAITING: Final = frozenset({"follow", "refresh", "status"})
+"""Messages that compute nothing."""
+_WAITING_THREADS: Final = 64
+"""Messages that may wait for a change at once."""
+_LONG_THREADS: Final = 1
+"""Messages of minutes that run at once."""
+_ANY: Final = {"0.0.0.0", "::", ""}  # what a replica may listen on, and none can ask
+_QUIET_SECONDS: Final = 3.0
+"""Routers read the list of replicas each second: one that nobody asked for longer is not asked."""
+_POLL_SECONDS: Final = 0.1
+
+_log = logging.getLogger(__name__)
+
+
+class ShardServer:
+    """A replica of one shard that listens, and answers once it runs.
+
+    Parameters
+    ----------
+    settings
+        Where it listens, its folder, its database and its cell.
+    key
+        Of the cluster.
+    shares_memory
+        Whether the replicas of its host have one limit of memory together.
+
+    Raises
+    ------
+    StoreUnavailable, DirectoryLocked, OSError
+    ValueError
+        The database, or the shard, is not one of this cluster.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        shard: int,
+        replica: int,
+        key: str,
+        *,
+        shares_memory: bool = False,
+    ) -> None:
+        url, name = database_url(settings), f"shard {shard} replica {replica}"
+        if url is None:
+            raise ValueError("a shard needs a database; set GCWS_DATABASE_URL")
+        self._listening = _listen(settings)
+        self._database: Database | None = None
+        try:
+            self.address = address_of(settings, self._listening)
+            memory = EpochMemory(settings.data_dir / FILE)
+            self._database = Database.open(
+                url, buckets=settings.buckets, application=name, memory=memory, key=key
+            )
+            if not shares_memory:  # those that Ray places may be the first of another number
+                self._database.require_shards(settings.cell, settings.shards)
+            self.host = ShardHost(
+                self._database,
+                settings.data_dir,
+                shard,
+                settings.shards,
+                threads=settings.threads,
+                policies=policies_of(settings),
+                options=HostOptions(
+                    announced=Announced(self.address, replica, settings.cell, shares_memory),
+                    compiles=True,
+                    full=Room(settings).look,
+                ),
+            )
+        except BaseException as error:
+            self._release()
+            if isinstance(error, ClusterMismatch):
+                raise ValueError(str(error)) from None
+            raise
+        self._service = ShardService(self.host, key, settings.threads)
+        app = create_shard_app(self._service)
+        self._server = HttpServer(uvicorn.Config(app, **server_options(settings)))
+        _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
+
+    def run(self) -> None:
+        """Serve until told to stop."""
+        try:
+            self._server.run(sockets=[self._listening])
+        finally:
+            self._release()
+
+    def stop(self) -> None:
+        """Have `run` end; any thread."""
+        self._server.should_exit = True
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long there has been no message."""
+        return self._service.quiet_seconds
+
+    def leave(self, seconds: float) -> None:
+        """Have routers ask others, and stop once none asks this replica; a thread but its own.
+
+        Parameters
+        ----------
+        seconds
+            Bounds both waits together.
+        """
+        end = time.monotonic() + seconds
+        withdrawn = self.host.withdraw(seconds) and time.monotonic()
+        while withdrawn and (now := time.monotonic()) < end:
+            if now - withdrawn >= _QUIET_SECONDS <= self.quiet_seconds:
+                break
+            time.sleep(_POLL_SECONDS)
+        self.stop()
+
+    def _release(self) -> None:
+        self._listening.close()
+        if self._database is not None:
+            self._database.close()
+
+
+def _listen(settings: Settings) -> socket.socket:
+    """Return a socket that listens; OSError where it cannot."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listening = socket.create_server((settings.host, settings.port), family=family)
+    listening.set_inheritable(True)
+    return listening
+
+
+def address_of(settings: Settings, listening: socket.socket) -> str:
+    """Return where routers find the replica: on its published host, or the one it listens on."""
+    host = settings.published_host or settings.host
+    if host in _ANY:
+        host = socket.gethostname()
+    if ":" in host:
+        host = f"[{host}]"
+    return f"{host}:{listening.getsockname()[1]}"
+
+
+class ShardMetrics(Collector):
+    """What a shard counts; used on its event loop, read from any thread."""
+
+    def __init__(self, host: ShardHost) -> None:
+        self._host = host
+        self._messages: dict[str, int] = {}
+        self._seconds: dict[str, float] = {}
+
+    def observe(self, method: object, seconds: float) -> None:
+        """Count a message."""
+        is_known = method in _WAITING or method in OPERATIONS or method in LONG
+        name = str(method) if is_known else "other"
+        self._messages[name] = self._messages.get(name, 0) + 1
+        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield all metrics."""
+        messages = CounterMetricFamily(
+            "gcws_shard_messages", "Messages answered.", labels=["method"]
+        )
+        seconds = CounterMetricFamily(
+            "gcws_shard_message_seconds", "How long they took, together.", labels=["method"]
+        )
+        for name, number in self._messages.copy().items():
+            messages.add_metric([name], number)
+            seconds.add_metric([name], self._seconds[name])
+        yield from (messages, seconds)
+        behind = GaugeMetricFamily(
+            "gcws_shard_changes_behind",
+            "Changes that are not here yet.",
+            labels=["collection"],
+        )
+        followers = self._host.followers
+        for each in followers:
+            behind.add_metric([str(each.number)], each.head - each.reached)
+        yield behind
+        for name, told, value in (
+            ("gcws_shard_follow_failures", "Times that it could not follow.", "failures"),
+            ("gcws_shard_fills", "Files that were of no use, and were filled again.", "fills"),
+        ):
+            yield CounterMetricFamily(
+                name, told, value=sum(getattr(each, value) for each in followers)
+            )
+        reachable = GaugeMetricFamily(
+            "gcws_shard_database_reachable", "1 while the database answers."
+        )
+        reachable.add_metric([], float(self._host.is_reachable))
+        yield reachable
+        yield GaugeMetricFamily(
+            "gcws_shard_full",
+            "1 while the shard can store nothing more.",
+            value=float(bool(self._host.refusal)),
+        )
+        yield GaugeMetricFamily("gcws_shard_bytes", "Memory of the items.", value=self._host.nbytes)
+        yield GaugeMetricFamily(
+            "gcws_shard_resident_bytes", "Memory of the process.", value=resident_bytes()
+        )
+
+
+class ShardService:
+    """Answers the requests of one shard.
+
+    Parameters
+    ----------
+    key
+        That routers have.
+    threads
+        That search at once; None takes one a core.
+
+    Raises
+    ------
+    ValueError
+        There is no key.
+    """
+
+    def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
+        if not key:
+            raise ValueError("a shard does not start without a key of its cluster")
+        self.host = host
+        self.pool = MessagePool(threads)
+        self.metrics = ShardMetrics(host)
+        self._under_way = 0
+        self._asked = time.monotonic()
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._registry.register(self.metrics)
+        self._digest = _digest(f"Bearer {key}")
+
+    async def message(self, request: Request) -> Response:
+        """Answer a message; errors are in the answer."""
+        refused = self._refuse(request)
+        if refused is not None:
+            return refused
+        self._under_way += 1
+        try:
+            return await self._message(request)
+        finally:
+            self._under_way -= 1
+            self._asked = time.monotonic()
+
+    @property
+    def quiet_seconds(self) -> float:
+        """How long there has been no message; any thread."""
+        return 0.0 if self._under_way else time.monotonic() - self._asked
+
+    def _refuse(self, request: Request) -> Response | None:
+        """Return what a request is answered that is not for this shard."""
+        given = request.headers.get("authorization", "")
+        if not hmac.compare_digest(_digest(given), self._digest):
+            return PlainTextResponse("expected the key of the cluster", 401)
+        if PLACE in request.headers:
+            place = place_of(self.host.place.shard, self.host.place.shards)
+            if request.headers[PLACE] != place:
+                return PlainTextResponse(f"this is shard {place}", 421)
+        return None
+
+    async def _message(self, request: Request) -> Response:
+        body = bytearray()
+        try:
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MAX_BODY_BYTES:
+                    return PlainTextResponse(f"expected at most {MAX_BODY_BYTES} bytes", 413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        start = time.perf_counter()
+        try:
+            asked = decode(bytes(body))
+            self.host.hear(asked)
+        except Malformed as error:
+            return _respond(encode_error(error))
+        method = asked.head.get("method")
+        try:
+            if method in LONG:
+                return _respond(await self._answer_long(asked, request))
+            return _respond(await self._answer(asked, method, len(body)))
+        finally:
+            self.metrics.observe(method, time.perf_counter() - start)
+
+    async def _answer(self, asked: Message, method: object, size: int) -> bytes:
+        work = partial(self.host.answer_message, asked)
+        if method in _WAITING:
+            return bytes(await self.pool.wait(work))
+        await self._reach(asked)
+        return await self.pool.run(work, size / _BYTES_PER_SECOND)
+
+    async def _reach(self, asked: Message) -> None:
+        """Wait for the changes that a message asks for, as long as it says."""
+        if not self.host.has_reached(asked):
+            await self.pool.wait(partial(self.host.wait_for, asked))
+            asked.head["seconds"] = 0.0  # it has waited
+
+    async def _answer_long(self, asked: Message, request: Request) -> bytes:
+        """Answer a message that may take minutes; the work ends soon once nobody waits for it."""
+        stop = threading.Event()
+        watching = asyncio.ensure_future(_until_left(request, stop))
+
+        def compute() -> bytes:
+            return b"" if stop.is_set() else self.host.answer_message(asked, stop)  # one at a time
+
+        try:
+            await self._reach(asked)
+            return await self.pool.run_long(compute)
+        finally:
+            watching.cancel()
+
+    async def live(self, _: Request) -> Response:
+        """Say that the process runs."""
+        return JSONResponse({"status": "live"})
+
+    async def ready(self, _: Request) -> Response:
+        """Say whether all collections can be asked."""
+        host = self.host
+        document = {
+            "status": "ready" if host.is_ready else "starting",
+            "database": "reachable" if host.is_reachable else "unreachable",
+        }
+        if refusal := host.refusal:
+            document["refusal"] = refusal
+        return JSONResponse(document, 200 if host.is_ready else 503)
+
+    async def show_metrics(self, _: Request) -> Response:
+        """Return what is counted, as Prometheus reads it."""
+        text = await asyncio.to_thread(generate_latest, self._registry)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+def create_shard_app(service: ShardService) -> Starlette:
+    """Return the application of a shard, which starts its host and closes it."""
+    host = service.host
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        host.start()
+        try:
+            yield
+        finally:
+            await asyncio.to_thread(host.close)
+            await asyncio.to_thread(service.pool.close)
+
+    return Starlette(
+        routes=[
+            Route(MESSAGES, service.message, methods=["POST"]),
+            Route("/livez", service.live),
+            Route("/readyz", service.ready),
+            Route("/metrics", service.show_metrics),
+        ],
+        lifespan=lifespan,
+    )
+
+
+async def _until_left(request: Request, stop: threading.Event) -> None:
+    """Set an event once who asked has closed the connection; the body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+    stop.set()
+
+
+def _respond(body: bytes) -> Response:
+    return Response(body, media_type="application/octet-stream")
+
+
+def _digest(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()
+
+
+_Entry = tuple[float, int, Callable[[], bytes], "asyncio.Future[bytes]", asyncio.AbstractEventLoop]
+
+
+class MessagePool:
+    """Runs what answers messages.
+
+    Parameters
+    ----------
+    threads
+        That compute; None takes one a core.
+    """
+
+    def __init__(self, threads: int | None = None) -> None:
+        self._waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
+        self._long = ThreadPoolExecutor(
+            _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
+        )
+        self._queue: list[_Entry] = []
+        self._numbers = count()
+        self._changed = threading.Condition()
+        self._is_closed = False
+        self._threads = [
+            threading.Thread(target=self._run, name="shard-search", daemon=True)
+            for _ in range(threads or len(os.sched_getaffinity(0)))
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    async def run(self, work: Callable[[], bytes], seconds: float) -> bytes:
+        """Return what some work returns.
+
+        Of messages that wait, the one runs next that should end first: those of longer work are
+        passed by others that come a little later, and by no others.
+
+        Parameters
+        ----------
+        seconds
+            How long it should take.
+        """
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[bytes] = loop.create_future()
+        entry = time.monotonic() + seconds, next(self._numbers), work, future, loop
+        with self._changed:
+            heapq.heappush(self._queue, entry)
+            self._changed.notify()
+        return await future
+
+    async def wait(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
+        """Return what some work returns that waits for others."""
+        return await asyncio.get_running_loop().run_in_executor(self._waiting, work)
+
+    async def run_long(self, work: Callable[[], bytes]) -> bytes:
+        """Return what some work of minutes returns."""
+        return await asyncio.get_running_loop().run_in_executor(self._long, work)
+
+    def close(self) -> None:
+        """Finish what is under way."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self._waiting.shutdown()
+        self._long.shutdown()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._is_closed)
+                if not self._queue:
+                    return
+                _, _, work, future, loop = heapq.heappop(self._queue)
+            if future.cancelled():  # who asked has gone
+                continue
+            try:
+                tell = partial(_set_result, future, work())
+            except BaseException as error:
+                tell = partial(_set_exception, future, error)
+            loop.call_soon_threadsafe(tell)
+
+
+def _set_result(future: asyncio.Future[bytes], result: bytes) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _set_exception(future: asyncio.Future[bytes], error: BaseException) -> None:
+    if not future.done():
+        future.set_exception(error)
