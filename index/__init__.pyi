@@ -65,7 +65,7 @@ from .collection.items import (
     Page as Page,
     QueryResult as QueryResult,
     QueryResults as QueryResults,
-    ScoredItem as ScoredItem,
+    ShardsAsked as ShardsAsked,
     StoredItem as StoredItem,
     Total as Total,
     sequence_of as sequence_of,

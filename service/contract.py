@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from gcws_search import index as ix
 
@@ -22,51 +22,6 @@ C_contra = TypeVar("C_contra", contravariant=True)
 
 Point = str | Sequence[float] | ix.OneVector
 """An id or a vector."""
-
-
-class ShardsAsked(NamedTuple):
-    """Which shards of a cluster answered.
-
-    Attributes
-    ----------
-    missing : sequence of int
-        The others.
-    """
-
-    total: int
-    answered: int
-    missing: Sequence[int]
-
-
-class RankedHits(NamedTuple):
-    """All that the answer to one query shows.
-
-    Attributes
-    ----------
-    ids : sequence of str
-        By falling score, ties by id.
-    payloads : sequence of bytes or None
-        JSON text of each hit, None for a hit without; None where they were not asked for.
-    vectors : sequence of ix.JsonVector or None
-        As sent, None for an item deleted since; None where they were not asked for.
-    explanation : Explanation or None
-        None where it was not asked for.
-    measured_recall : float or None
-        What audited queries of this kind found; None without an explanation or such queries.
-    seconds : float
-        How long the search took.
-    shards : ShardsAsked or None
-        Of a cluster.
-    """
-
-    ids: Sequence[str]
-    scores: Sequence[float]
-    payloads: Sequence[bytes | None] | None
-    vectors: Sequence[ix.JsonVector | None] | None
-    explanation: ix.Explanation | None
-    measured_recall: float | None
-    seconds: float
-    shards: ShardsAsked | None = None
 
 
 class CollectionProtocol(Protocol):
@@ -247,7 +202,10 @@ class SearchesProtocol(Protocol[C_contra]):
     """Searches the collections of one kind."""
 
     def search(
-        self, collection: C_contra, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]
+        self,
+        collection: C_contra,
+        asked: QueryRequest,
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
         """Search for one query, or for several vectors that ask for the same; at least one.
 
@@ -265,7 +223,7 @@ class SearchesProtocol(Protocol[C_contra]):
         self,
         collection: C_contra,
         asked: Sequence[QueryRequest],
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
         """Search for many queries in a thread; those that ask for the same are searched together.
 

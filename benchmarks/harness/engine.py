@@ -3,21 +3,35 @@
 import threading
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from benchmarks.harness.datasets import Vectors
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
 from gcws_search.index.backends.protocol import Backend, self_optimizing
+from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import BatchHits, Explanation, LiveSample, RowView
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, SearchParams
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 
 COMPILING_ROWS: Final = 2100
 """Enough for every kernel to be used."""
+
+
+class RowHits(NamedTuple):
+    """The hits of one query by row, by falling score, and what they cost."""
+
+    rows: Int64s
+    scores: Float64s
+    explanation: Explanation
+
+
+def row_hits(found: BatchHits) -> list[RowHits]:
+    """Return the hits of each query."""
+    return [RowHits(*found.hits(number), found.explanation(number)) for number in range(len(found))]
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,10 +14,9 @@ from typing import Final
 import numpy as np
 
 from benchmarks.harness.datasets import DataSet, load
-from benchmarks.harness.engine import Engine, one_by_one
+from benchmarks.harness.engine import Engine, RowHits, one_by_one, row_hits
 from benchmarks.harness.report import Table, arguments
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, Guarantee, SearchParams
 from gcws_search.index.warmup.compile import compile_kernels
 
@@ -42,7 +41,7 @@ def timed(
     """Return the hits of each query, asked one by one, and queries a second."""
     engine.search(queries[0], params)
     began = perf_counter()
-    hits = [engine.search(query, params)[0] for query in queries]
+    hits = [row_hits(engine.search(query, params))[0] for query in queries]
     return hits, len(queries) / (perf_counter() - began)
 
 

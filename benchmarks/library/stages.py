@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from benchmarks.harness.datasets import DataSet, load
-from benchmarks.harness.engine import Engine
+from benchmarks.harness.engine import Engine, row_hits
 from benchmarks.harness.report import Table, arguments
 from benchmarks.library.recall import LIMIT, mean_recall
 from gcws_search.index import Policies
@@ -57,7 +57,8 @@ def add_rows(table: Table, data: DataSet, targets: Sequence[float]) -> None:
     """Measure one data set without each of the stages."""
     stored, held_out = data.hold_out(QUERIES)
     exact = Engine.build(stored, ExactParams(), threads=1)
-    truth = list(exact.search(exact.prepare(held_out), SearchParams(limit=LIMIT, recall=1.0)))
+    everything = SearchParams(limit=LIMIT, recall=1.0)
+    truth = row_hits(exact.search(exact.prepare(held_out), everything))
     for left_out in OPTIONAL:
         stages = tuple(stage for stage in STAGES if stage is not left_out)
         policies = Policies(graph=GraphPolicy(search=SearchPolicy(stages=stages)))
@@ -70,7 +71,7 @@ def add_rows(table: Table, data: DataSet, targets: Sequence[float]) -> None:
                 start = process_time()
                 found = engine.search(queries, params)
                 seconds.append(process_time() - start)
-            hits = list(found)
+            hits = row_hits(found)
             table.add(
                 data.name,
                 f"{target}",

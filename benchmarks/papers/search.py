@@ -15,7 +15,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import NullFormatter
 
 from benchmarks.harness.datasets import DataSet, load, made
-from benchmarks.harness.engine import Engine
+from benchmarks.harness.engine import Engine, row_hits
 from benchmarks.harness.report import Table, figure
 from benchmarks.papers.labelled import unit_rows
 from benchmarks.papers.sheet import Options, Sheet, main, panels
@@ -154,7 +154,8 @@ class Truth:
             for some in (order[:QUERIES], np.sort(order[QUERIES:]))
         )
         engine = Engine.build(stored, ExactParams(), threads=threads)
-        hits = engine.search(engine.prepare(queries), SearchParams(limit=LIMIT, recall=1.0))
+        exact = SearchParams(limit=LIMIT, recall=1.0)
+        hits = row_hits(engine.search(engine.prepare(queries), exact))
         last = np.array([each.rows[LIMIT - 1] for each in hits])
         cosines = np.sum(unit_rows(queries) * unit_rows(stored[last]), axis=1, dtype=np.float64)
         distances = np.abs(queries - stored[last]).sum(axis=1, dtype=np.float64)
@@ -179,7 +180,7 @@ class Truth:
     def _point(
         self, engine: Engine, queries: VectorBatch, params: SearchParams
     ) -> tuple[float, float]:
-        hits = list(engine.search(queries, params))
+        hits = row_hits(engine.search(queries, params))
         shares = [
             min(LIMIT, int(np.count_nonzero(each.scores >= least - ROUNDING))) / LIMIT
             for each, least in zip(hits, self.least, strict=True)

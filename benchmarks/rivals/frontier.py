@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.harness.datasets import Vectors
-from benchmarks.harness.engine import Engine
+from benchmarks.harness.engine import Engine, RowHits, row_hits
 from benchmarks.library.recall import mean_recall
 from benchmarks.rivals.methods import LIMIT, Rows
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import ExactParams, SearchParams
 from gcws_search.index.similarities.gmm import exact_scores
 
@@ -67,7 +66,7 @@ class Truth:
         """Scan all rows."""
         exact = Engine.build(stored, ExactParams(), threads=2)
         queries = exact.prepare(held_out)
-        hits = exact.search(queries, SearchParams(limit=LIMIT, recall=1.0))
+        hits = row_hits(exact.search(queries, SearchParams(limit=LIMIT, recall=1.0)))
         return cls(exact.view.vectors, queries, hits)
 
     def recall(self, found: Rows) -> float:

@@ -11,11 +11,10 @@ from typing import Final
 import numpy as np
 
 from benchmarks.harness.datasets import DataSet, load
-from benchmarks.harness.engine import Engine
+from benchmarks.harness.engine import Engine, RowHits, row_hits
 from benchmarks.harness.report import Table, arguments
 from benchmarks.library.recall import LIMIT, QUERIES, ROUNDING, SETS
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 
 QUANTILES: Final = (0.9, 0.5, 0.1)
@@ -34,7 +33,8 @@ def timed(
     engine.search(queries[:2], params)
     began = perf_counter()
     hits = engine.search(queries, params)
-    return hits, len(queries) / (perf_counter() - began)
+    seconds = perf_counter() - began
+    return row_hits(hits), len(queries) / seconds
 
 
 def share_found(found: Sequence[RowHits], true: Sequence[RowHits], least: float) -> float:
@@ -55,7 +55,7 @@ def add_rows(table: Table, data: DataSet) -> None:
     default = CollectionConfig(dim=int(stored.shape[1])).backend
     engine = Engine.build(stored, default, threads=1)
     queries = engine.prepare(held_out)
-    nearest = exact.search(queries, SearchParams(limit=LIMIT, recall=1.0))
+    nearest = row_hits(exact.search(queries, SearchParams(limit=LIMIT, recall=1.0)))
     tenth = [hits.scores[LIMIT - 1] for hits in nearest]
     for quantile in QUANTILES:
         least = float(np.quantile(tenth, quantile))

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness.datasets import DataSet, load
-from benchmarks.harness.engine import Engine, one_by_one
+from benchmarks.harness.engine import Engine, RowHits, one_by_one, row_hits
 from benchmarks.harness.report import Table, arguments
 from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import GcwsParams, Guarantee, SearchParams
 from gcws_search.index.warmup.compile import compile_kernels
 from gcws_search.service.cluster.contract import bucket_of
@@ -105,7 +104,7 @@ class Cluster:
             )
             batch = engine.prepare(held_out)
             self.queries = self.queries or one_by_one(batch)
-            self.shards.append(Shard(engine, [*engine.search(batch, exact)]))
+            self.shards.append(Shard(engine, row_hits(engine.search(batch, exact))))
         together = zip(*(shard.truth for shard in self.shards), strict=True)
         self.scores = [np.concatenate([one.scores for one in each]) for each in together]
         for scores in self.scores:
@@ -124,7 +123,8 @@ class Cluster:
             scores = self.scores[number]
             least, hits, shares = last(scores, limit), 0, []
             for shard in self.shards:
-                truth, found = shard.truth[number], shard.engine.search(query, params)[0]
+                truth = shard.truth[number]
+                [found] = row_hits(shard.engine.search(query, params))
                 hits += int(np.count_nonzero(found.scores >= least))
                 own_least = last(truth.scores, limit)
                 wanted = min(limit, len(truth.scores))

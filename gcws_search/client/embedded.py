@@ -356,14 +356,20 @@ class EmbeddedCollection(Collection):
         condition = _filter(where)
         with _naming_argument("vector"):
             if id is not None:
-                found = self.index.search_around(str(id), params, where=condition, backend=backend)
+                results = self.index.search_around(
+                    str(id), params, where=condition, backend=backend
+                )
             else:
-                found = self._search(row_of(vector), params, condition, backend)[0]
+                [results] = self._search(row_of(vector), params, condition, backend)
+        found = results[0]
         hits = [
             Hit(item_id, score, None if payload is None else read_json(payload))
-            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+            for item_id, score, payload in zip(
+                found.ids, found.scores, found.payloads or (), strict=True
+            )
         ]
-        return Hits(hits, asdict(found.explanation) if explain else None)
+        cost = found.explanation if explain else None
+        return Hits(hits, None if cost is None else cost._asdict())
 
     def query_many(
         self,
@@ -407,20 +413,20 @@ class EmbeddedCollection(Collection):
 
     def _search(
         self, rows: InputVectors, params: SearchParams, where: ix.Filter | None, backend: str | None
-    ) -> Sequence[ix.QueryResult]:
-        """Return the result of each query."""
+    ) -> list[ix.QueryResults]:
+        """Return the results of all queries, of each by itself where it is searched for alone."""
         from gcws_search.index import RawBatch  # noqa: PLC0415
 
         index, parts = self.index, self._parts(rows)
         if not self._is_each_alone(rows):
             [raw] = parts
             assert isinstance(raw, RawBatch)
-            return index.search(raw, params, where=where, backend=backend)
-        found: list[ix.QueryResult] = []
+            return [index.search(raw, params, where=where, backend=backend)]
+        found: list[ix.QueryResults] = []
         for row, query in enumerate(parts):
             try:
                 if isinstance(query, RawBatch):
-                    found += index.search(query, params, where=where, backend=backend)
+                    found.append(index.search(query, params, where=where, backend=backend))
                 else:
                     found.append(
                         index.search_with_unknown(query, params, where=where, backend=backend)
@@ -544,12 +550,11 @@ def _item(stored: ix.StoredItem) -> Item:
     return Item(stored.id, stored.vector, payload)
 
 
-def _arrays(found: Sequence[ix.QueryResult], limit: int) -> ManyHits:
+def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
-    from gcws_search.index import QueryResults  # noqa: PLC0415
-
-    if not isinstance(found, QueryResults):
-        return hits_of([(each.ids, each.scores) for each in found], limit)
+    if len(parts) != 1:
+        return hits_of([(each.ids, each.scores) for part in parts for each in part], limit)
+    [found] = parts
     raw = found.found
     width = min(limit, raw.rows.shape[1])
     rows, scores = raw.rows[:, :width], np.array(raw.scores[:, :width], np.float64)

@@ -34,7 +34,6 @@ from gcws_search.index.collection.items import (
     Page,
     QueryResult,
     QueryResults,
-    ScoredItem,
     StoredItem,
     View,
     sequence_of,
@@ -501,21 +500,20 @@ class StoredCollection:
         records = self.store.at(view.sequences[rows].tolist())
         return [StoredItem(each.id, self._from_blob(each.vector), each.payload) for each in records]
 
-    def vectors(self, hits: Sequence[ScoredItem]) -> list[JsonVector | None]:
-        """Return the vectors of hits as sent.
+    def vectors(self, hits: QueryResult, part: slice = slice(None)) -> list[JsonVector | None]:
+        """Return the vectors of a search's hits, or of a part of them, as sent.
 
         Where a transform keeps them out of memory, an item updated since the search shows its new
         vector, and one deleted since shows None.
         """
-        found: list[JsonVector | None] = []
-        if not self.space.transform.is_identity:
-            records = self.store.fetch([hit.id for hit in hits])
-            blobs = [records[hit.id].vector if hit.id in records else None for hit in hits]
-            return [None if blob is None else self._from_blob(blob) for blob in blobs]
-        for hit in hits:
-            raw = hit.view.raw(self.space, np.array([hit.row]))
-            found.append(None if raw is None else self.space.to_json(raw, 0))
-        return found
+        if hits.view is not None:
+            raw = hits.view.raw(self.space, np.array(hits.rows[part], np.int64))
+            if raw is not None:
+                return [self.space.to_json(raw, place) for place in range(len(raw))]
+        ids = hits.ids[part]
+        records = self.store.fetch(ids)
+        blobs = [records[item_id].vector if item_id in records else None for item_id in ids]
+        return [None if blob is None else self._from_blob(blob) for blob in blobs]
 
     def search(
         self,
@@ -576,7 +574,7 @@ class StoredCollection:
         where: Filter | None = None,
         backend: str | None = None,
         vector: RawBatch | None = None,
-    ) -> QueryResult:
+    ) -> QueryResults:
         """Return the hits of a stored item's vector, the item itself left out.
 
         Where ``vector`` is given, the item need not be here.
@@ -596,7 +594,7 @@ class StoredCollection:
             raise ItemNotFound(item_id)
         found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
         self._observe(query, params, found, where=where, skip=skip, backend=backend)
-        return found[0]
+        return found
 
     def search_with_unknown(
         self,
@@ -605,7 +603,7 @@ class StoredCollection:
         *,
         where: Filter | None = None,
         backend: str | None = None,
-    ) -> QueryResult:
+    ) -> QueryResults:
         """Return the hits of a query with names that no coordinate of a fixed space has.
 
         Parameters

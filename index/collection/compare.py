@@ -273,10 +273,11 @@ class _Trial:
             start = time.perf_counter()
             is_primary = indexed.name == self._primary and params.rerank == "gmm"
             if mass and (is_primary or not query.norms[0]):
-                result = scan_with_mass(self._view, self._view.alive, query, mass, params)
+                scanned = scan_with_mass(self._view, self._view.alive, query, mass, params)
+                ranked = scanned[0].rows
                 seconds.append(time.perf_counter() - start)
-                rows.append(np.array(result.rows, np.int64))
-                found = result.explanation.candidates
+                rows.append(np.array(ranked, np.int64))
+                found = int(scanned.found.candidates[0])
             else:
                 hits = indexed.backend.search(indexed.state, self._rows, query, params, skip)
                 seconds.append(time.perf_counter() - start)

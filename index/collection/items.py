@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, overload
+from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
@@ -174,103 +174,59 @@ class View:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredItem:
-    """An item found.
-
-    Attributes
-    ----------
-    payload : bytes or None
-        JSON text.
-    row : int
-        In ``view``.
-    view : View
-        What was searched.
-    """
-
-    id: str
-    score: float
-    payload: bytes | None
-    row: int
-    view: View = field(repr=False, compare=False)
-
-
+@dataclass(slots=True)
 class QueryResult:
-    """The hits of one query, by falling score, equal scores by id.
+    """The hits of one query, by falling score, equal scores by id: all that an answer shows.
 
     Attributes
     ----------
-    rows : list of int
+    payloads : sequence of bytes or None
+        JSON text of each hit, None for a hit without.
+    vectors : sequence of JsonVector or None
+        As sent, None for an item deleted since; None where they were not asked for.
+    explanation : Explanation or None
+        What the query cost; None where a cluster was not asked for it.
+    rows : sequence of int
         In ``view``.
-    view : View
-        What was searched.
+    view : View or None
+        What was searched; None where that is elsewhere.
+    shards : ShardsAsked or None
+        Of a cluster.
     """
 
-    __slots__ = ("_found", "_number", "ids", "rows", "scores", "view")
+    ids: list[str]
+    scores: list[float]
+    payloads: Sequence[bytes | None] | None = None
+    explanation: Explanation | None = None
+    rows: Sequence[int] = ()
+    view: View | None = field(default=None, repr=False, compare=False)
+    vectors: Sequence[JsonVector | None] | None = None
+    shards: ShardsAsked | None = None
 
-    def __init__(
-        self,
-        view: View,
-        found: BatchHits,
-        number: int,
-        rows: list[int],
-        scores: list[float],
-        limit: int,
-    ) -> None:
-        ids = view.ids
-        if len(rows) > limit:  # thousands may tie with the last hit
-            above = sum(score > scores[-1] for score in scores[:limit])
-            tied = heapq.nsmallest(limit - above, rows[above:], key=ids.__getitem__)
-            rows, scores = [*rows[:above], *tied], scores[:limit]
-        names = [ids[row] for row in rows]
-        if len(set(scores)) < len(scores):
-            ranked = sorted(zip([-score for score in scores], names, rows, strict=True))[:limit]
-            scores = [-score for score, _, _ in ranked]
-            names = [name for _, name, _ in ranked]
-            rows = [row for _, _, row in ranked]
-        self.view = view
-        self.rows = rows
-        self.ids = names
-        self.scores = scores
-        self._found = found
-        self._number = number
 
-    @property
-    def payloads(self) -> list[bytes | None]:
-        """Of each hit, JSON text."""
-        payloads = self.view.payloads
-        return [payloads[row] for row in self.rows]
+class ShardsAsked(NamedTuple):
+    """Which shards of a cluster answered.
 
-    @property
-    def hits(self) -> list[ScoredItem]:
-        """The hits one by one."""
-        return [
-            ScoredItem(item_id, score, payload, row, self.view)
-            for item_id, score, payload, row in zip(
-                self.ids, self.scores, self.payloads, self.rows, strict=True
-            )
-        ]
+    Attributes
+    ----------
+    missing : sequence of int
+        The others.
+    """
 
-    @property
-    def explanation(self) -> Explanation:
-        """What the query cost."""
-        return self._found.explanation(self._number)
-
-    def totals(self) -> list[Total]:
-        """Return what `QueryResults.totals` does, of this query."""
-        method, _, _, candidates, scored, _ = self._found.work[self._number].tolist()
-        recall = float(self._found.expected_recall[self._number])
-        return [(METHODS[method], 1, candidates, scored, recall)]
+    total: int
+    answered: int
+    missing: Sequence[int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class QueryResults(Sequence[QueryResult]):
-    """The hits of several queries; a `QueryResult` is made when it is asked for.
+    """What a search found for several queries; `QueryResult` are made when they are asked for.
 
     Attributes
     ----------
     view : View
         What was searched.
+    found : BatchHits
     limit : int
         How many hits a query wanted; more than that were found where they tie with the last.
     """
@@ -284,15 +240,14 @@ class QueryResults(Sequence[QueryResult]):
         return len(self.found.sizes)
 
     def __iter__(self) -> Iterator[QueryResult]:
-        """Yield the result of each query."""
-        view, found, limit = self.view, self.found, self.limit
-        wider = found.wider
+        """Yield the hits of each query."""
+        found = self.found
         lines = zip(found.sizes.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
         for number, (size, rows, scores) in enumerate(lines):
-            if number in wider:
+            if number in found.wider:
                 yield self[number]
             else:
-                yield QueryResult(view, found, number, rows[:size], scores[:size], limit)
+                yield self._rank(number, rows[:size], scores[:size])
 
     @overload
     def __getitem__(self, number: int) -> QueryResult: ...
@@ -301,24 +256,45 @@ class QueryResults(Sequence[QueryResult]):
     def __getitem__(self, number: slice) -> QueryResults: ...
 
     def __getitem__(self, number: int | slice) -> QueryResult | QueryResults:
-        """Return the result of one query, or of a run of them."""
+        """Return the hits of one query, or of a run of them."""
         if isinstance(number, slice):
-            return QueryResults(self.view, self.found[number], self.limit)
+            found = self.found.some(np.arange(len(self))[number])
+            return QueryResults(self.view, found, self.limit)
         number = range(len(self))[number]  # from the end too; IndexError
         rows, scores = self.found.hits(number)
+        return self._rank(number, rows.tolist(), scores.tolist())
+
+    def _rank(self, number: int, rows: list[int], scores: list[float]) -> QueryResult:
+        """Return rows by falling score as hits, equal scores by id, no more than are wanted."""
+        view, limit = self.view, self.limit
+        names = view.ids
+        if len(rows) > limit:  # thousands may tie with the last hit
+            above = sum(score > scores[-1] for score in scores[:limit])
+            tied = heapq.nsmallest(limit - above, rows[above:], key=names.__getitem__)
+            rows, scores = [*rows[:above], *tied], scores[:limit]
+        ids = [names[row] for row in rows]
+        if len(set(scores)) < len(scores):
+            ranked = sorted(zip([-score for score in scores], ids, rows, strict=True))
+            scores = [-score for score, _, _ in ranked]
+            ids = [item_id for _, item_id, _ in ranked]
+            rows = [row for _, _, row in ranked]
+        payloads = view.payloads
         return QueryResult(
-            self.view, self.found, number, rows.tolist(), scores.tolist(), self.limit
+            ids, scores, [payloads[row] for row in rows], self.found.explanation(number), rows, view
         )
 
     def totals(self) -> list[Total]:
         """Return the sums over the queries answered by each method."""
-        work = self.found.work
+        work, expected = self.found.work, self.found.expected_recall
+        if len(work) == 1:
+            method, _, _, candidates, scored, _ = work[0].tolist()
+            return [(METHODS[method], 1, candidates, scored, float(expected[0]))]
         counts = np.bincount(work[:, METHOD], minlength=len(METHODS))
         totals = []
         for method in np.flatnonzero(counts).tolist():
             ours = work[:, METHOD] == method
             candidates, scored = work[ours][:, [CANDIDATES, SCORED]].sum(0).tolist()
-            recall = float(self.found.expected_recall[ours].sum())
+            recall = float(expected[ours].sum())
             totals.append((METHODS[method], int(counts[method]), candidates, scored, recall))
         return totals
 

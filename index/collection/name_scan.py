@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gcws_search.index.collection.items import QueryResult, View
+from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import (
@@ -39,7 +39,7 @@ def scan_with_unknown(
     *,
     where: Filter | None = None,
     backend: str | None = None,
-) -> QueryResult:
+) -> QueryResults:
     """Return the hits of a query, by looking at all permitted rows.
 
     Parameters
@@ -90,7 +90,7 @@ def _near(scores: Float64s, permitted: UInt8s, params: SearchParams, slack: floa
 
 def scan_with_mass(
     view: View, permitted: UInt8s, known: VectorBatch, mass: float, params: SearchParams
-) -> QueryResult:
+) -> QueryResults:
     """Return the hits of a query to which mass is added that no item shares, by float32 scores."""
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = np.flatnonzero(permitted)
@@ -99,7 +99,7 @@ def scan_with_mass(
 
 def _rank(
     view: View, permitted: UInt8s, rows: Int64s, scores: Float64s, params: SearchParams
-) -> QueryResult:
+) -> QueryResults:
     """Return the best of rows and their scores as hits."""
     order = np.argsort(-scores, kind="stable")[: int(np.count_nonzero(scores >= params.min_score))]
     if len(order) > params.limit:  # those that tie with the last are told apart by their ids
@@ -115,7 +115,7 @@ def _rank(
         candidates=int(np.count_nonzero(permitted)),
         scored=int(np.count_nonzero(permitted)),
     )
-    return QueryResult(view, found, 0, rows.tolist(), scores.tolist(), params.limit)
+    return QueryResults(view, found, params.limit)
 
 
 def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:

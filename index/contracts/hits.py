@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, overload
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -41,8 +41,7 @@ Pairs = tuple[Int64s, Int64s, Float64s]
 _NONE_WIDER: Final[Mapping[int, tuple[Int64s, Float64s]]] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(NamedTuple):
     """What one query cost and what it can promise.
 
     Attributes
@@ -61,6 +60,10 @@ class Explanation:
     expected_recall : float
         The promise a probe stopped at, the recall measured of such searches; 1 for a scan, 0 for a
         backend that estimates and promises nothing.
+    seconds : float
+        How long the search took; a query of a batch has its share.
+    measured_recall : float or None
+        What audited queries of this kind found; None where there are none, or nobody looked.
     """
 
     method: str
@@ -70,29 +73,16 @@ class Explanation:
     scored: int
     beam: int
     expected_recall: float
-
-
-@dataclass(frozen=True, slots=True)
-class RowHits:
-    """Hits of one query by row.
-
-    Attributes
-    ----------
-    rows : (h,) int64
-    scores : (h,) float64
-        Falling; equal scores by rising row. Where the ``limit``-th score is shared, a scan
-        returns every row that shares it, so h may exceed ``limit``; the caller, who knows the
-        ids, breaks the tie.
-    """
-
-    rows: Int64s
-    scores: Float64s
-    explanation: Explanation
+    seconds: float = 0.0
+    measured_recall: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BatchHits(Sequence[RowHits]):
-    """Hits of m queries as arrays; a `RowHits` is made when it is asked for.
+class BatchHits:
+    """Hits of m queries by row, as arrays.
+
+    Where the ``limit``-th score is shared, a scan returns every row that shares it, so a query may
+    have more than ``limit`` hits; the caller, who knows the ids, breaks the tie.
 
     Attributes
     ----------
@@ -283,7 +273,7 @@ class BatchHits(Sequence[RowHits]):
         return np.where(there, self.scores, -np.inf)
 
     def hits(self, number: int) -> tuple[Int64s, Float64s]:
-        """Return rows and scores of one query."""
+        """Return rows and scores of one query: falling scores, equal scores by rising row."""
         if number in self.wider:
             return self.wider[number]
         size = self.sizes[number]
@@ -298,23 +288,6 @@ class BatchHits(Sequence[RowHits]):
     def __len__(self) -> int:
         """Return the number of queries."""
         return len(self.sizes)
-
-    def __iter__(self) -> Iterator[RowHits]:
-        """Yield the hits of each query."""
-        return (self[number] for number in range(len(self)))
-
-    @overload
-    def __getitem__(self, number: int) -> RowHits: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> BatchHits: ...
-
-    def __getitem__(self, number: int | slice) -> RowHits | BatchHits:
-        """Return the hits of one query, or of a run of them."""
-        if isinstance(number, slice):
-            return self.some(np.arange(len(self))[number])
-        number = range(len(self))[number]  # from the end too; IndexError
-        return RowHits(*self.hits(number), self.explanation(number))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol, RankedHits
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import Service
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
@@ -51,7 +51,7 @@ async def search(
     service: Service,
     collection: CollectionProtocol,
     asked: QueryRequest,
-    show: Callable[[Sequence[RankedHits]], T],
+    show: Callable[[Sequence[ix.QueryResult]], T],
 ) -> T:
     """Search for one query, or for several vectors, and show a page of each ranking.
 
@@ -78,7 +78,7 @@ async def search_batch(
     service: Service,
     collection: CollectionProtocol,
     asked: Sequence[QueryRequest],
-    show: Callable[[Sequence[RankedHits]], T],
+    show: Callable[[Sequence[ix.QueryResult]], T],
 ) -> T:
     """Search for many queries; each may ask for a page of its ranking.
 
@@ -89,7 +89,7 @@ async def search_batch(
         return await service.searches.search_batch(collection, asked, show)
     if len(asked) == 1:
         return await search(service, collection, asked[0], show)
-    found: dict[int, RankedHits] = {}
+    found: dict[int, ix.QueryResult] = {}
     rest = [number for number, one in enumerate(asked) if not one.offset]
     for numbers in [rest, *([number] for number in paged)]:
         try:
@@ -107,32 +107,36 @@ async def search_batch(
     return await service.workers.batches.run(show, ranked)
 
 
-def _continue(ranking: RankedHits, deeper: RankedHits, limit: int) -> RankedHits:
+def _continue(ranking: ix.QueryResult, deeper: ix.QueryResult, limit: int) -> ix.QueryResult:
     """Return a ranking and then what a deeper search found besides."""
     known = {*ranking.ids}
     hits = zip(deeper.ids, deeper.scores, strict=True)
     more = [hit for hit in hits if hit[0] not in known]
-    return deeper._replace(
+    cost = deeper.explanation
+    if cost is not None and ranking.explanation is not None:
+        cost = cost._replace(seconds=ranking.explanation.seconds + cost.seconds)
+    return replace(
+        deeper,
         ids=[*ranking.ids, *(item_id for item_id, _ in more)][:limit],
         scores=[*ranking.scores, *(score for _, score in more)][:limit],
-        seconds=ranking.seconds + deeper.seconds,
+        explanation=cost,
     )
 
 
-def _cut(ranking: RankedHits, offset: int, limit: int) -> RankedHits:
+def _cut(ranking: ix.QueryResult, offset: int, limit: int) -> ix.QueryResult:
     """Return the hits of a page, by falling score."""
     end = offset + limit
     page = zip(ranking.scores[offset:end], ranking.ids[offset:end], strict=True)
     hits = sorted(page, key=lambda hit: (-hit[0], hit[1]))
-    return ranking._replace(ids=[hit[1] for hit in hits], scores=[hit[0] for hit in hits])
+    return replace(ranking, ids=[hit[1] for hit in hits], scores=[hit[0] for hit in hits])
 
 
 def _add_items(
     service: Service,
     collection: CollectionProtocol,
     asked: QueryRequest,
-    pages: list[RankedHits],
-) -> list[RankedHits]:
+    pages: list[ix.QueryResult],
+) -> list[ix.QueryResult]:
     """Return pages with the payloads and vectors that they show; None for an item deleted since.
 
     Raises
@@ -152,7 +156,8 @@ def _add_items(
     size.add_hits(ids, [*payloads.values()])
     size.add_vectors([*vectors.values()])
     return [
-        page._replace(
+        replace(
+            page,
             payloads=[payloads.get(each) for each in page.ids] if asked.with_payload else None,
             vectors=[vectors.get(each) for each in page.ids] if asked.with_vector else None,
         )

@@ -26,7 +26,7 @@ from gcws_search.service.api.bodies import (
     ExplainBody,
     QueryBody,
 )
-from gcws_search.service.contract import CollectionProtocol, RankedHits
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import JsonRoute
@@ -142,7 +142,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
 async def _answer_one(
     service: Service, collection: CollectionProtocol, asked: QueryRequest
 ) -> Response:
-    def show(found: Sequence[RankedHits]) -> Response:
+    def show(found: Sequence[ix.QueryResult]) -> Response:
         return json_response(results.answer(asked, found[0]))
 
     try:
@@ -334,7 +334,7 @@ def _query_of_vectors(
     return [requests.matrix(rows, params, limits)]
 
 
-def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[RankedHits]) -> Response:
+def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryResult]) -> Response:
     """Return the answers to a batch, whose vectors may all be of one request."""
     each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
     # As text at once: objects take six times the memory.

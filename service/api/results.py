@@ -7,7 +7,7 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol, RankedHits
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.responses import payload_json, vector_json
 
@@ -26,10 +26,10 @@ def describe(collection: CollectionProtocol) -> dict[str, Any]:
     }
 
 
-def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
+def answer(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
     """Return one query's answer, ready to be written as JSON."""
     hits: list[dict[str, Any]]
-    if found.payloads is not None:
+    if asked.with_payload and found.payloads is not None:
         hits = [
             {
                 "id": item_id,
@@ -47,13 +47,13 @@ def answer(asked: QueryRequest, found: RankedHits) -> dict[str, Any]:
         for hit, vector in zip(hits, found.vectors, strict=True):
             hit["vector"] = vector_json(vector)
     shards = {} if found.shards is None else {"shards": found.shards._asdict()}
-    if found.explanation is None:
+    if not asked.explain or found.explanation is None:
         return {"hits": hits, **shards}
-    explained = explain(found.explanation, found.seconds)
+    explained = found.explanation._asdict()
     if asked.unknown_names:
         explained["unknown_names"] = asked.unknown_names
-    if found.measured_recall is not None:
-        explained["measured_recall"] = found.measured_recall
+    if found.explanation.measured_recall is None:
+        del explained["measured_recall"]
     return {"hits": hits, "explain": explained, **shards}
 
 
@@ -75,17 +75,3 @@ def _places(found: ix.Places) -> dict[str, Any]:
         )
     x, y = np.ascontiguousarray(found.xy.T)
     return {"x": x, "y": y, "neighbours": neighbours, "scores": scores}
-
-
-def explain(found: ix.Explanation, seconds: float) -> dict[str, Any]:
-    """Return what a query cost."""
-    return {
-        "method": found.method,
-        "bands": found.bands,
-        "depth": found.depth,
-        "candidates": found.candidates,
-        "scored": found.scored,
-        "beam": found.beam,
-        "expected_recall": found.expected_recall,
-        "seconds": seconds,
-    }

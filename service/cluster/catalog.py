@@ -16,7 +16,6 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.replicas import HttpReplicas
 from gcws_search.service.cluster.shards import ReplicaList, ShardSet
-from gcws_search.service.contract import RankedHits
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.query_request import QueryRequest
@@ -126,7 +125,7 @@ class ClusterCatalog:
         self,
         collection: ClusterCollection,
         asked: QueryRequest,
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> T:
         """Search for one query, or for several vectors that ask for the same."""
         return await collection.search(asked, show)
@@ -135,7 +134,7 @@ class ClusterCatalog:
         self,
         collection: ClusterCollection,
         asked: Sequence[QueryRequest],
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> T:
         """Search for many queries; those that ask for the same are searched together."""
         return await collection.search_batch(asked, show)

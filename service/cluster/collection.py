@@ -43,7 +43,7 @@ from gcws_search.service.cluster.search import (
     totals,
 )
 from gcws_search.service.cluster.shards import CollectionShards, ShardSet
-from gcws_search.service.contract import Point, RankedHits
+from gcws_search.service.contract import Point
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.query_request import QueryRequest
@@ -125,7 +125,7 @@ class ClusterCollection(MergedOperations):
 
     # Searching
 
-    async def search(self, asked: QueryRequest, show: Callable[[Sequence[RankedHits]], T]) -> T:
+    async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
         parts = await self._find(asked)
         return show(self._rank([(asked, *each) for each in self._count_costs(parts)]))
@@ -137,7 +137,7 @@ class ClusterCollection(MergedOperations):
         return [(found, hits) for found in parts for hits in found.hits]
 
     async def search_batch(
-        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], T]
+        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
     ) -> T:
         """Search for many queries; those that ask for the same are searched together."""
         groups: dict[Hashable, list[int]] = {}
@@ -268,7 +268,7 @@ class ClusterCollection(MergedOperations):
 
     def _rank(
         self, lines: Sequence[tuple[QueryRequest, GatheredHits, MergedHits]]
-    ) -> list[RankedHits]:
+    ) -> list[ix.QueryResult]:
         """Return what the answers show."""
         shown, size = [], AnswerBytes(self.context.max_answer_bytes)
         for asked, found, hits in lines:
@@ -282,15 +282,13 @@ class ClusterCollection(MergedOperations):
                 size.add_hits(ids, payloads)
             shown.append((ids, scores, places, payloads))
         return [
-            RankedHits(
+            ix.QueryResult(
                 ids,
                 scores,
                 payloads,
-                self._vectors(found.shards, places, size) if asked.with_vector else None,
-                explanation(found.shards, hits) if asked.explain else None,
-                measured_recall(found.shards, hits) if _is_audited(asked) else None,
-                found.seconds,
-                found.asked if asked.explain or asked.allow_partial else None,
+                _cost(asked, found, hits) if asked.explain else None,
+                vectors=self._vectors(found.shards, places, size) if asked.with_vector else None,
+                shards=found.asked if asked.explain or asked.allow_partial else None,
             )
             for (asked, found, hits), (ids, scores, places, payloads) in zip(
                 lines, shown, strict=True
@@ -735,8 +733,13 @@ class ClusterCollection(MergedOperations):
         self.empty.close(dropped=True)
 
 
-def _is_audited(asked: QueryRequest) -> bool:
-    return asked.explain and asked.backend in (None, "gcws")
+def _cost(asked: QueryRequest, found: GatheredHits, hits: MergedHits) -> ix.Explanation:
+    """Return what a query cost, and what audited queries of its kind found."""
+    is_audited = asked.backend in (None, "gcws")
+    return explanation(found.shards, hits)._replace(
+        seconds=found.seconds,
+        measured_recall=measured_recall(found.shards, hits) if is_audited else None,
+    )
 
 
 def _is_of_one(error: Exception) -> bool:

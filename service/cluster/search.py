@@ -12,7 +12,6 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.messages import decode_filter
-from gcws_search.service.contract import ShardsAsked
 from gcws_search.service.execution.searches import measured_recall as audited_recall, search
 from gcws_search.service.guards.limits import require_short_answer
 from gcws_search.service.query_request import QueryRequest
@@ -95,22 +94,19 @@ def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     head = asked.head
     query = _decode_query(asked)
     start = time.perf_counter()
-    results: Sequence[ix.QueryResult]
     if (skipped := head.get("skip")) is None:
         results = search(collection, query)
     else:
-        around = collection.search_around(
+        results = collection.search_around(
             skipped, query.params, where=query.where, backend=query.backend, vector=query.vectors
         )
-        results = [around]
     view, sizes, scores, rows, ids = _flatten(results)
     seconds = time.perf_counter() - start
     blobs = [sizes.astype(np.int64).tobytes(), scores.astype(np.float64).tobytes()]
     blobs += encode_names(ids)
     payloads = None
     if query.with_payload:
-        held = [] if view is None else view.payloads
-        payloads = [held[row] for row in rows]
+        payloads = [view.payloads[row] for row in rows]
     if (max_bytes := head.get("max_bytes")) is not None:
         # Of memory here; routers limit what is shown of all shards' hits.
         payload_bytes = sum(len(payload or b"") for payload in payloads or ())
@@ -127,18 +123,18 @@ def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
 
 
 def _flatten(
-    results: Sequence[ix.QueryResult],
+    results: ix.QueryResults,
 ) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
     """Return the view that was searched, hits a query, and the scores, rows and ids of all hits."""
-    if isinstance(results, ix.QueryResults) and not _are_tied(results):  # ties are sorted by id
-        found, view = results.found, results.view
+    found, view = results.found, results.view
+    if not _are_tied(results):  # ties are sorted by id
         is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
         rows = found.rows[is_hit].tolist()
         names = view.ids
         return view, found.sizes, found.scores[is_hit], rows, [names[row] for row in rows]
     every = [*results]
     return (
-        every[0].view if every else None,
+        view,
         np.array([len(result.ids) for result in every], np.int64),
         np.array([score for result in every for score in result.scores], np.float64),
         [row for result in every for row in result.rows],
@@ -155,29 +151,13 @@ def _are_tied(results: ix.QueryResults) -> bool:
 
 
 def _costs(
-    collection: ix.StoredCollection, query: QueryRequest, results: Sequence[ix.QueryResult]
+    collection: ix.StoredCollection, query: QueryRequest, results: ix.QueryResults
 ) -> list[bytes]:
     """Return what each query cost, and its recall: expected, and measured of its kind."""
-    if isinstance(results, ix.QueryResults):
-        work, expected = results.found.work, results.found.expected_recall
-    else:
-        explained = [result.explanation for result in results]
-        work = np.array([_work(each) for each in explained], np.int64)
-        expected = np.array([each.expected_recall for each in explained], np.float64)
+    work, expected = results.found.work, results.found.expected_recall
     measured = audited_recall(collection, query)
     recall = np.full(len(results), np.nan if measured is None else measured)
     return [np.ascontiguousarray(work).tobytes(), expected.tobytes(), recall.tobytes()]
-
-
-def _work(explained: ix.Explanation) -> list[int]:
-    return [
-        ix.METHODS.index(explained.method),
-        explained.bands,
-        explained.depth,
-        explained.candidates,
-        explained.scored,
-        explained.beam,
-    ]
 
 
 def encode_stored_vectors(
@@ -313,10 +293,10 @@ class GatheredHits(NamedTuple):
     missing: Sequence[int] = ()
 
     @property
-    def asked(self) -> ShardsAsked:
+    def asked(self) -> ix.ShardsAsked:
         """Which shards have answered."""
         answered = len(self.shards)
-        return ShardsAsked(answered + len(self.missing), answered, self.missing)
+        return ix.ShardsAsked(answered + len(self.missing), answered, self.missing)
 
 
 def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
@@ -43,7 +42,7 @@ class LocalSearches:
         self,
         collection: ix.StoredCollection,
         asked: QueryRequest,
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
         """Search for vectors: here where that should be short, else in a thread.
 
@@ -65,11 +64,11 @@ class LocalSearches:
     def _search_together(
         self,
         collection: ix.StoredCollection,
-        waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[RankedHits]], T]]],
+        waiting: Sequence[tuple[QueryRequest, Callable[[Sequence[ix.QueryResult]], T]]],
     ) -> Awaitable[list[T]]:
         """Answer queries of one group by one call."""
 
-        def show_each(found: Sequence[RankedHits]) -> list[T]:
+        def show_each(found: Sequence[ix.QueryResult]) -> list[T]:
             return [show([one]) for (_, show), one in zip(waiting, found, strict=True)]
 
         return self._run(
@@ -80,7 +79,7 @@ class LocalSearches:
         self,
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
         count: int,
         *,
         may_block: bool,
@@ -98,7 +97,7 @@ class LocalSearches:
         self,
         collection: ix.StoredCollection,
         asked: Sequence[QueryRequest],
-        show: Callable[[Sequence[RankedHits]], T],
+        show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
         """Search for many queries in a thread, as many at a time as memory should hold hits of.
 
@@ -114,7 +113,7 @@ class LocalSearches:
                 queries = [one.exactly() for one in asked]
             size = AnswerBytes(self._max_answer_bytes)
             size.require(sum(_certain_hits(one, len(collection)) for one in queries))
-            ranked: list[RankedHits] = []
+            ranked: list[ix.QueryResult] = []
             for part in _parts(queries, len(collection)):
                 try:
                     ranked += self._answers(collection, part, size)
@@ -131,7 +130,7 @@ class LocalSearches:
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
         size: AnswerBytes | None = None,
-    ) -> list[RankedHits]:
+    ) -> list[ix.QueryResult]:
         """Search, count the cost, and return what the answers show.
 
         ``size`` is that of the one answer to all; None where each query has its own.
@@ -147,34 +146,25 @@ class LocalSearches:
         seconds = (time.perf_counter() - start) / max(1, len(found))  # the mean of one query
         if len(queries) != len(found):
             queries, recalls = [queries[0]] * len(found), recalls * len(found)
-        ranked = []
-        for asked, result, recall in zip(queries, found, recalls, strict=True):
+        for asked, hits, recall in zip(queries, found, recalls, strict=True):
             answer = size or AnswerBytes(self._max_answer_bytes)
-            payloads = result.payloads if asked.with_payload else None
             if asked.is_shown:
-                answer.add_hits(result.ids, payloads)
-            ranked.append(
-                RankedHits(
-                    result.ids,
-                    result.scores,
-                    payloads,
-                    _vectors(collection, result.hits, answer) if asked.with_vector else None,
-                    result.explanation if asked.explain else None,
-                    recall,
-                    seconds,
+                answer.add_hits(hits.ids, hits.payloads if asked.with_payload else None)
+            if asked.with_vector:
+                hits.vectors = _vectors(collection, hits, answer)
+            if asked.explain and hits.explanation is not None:
+                hits.explanation = hits.explanation._replace(
+                    seconds=seconds, measured_recall=recall
                 )
-            )
         self._metrics.searched(costs)
-        return ranked
+        return found
 
 
-def _vectors(
-    collection: ix.StoredCollection, hits: Sequence[ix.ScoredItem], size: AnswerBytes
-) -> list[Any]:
+def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: AnswerBytes) -> list[Any]:
     """Return the vectors of hits; Python's numbers are made of a few at a time."""
     found: list[Any] = []
-    for first in range(0, len(hits), _VECTORS_AT_ONCE):
-        some = collection.vectors(hits[first : first + _VECTORS_AT_ONCE])
+    for first in range(0, len(hits.ids), _VECTORS_AT_ONCE):
+        some = collection.vectors(hits, slice(first, first + _VECTORS_AT_ONCE))
         size.add_vectors(some)
         found += map(vector_json, some)
     return found
@@ -220,8 +210,8 @@ def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[Query
         yield part
 
 
-def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.QueryResult]:
-    """Return one result a query.
+def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResults:
+    """Return the hits of each query.
 
     Raises
     ------
@@ -234,20 +224,18 @@ def search(collection: ix.StoredCollection, query: QueryRequest) -> Sequence[ix.
             query.vectors, query.params, where=query.where, backend=query.backend
         )
     if query.with_unknown is not None:
-        found = collection.search_with_unknown(
+        return collection.search_with_unknown(
             query.with_unknown, query.params, where=query.where, backend=query.backend
         )
-        return [found]
-    around = collection.search_around(
+    return collection.search_around(
         str(query.item_id), query.params, where=query.where, backend=query.backend
     )
-    return [around]
 
 
 def search_batch(
     collection: ix.StoredCollection, queries: Sequence[QueryRequest]
-) -> tuple[Sequence[ix.QueryResult], list[ix.Total]]:
-    """Return one result a query, in order, and what they cost; one a vector of an only query.
+) -> tuple[list[ix.QueryResult], list[ix.Total]]:
+    """Return the hits of each query, in order, and what all cost; of each vector of an only one.
 
     Queries that ask for the same are searched together.
 
@@ -259,19 +247,19 @@ def search_batch(
     """
     if len(queries) == 1:
         alone = search(collection, queries[0])
-        found = [*alone]
-        return found, found[0].totals() if len(found) == 1 else totals(alone)
+        return [*alone], alone.totals()
     results: dict[int, ix.QueryResult] = {}
     costs: list[ix.Total] = []
     groups: dict[Hashable, list[int]] = {}
     for number, query in enumerate(queries):
         if query.vectors is None:
             try:
-                [results[number]] = search(collection, query)
+                some = search(collection, query)
             except ix.InvalidVector as error:
                 error.loc = (number, *error.loc[1:])
                 raise
-            costs += results[number].totals()
+            results[number] = some[0]
+            costs += some.totals()
         else:
             groups.setdefault(query.group, []).append(number)
     for numbers in groups.values():
@@ -284,7 +272,7 @@ def search_batch(
             error.loc = (numbers[int(row)], *rest)
             raise
         results.update(zip(numbers, some, strict=True))
-        costs += totals(some)
+        costs += some.totals()
     return [results[number] for number in range(len(queries))], costs
 
 
@@ -294,10 +282,3 @@ def measured_recall(collection: ix.StoredCollection, asked: QueryRequest) -> flo
         return None
     audited = collection.audit.of(asked.params)
     return None if audited is None else audited.found
-
-
-def totals(found: Sequence[ix.QueryResult]) -> list[ix.Total]:
-    """Return what searches cost, by method."""
-    if isinstance(found, ix.QueryResults):
-        return found.totals()
-    return [total for result in found for total in result.totals()]

@@ -9,8 +9,8 @@ from functools import partial
 import orjson
 from starlette.types import ASGIApp, Message
 
+from gcws_search import index as ix
 from gcws_search.service.api import pages, requests, results
-from gcws_search.service.contract import RankedHits
 from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import messages
 from gcws_search.service.responses import json_bytes
@@ -43,7 +43,7 @@ class Owner:
         rows = messages.decode_vectors(vectors, collection.space)
         asked = requests.query_of(body, self.service.limits)._replace(vectors=rows)
 
-        def show(found: Sequence[RankedHits]) -> list[bytes]:
+        def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
             return [json_bytes(results.answer(asked, each)) for each in found]
 
         if asked.offset:

@@ -294,7 +294,8 @@ def _found(stored: StoredCollection) -> Items:
     """Return all items as a search finds them."""
     query = stored.space.from_items([vector(1.0)])
     [result] = stored.search(query, SearchParams(limit=1 << 20, recall=1.0))
-    return frozenset((hit.id, orjson.loads(hit.payload or b"")["x"]) for hit in result.hits)
+    shown = zip(result.ids, result.payloads or (), strict=True)
+    return frozenset((item_id, orjson.loads(payload or b"")["x"]) for item_id, payload in shown)
 
 
 def _contents_of(path: Path, how: str) -> Contents:

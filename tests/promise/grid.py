@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.harness.engine import Engine
+from benchmarks.harness.engine import Engine, row_hits
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
@@ -119,7 +119,7 @@ def _true_scores(
         exact.state, view, batch, SearchParams(limit=min(limit, view.permitted_count), recall=1.0)
     )
     scores = np.full((len(batch), limit), np.nan)
-    for i, hits in enumerate(found):
+    for i, hits in enumerate(row_hits(found)):
         count = min(limit, len(hits.scores))
         scores[i, :count] = hits.scores[:count]
     return scores
@@ -128,7 +128,7 @@ def _true_scores(
 def _shares(found: BatchHits, true: NDArray[np.float64], limit: int) -> NDArray[np.float64]:
     """Return the share of each query's hits that score as well as the last true one."""
     shares = []
-    for hits, scores in zip(found, true, strict=True):
+    for hits, scores in zip(row_hits(found), true, strict=True):
         wanted = min(limit, int(np.count_nonzero(~np.isnan(scores))))
         if wanted:
             least = scores[wanted - 1] - _TIE
@@ -137,6 +137,6 @@ def _shares(found: BatchHits, true: NDArray[np.float64], limit: int) -> NDArray[
 
 
 def _methods(found: Sequence[BatchHits]) -> str:
-    counts = Counter(hits.explanation.method for part in found for hits in part)
+    counts = Counter(hits.explanation.method for part in found for hits in row_hits(part))
     total = sum(counts.values())
     return ", ".join(f"{name} {100 * count // total} %" for name, count in counts.most_common())

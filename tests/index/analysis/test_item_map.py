@@ -124,8 +124,8 @@ def test_scores_are_those_of_queries(rng: np.random.Generator) -> None:
     collection = filled(signed(rng, 40), CollectionConfig(dim=DIM))
     found = shown(collection)
     for number, item_id in enumerate(found.ids):
-        hits = collection.search_around(item_id, SearchParams(limit=15, recall=1.0)).hits
-        assert found.sample.scores[number].tolist() == [hit.score for hit in hits]
+        hits = collection.search_around(item_id, SearchParams(limit=15, recall=1.0))[0]
+        assert found.sample.scores[number].tolist() == hits.scores
 
 
 def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> None:

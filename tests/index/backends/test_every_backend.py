@@ -214,7 +214,9 @@ def check_ranking(scene: Scene, queries: Floats, rerank: Rerank) -> None:
     for label in (None, 1):
         for query, result in zip(queries, scene.search(queries, plain, label), strict=True):
             assert len(set(result.ids)) == len(result.ids) <= LIMIT
-            ranked = [(-hit.score, hit.id) for hit in result.hits]
+            ranked = [
+                (-score, item_id) for item_id, score in zip(result.ids, result.scores, strict=True)
+            ]
             assert ranked == sorted(ranked)
             for item_id, score in zip(result.ids, result.scores, strict=True):
                 vector, its_label = scene.model[item_id]

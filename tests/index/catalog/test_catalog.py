@@ -204,7 +204,7 @@ def test_a_restart_gives_the_same_answers(
         found: list[object] = [ids(collection)]
         for recall in (0.5, 0.9, 1.0):
             results = collection.search(queries, SearchParams(limit=10, recall=recall))
-            found += [[(hit.id, hit.score) for hit in result.hits] for result in results]
+            found += [[*zip(result.ids, result.scores, strict=True)] for result in results]
         found.append(collection.pairs(min_score=0.5, recall=1))
         return found
 

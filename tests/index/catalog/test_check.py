@@ -51,7 +51,7 @@ def held_again(path: Path) -> dict[str, tuple[object, bytes | None]]:
     for item_id in held(stored):
         raw = stored.space.from_items([vector(VALUES[item_id])])
         [result] = stored.search(raw, SearchParams(limit=1, recall=0.99))
-        assert [(hit.id, hit.score) for hit in result.hits] == [(item_id, 1.0)]
+        assert [*zip(result.ids, result.scores, strict=True)] == [(item_id, 1.0)]
     found = held(stored)
     catalog.close()
     return found

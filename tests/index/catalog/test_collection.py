@@ -143,8 +143,8 @@ def test_hits_bring_payloads_and_vectors_as_sent(stored: StoredCollection) -> No
     query = stored.space.from_items([vector(1)])
     [result] = stored.search(query, SearchParams(limit=2, recall=1))
     assert ids_of(result) == ["a", "b"]
-    assert [hit.payload for hit in result.hits] == [b'{"x":1}', b'{"x":2}']
-    assert stored.vectors(result.hits) == [vector(1), vector(2)]
+    assert result.payloads == [b'{"x":1}', b'{"x":2}']
+    assert stored.vectors(result) == [vector(1), vector(2)]
 
 
 def test_vectors_of_hits_that_are_gone(make: Make) -> None:
@@ -153,7 +153,7 @@ def test_vectors_of_hits_that_are_gone(make: Make) -> None:
     [result] = stored.search(stored.space.from_items([vector(1)]), SearchParams(recall=1))
     stored.delete(["a"])
     put(stored, {"b": 5})
-    assert stored.vectors(result.hits) == [vector(1), vector(2)]
+    assert stored.vectors(result) == [vector(1), vector(2)]
 
 
 def test_vectors_of_hits_that_are_gone_from_a_transformed_collection(make: Make) -> None:
@@ -162,7 +162,7 @@ def test_vectors_of_hits_that_are_gone_from_a_transformed_collection(make: Make)
     [result] = stored.search(stored.space.from_items([vector(1)]), SearchParams(recall=1))
     stored.delete(["a"])
     put(stored, {"b": 5})
-    assert stored.vectors(result.hits) == [None, vector(5)]
+    assert stored.vectors(result) == [None, vector(5)]
 
 
 def test_a_filter_limits_what_is_found(stored: StoredCollection) -> None:
@@ -175,9 +175,9 @@ def test_a_filter_limits_what_is_found(stored: StoredCollection) -> None:
 
 def test_a_search_around_an_item_leaves_it_out(stored: StoredCollection) -> None:
     put(stored, {"a": 1, "b": 1, "c": 3})
-    result = stored.search_around("a", SearchParams(recall=1))
+    result = stored.search_around("a", SearchParams(recall=1))[0]
     assert ids_of(result) == ["b", "c"]
-    assert result.hits[0].score == 1.0
+    assert result.scores[0] == 1.0
     with pytest.raises(ItemNotFound):
         stored.search_around("absent", SearchParams())
 
@@ -189,7 +189,7 @@ def test_search_methods_are_checked(stored: StoredCollection) -> None:
     with pytest.raises(BackendNotFound):
         stored.search(query, SearchParams(), backend="gcws")
     with pytest.raises(BackendNotFound):
-        stored.search_around("a", SearchParams(), backend="nrff")
+        stored.search_around("a", SearchParams(), backend="nrff")[0]
 
 
 def test_pairs_are_ranked_and_cut_with_ties_by_id(stored: StoredCollection) -> None:

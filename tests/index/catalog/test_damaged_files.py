@@ -231,7 +231,7 @@ def test_a_file_of_an_earlier_format_is_brought_up_to_date(tmp_path: Path, versi
         assert held(stored) == holding(values)
         query = stored.space.from_items([vector(20.0)])
         [result] = stored.search(query, SearchParams(limit=1, recall=0.9))
-        assert [(hit.id, hit.score) for hit in result.hits] == [("i0", 1.0)]
+        assert [*zip(result.ids, result.scores, strict=True)] == [("i0", 1.0)]
         put(stored, {f"new{turn}": 50.0})
         values[f"new{turn}"] = 50.0
         stored.attach(ExactParams())

@@ -163,8 +163,9 @@ def test_sound_notes_and_lists_are_taken_as_they_are(
             assert stored.memory.view.attached["extra"].notes
             require_sound(stored)
             query = stored.page(limit=1).items[0].id
-            found = stored.search_around(query, SearchParams(limit=10))
+            found = stored.search_around(query, SearchParams(limit=10))[0]
             methods = {"dense": "graph", "sparse": "graph", "learned": "rbf_nystroem"}
+            assert found.explanation is not None
             assert found.explanation.method == methods[name]
     assert caplog.records == []
 

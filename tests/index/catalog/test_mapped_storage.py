@@ -63,8 +63,8 @@ def raw_of(space: VectorSpace, rows: Floats) -> RawBatch:
 def answers(stored: StoredCollection, recall: float = 1.0) -> list[list[tuple[str, float]]]:
     asked = replace(ASKED, recall=recall)
     ids = sorted(item.id for item in stored.page(limit=10_000).items)[:40]
-    found = (stored.search_around(each, asked).hits for each in ids)
-    return [[(hit.id, hit.score) for hit in hits] for hits in found]
+    found = (stored.search_around(each, asked)[0] for each in ids)
+    return [[*zip(each.ids, each.scores, strict=True)] for each in found]
 
 
 @pytest.mark.parametrize("dim", [DIM, None])

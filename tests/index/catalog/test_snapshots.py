@@ -38,7 +38,7 @@ def answers(stored: StoredCollection) -> list[Any]:
         held(stored),
         [item.id for item in stored.page(limit=1000).items],
         [
-            [(hit.id, hit.score, hit.payload) for hit in result.hits]
+            [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
             for backend in (None, *(each.name for each in stored.describe().backends))
             for result in stored.search(queries, SearchParams(limit=5), backend=backend)
         ],

@@ -39,17 +39,14 @@ def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: Stored
     put(stored, {"new": 50.0})
     own = SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors
-    before = {
-        name: [hit.score for hit in stored.search(query, own, backend=name)[0].hits]
-        for name in backends(stored)
-    }
+    before = {name: stored.search(query, own, backend=name)[0].scores for name in backends(stored)}
     catalog = opened_copy(tmp_path)
     restarted = catalog.get("things")
     shown, told = backends(restarted), backends(stored)
     assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
     assert [shown[name].params for name in shown] == [told[name].params for name in told]
     for name, scores in before.items():
-        again = [hit.score for hit in restarted.search(query, own, backend=name)[0].hits]
+        again = restarted.search(query, own, backend=name)[0].scores
         assert again == pytest.approx(scores, abs=1e-5), name
     catalog.close()
 
@@ -114,8 +111,8 @@ def test_what_is_learned_later_is_kept(
     assert kept
     own = SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors
-    scores = [hit.score for hit in stored.search(query, own, backend="gmm_nystroem")[0].hits]
+    scores = stored.search(query, own, backend="gmm_nystroem")[0].scores
     catalog = opened_copy(tmp_path)
     results = catalog.get("things").search(query, own, backend="gmm_nystroem")
-    assert [hit.score for hit in results[0].hits] == pytest.approx(scores, abs=1e-5)
+    assert results[0].scores == pytest.approx(scores, abs=1e-5)
     catalog.close()

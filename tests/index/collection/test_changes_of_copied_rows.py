@@ -61,8 +61,8 @@ class Shelf:
                 self.stored.search(asked, params, where=where), truth, strict=True
             ):
                 best = np.argsort(-scores)[:LIMIT]
-                assert [hit.id for hit in result.hits] == [f"i{numbers[i]}" for i in best]
-                found = [hit.score for hit in result.hits]
+                assert result.ids == [f"i{numbers[i]}" for i in best]
+                found = result.scores
                 np.testing.assert_allclose(found, scores[best], rtol=1e-12)
 
     def has_copies(self) -> bool:

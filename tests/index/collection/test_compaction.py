@@ -88,7 +88,7 @@ class ModelledCollection:
             for item_id, row in self.rows.items():
                 asked = self.stored.space.from_items([vector_of(self.stored, row)])
                 [found] = self.stored.search(asked, params, backend=name)
-                assert (found.hits[0].id, found.hits[0].score) == (item_id, 1)
+                assert (found.ids[0], found.scores[0]) == (item_id, 1)
         for n in range(COUNT + 60):
             item_id = f"i{n}"
             [payload] = self.memory.payloads_of([item_id])

@@ -125,7 +125,7 @@ def test_the_score_is_the_one_that_a_query_returns(
         vectors = rows(rng)
         collection = filled(config, vectors)
         for number in range(0, ITEMS, 5):
-            around = collection.search_around(str(number), SearchParams(limit=ITEMS))
+            [around] = collection.search_around(str(number), SearchParams(limit=ITEMS))
             assert len(around.ids) > 1
             for item, score in zip(around.ids, around.scores, strict=True):
                 assert collection.explain(str(number), item).score == score
@@ -168,7 +168,7 @@ def test_names_that_no_coordinate_has_count(
         if dim is None:
             [result] = collection.search(collection.space.from_items([sent]), params)
         else:
-            result = collection.search_with_unknown(sent, params)
+            result = collection.search_with_unknown(sent, params)[0]
         assert dict(zip(result.ids, result.scores, strict=True))[item] == why.score
     both = collection.explain(query, NamedVector(["other", "more", "w1"], [-1.0, 1.0, 3.0]))
     shared = {each.name: (each.min > 0, each.a != 0, each.b != 0) for each in both.coordinates}

@@ -7,6 +7,7 @@ import pytest
 
 from gcws_search.index.collection.items import QueryResult, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.contracts.hits import Explanation
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import put_rows
@@ -43,7 +44,12 @@ def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]
 
 
 def shown(result: QueryResult) -> Shown:
-    return [(hit.id, hit.score, hit.payload) for hit in result.hits]
+    return [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
+
+
+def cost(result: QueryResult) -> Explanation:
+    assert result.explanation is not None
+    return result.explanation
 
 
 def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
@@ -71,10 +77,10 @@ def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generato
             (-score, item_id) for item_id, score in zip(result.ids, result.scores, strict=True)
         ]
         assert ranks == sorted(ranks)
-        assert [result.view.ids[row] for row in result.rows] == result.ids
+        assert [results.view.ids[row] for row in result.rows] == result.ids
         assert result.payloads == [encode_payload({"id": item_id}) for item_id in result.ids]
     first = sorted(results.view.ids[:40])[:3]
-    scanned = [result for result in results if result.explanation.method == "scan"]
+    scanned = [result for result in results if cost(result).method == "scan"]
     assert any(result.ids == first for result in scanned)
 
 
@@ -82,7 +88,7 @@ def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generato
     results, alone = searched(rng)
     sums: Counter[tuple[str, str]] = Counter()
     for result in alone:
-        found = result.explanation
+        found = cost(result)
         sums[found.method, "searches"] += 1
         sums[found.method, "candidates"] += found.candidates
         sums[found.method, "scored"] += found.scored
@@ -93,10 +99,10 @@ def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generato
     ]
     assert [total[:-1] for total in results.totals()] == expected
     for method, *_, recall in results.totals():
-        explained = (result.explanation for result in alone)
+        explained = map(cost, alone)
         each = [one.expected_recall for one in explained if one.method == method]
         assert recall == pytest.approx(sum(each), abs=1e-9)
-    assert [result.totals() for result in results] == [
+    assert [results[number : number + 1].totals() for number in range(len(alone))] == [
         [(one.method, 1, one.candidates, one.scored, one.expected_recall)]
-        for one in (result.explanation for result in alone)
+        for one in map(cost, alone)
     ]

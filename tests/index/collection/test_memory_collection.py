@@ -66,7 +66,7 @@ def found(
     assert isinstance(seen, View)
     queries = collection.space.prepare(collection.space.from_items([vector(x)]))
     result = collection.search(seen, queries, EVERYTHING)[0]
-    return [(hit.id, hit.score) for hit in result.hits]
+    return [*zip(result.ids, result.scores, strict=True)]
 
 
 @pytest.fixture
@@ -90,7 +90,7 @@ def test_ties_at_the_limit_go_to_the_lower_id() -> None:
         result = filler.collection.search(
             filler.collection.view, queries, SearchParams(limit=3, recall=recall)
         )
-        assert [hit.id for hit in result[0].hits] == ["i01", "i02", "i03"]
+        assert result[0].ids == ["i01", "i02", "i03"]
 
 
 def test_a_view_does_not_see_what_comes_after_it(filled: Filler) -> None:
@@ -252,6 +252,6 @@ def test_hash_tables_and_scan_agree_at_full_recall(rng: np.random.Generator) -> 
         collection.remove([0, 5, 299])
         queries = collection.space.prepare(batch[:20])
         found = collection.search(collection.view, queries, SearchParams(limit=7, recall=1))
-        results.append([[(hit.id, hit.score) for hit in result.hits] for result in found])
+        results.append([[*zip(result.ids, result.scores, strict=True)] for result in found])
     assert results[0] == results[1]
     assert "i0" not in [hit for result in results[0] for hit, _ in result]

@@ -118,7 +118,7 @@ def test_items_put_after_it_are_found_beside_those_encoded_anew(tmp_path: Path, 
         for item_id, result in zip(
             values, stored.search(queries, SearchParams(limit=1, recall=0.99)), strict=True
         ):
-            assert [(hit.id, hit.score) for hit in result.hits] == [(item_id, 1.0)]
+            assert [*zip(result.ids, result.scores, strict=True)] == [(item_id, 1.0)]
         catalog.close()
 
 

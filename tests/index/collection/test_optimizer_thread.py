@@ -56,12 +56,12 @@ def found(
     stored: StoredCollection, queries: Floats, params: SearchParams = WALK
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
-    return [[(hit.id, hit.score) for hit in result.hits] for result in results]
+    return [[*zip(result.ids, result.scores, strict=True)] for result in results]
 
 
 def methods(stored: StoredCollection, queries: Floats) -> set[str]:
     results = stored.search(stored.space.from_dense(queries), WALK)
-    return {result.explanation.method for result in results}
+    return {result.explanation.method for result in results if result.explanation}
 
 
 def has_lists(stored: StoredCollection) -> bool:
@@ -191,8 +191,8 @@ def test_a_search_around_an_item_leaves_it_out(tmp_path: Path, rng: np.random.Ge
         put(stored, rows)
         stored.finish_background_work()
         for i in range(0, 3000, 60):
-            result = stored.search_around(str(i), WALK)
-            names = [hit.id for hit in result.hits]
+            result = stored.search_around(str(i), WALK)[0]
+            names = result.ids
             assert len(set(names)) == 10
             assert str(i) not in names
 
@@ -365,8 +365,9 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
                     gone = set(deleted)
                     for filtered in (None, where):
                         for result in stored.search(raw, WALK, where=filtered):
-                            names = {hit.id for hit in result.hits}
-                            ways.add(result.explanation.method)
+                            names = {*result.ids}
+                            if result.explanation is not None:
+                                ways.add(result.explanation.method)
                             if len(names) != 10 or names & gone:
                                 problems.append(f"{len(names)} hits, {names & gone} are gone")
                     searches[reader] += 1

@@ -44,7 +44,7 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
     things.finish_background_work()
     things.checkpoints.write_all()
     near = things.search(things.space.from_dense(queries), SearchParams(limit=20, recall=1.0))
-    things.delete(sorted({hit.id for result in near for hit in result.hits}))
+    things.delete(sorted({item_id for result in near for item_id in result.ids}))
     before = shares_found(things, queries)
     if killed:
         copied(tmp_path / "first", tmp_path / "later")
@@ -59,7 +59,7 @@ def test_rows_behind_deleted_ones_are_found_after_a_restart(
 def shares_found(stored: StoredCollection, queries: NDArray[np.float32]) -> NDArray[np.float64]:
     batch, params = stored.space.from_dense(queries), SearchParams(limit=10)
     found, true = (
-        [[hit.score for hit in result.hits] for result in stored.search(batch, params_)]
+        [result.scores for result in stored.search(batch, params_)]
         for params_ in (replace(params, recall=ASKED), replace(params, recall=1.0))
     )
     return np.array(

@@ -169,10 +169,11 @@ class CollectionMachine(RuleBasedStateMachine):
         return [(item_id, -score) for score, item_id in kept[:limit]]
 
     def check_hits(self, result: QueryResult, expected: Ranked) -> None:
-        assert [(hit.id, hit.score) for hit in result.hits] == expected
-        for hit, vector in zip(result.hits, self.stored.vectors(result.hits), strict=True):
-            entries, payload = self.model[hit.id]
-            assert decode_payload(hit.payload) == payload
+        assert [*zip(result.ids, result.scores, strict=True)] == expected
+        found = zip(result.ids, result.payloads or (), self.stored.vectors(result), strict=True)
+        for item_id, held, vector in found:
+            entries, payload = self.model[item_id]
+            assert decode_payload(held) == payload
             assert vector == self.shown(entries)
 
     # Writing
@@ -270,7 +271,7 @@ class CollectionMachine(RuleBasedStateMachine):
             with pytest.raises(ItemNotFound):
                 self.stored.search_around(item_id, params)
             return
-        result = self.stored.search_around(item_id, params)
+        result = self.stored.search_around(item_id, params)[0]
         query, _ = self.model[item_id]
         self.check_hits(result, self.ranking(query, limit=limit, without=item_id))
 
@@ -278,8 +279,9 @@ class CollectionMachine(RuleBasedStateMachine):
     def query_for_some(self, query: Entries, recall: float) -> None:
         [result] = self.stored.search(self.raw(query), SearchParams(limit=5, recall=recall))
         everything = dict(self.ranking(query, limit=len(self.model)))
-        assert all(everything[hit.id] == hit.score for hit in result.hits)
-        ranked = [(-hit.score, hit.id) for hit in result.hits]
+        shown = [*zip(result.ids, result.scores, strict=True)]
+        assert all(everything[item_id] == score for item_id, score in shown)
+        ranked = [(-score, item_id) for item_id, score in shown]
         assert ranked == sorted(set(ranked))
 
     @rule(item_id=IDS)
@@ -362,7 +364,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self.stored.detach(name)
         self.attached.remove(name)
         with pytest.raises(BackendNotFound):
-            self.stored.search_around("a0", SearchParams(), backend=name)
+            self.stored.search_around("a0", SearchParams(), backend=name)[0]
 
     @precondition(lambda self: self.attached)
     @rule(query=VECTORS, limit=st.integers(1, 5), min_score=st.sampled_from([0.0, 0.5]))
@@ -398,7 +400,10 @@ class CollectionMachine(RuleBasedStateMachine):
 
     def answers(self, queries: list[Entries]) -> list[object]:
         results = self.stored.search(self.raw(*queries), SearchParams(limit=4))
-        return [[(hit.id, hit.score, hit.payload) for hit in result.hits] for result in results]
+        return [
+            [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
+            for result in results
+        ]
 
     @invariant()
     def count_is_exact(self) -> None:

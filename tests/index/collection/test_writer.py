@@ -232,9 +232,9 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
             [result] = stored.search(query, params)
             groups: dict[str, set[bytes | None]] = {}
             counts: dict[str, int] = {}
-            for hit in result.hits:
-                group = hit.id.split(".")[0]
-                groups.setdefault(group, set()).add(hit.payload)
+            for item_id, payload in zip(result.ids, result.payloads or (), strict=True):
+                group = item_id.split(".")[0]
+                groups.setdefault(group, set()).add(payload)
                 counts[group] = counts.get(group, 0) + 1
             if any(len(found) > 1 for found in groups.values()) or set(counts.values()) - {size}:
                 halves.append((groups, counts))

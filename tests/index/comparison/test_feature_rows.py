@@ -213,7 +213,7 @@ def test_a_collection_of_features_outlives_the_process(
             for params in (estimated, scored)
             for where in (None, even)
         ]
-        return [[(hit.id, hit.score) for hit in result.hits] for some in found for result in some]
+        return [[*zip(result.ids, result.scores, strict=True)] for some in found for result in some]
 
     for catalog in opened():
         stored, _ = catalog.create("things", config)
@@ -231,7 +231,7 @@ def test_a_collection_of_features_outlives_the_process(
     for catalog in opened():
         assert asked(catalog) == before
         stored = catalog.get("things")
-        again = stored.search_around("7", SearchParams(limit=3))
-        assert "7" not in [hit.id for hit in again.hits]
-        mine = stored.search(raw[7:8], SearchParams(limit=1))[0].hits[0]
-        assert (mine.id, mine.score) == ("7", 1.0)
+        again = stored.search_around("7", SearchParams(limit=3))[0]
+        assert "7" not in again.ids
+        mine = stored.search(raw[7:8], SearchParams(limit=1))[0]
+        assert (mine.ids, mine.scores) == (["7"], [1.0])

@@ -72,11 +72,11 @@ def test_hits_are_those_of_brute_force_ties_included(
         last = whole[limit - 1][1] if len(whole) > limit else 0.0
         surely = {row for row, score in whole if score > last * (1 + 1e-9)}
         perhaps = {row for row, score in whole if score >= last * (1 - 1e-9)}
-        hits = found[number]
-        assert surely <= set(hits.rows.tolist()) <= perhaps
+        found_rows, found_scores = found.hits(number)
+        assert surely <= set(found_rows.tolist()) <= perhaps
         scores = dict(whole)
-        assert hits.scores.tolist() == pytest.approx(
-            [scores[row] for row in hits.rows.tolist()], rel=1e-9
+        assert found_scores.tolist() == pytest.approx(
+            [scores[row] for row in found_rows.tolist()], rel=1e-9
         )
 
 

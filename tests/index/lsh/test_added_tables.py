@@ -193,7 +193,7 @@ def answered(
     stored: StoredCollection, queries: Floats, params: SearchParams
 ) -> list[list[tuple[str, float]]]:
     results = stored.search(stored.space.from_dense(queries), params)
-    return [[(hit.id, hit.score) for hit in result.hits] for result in results]
+    return [[*zip(result.ids, result.scores, strict=True)] for result in results]
 
 
 def recall(

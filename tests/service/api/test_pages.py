@@ -10,7 +10,6 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.api import pages
-from gcws_search.service.contract import RankedHits
 from gcws_search.service.query_request import QueryRequest
 
 ITEMS = 3000
@@ -26,7 +25,7 @@ class LossySearch:
         self.found: dict[int, set[str]] = {}
 
     async def search_batch(
-        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[RankedHits]], Any]
+        self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], Any]
     ) -> Any:  # noqa: ANN401
         [one] = asked
         limit, recall = one.params.limit, one.params.recall
@@ -35,7 +34,7 @@ class LossySearch:
         ids = [f"{rank:05}" for rank in ranks]
         self.found[limit] = {*ids}
         scores = (1 - ranks / ITEMS).tolist()
-        return show([RankedHits(ids, scores, None, None, None, None, 0.0)])
+        return show([ix.QueryResult(ids, scores)])
 
 
 async def run(work: Callable[..., Any], *arguments: Any) -> Any:  # noqa: ANN401
@@ -52,7 +51,7 @@ SERVICE: Any = SimpleNamespace(
 )
 
 
-def page(collection: Any, offset: int, limit: int, recall: float) -> RankedHits:  # noqa: ANN401
+def page(collection: Any, offset: int, limit: int, recall: float) -> ix.QueryResult:  # noqa: ANN401
     asked = QueryRequest(
         vectors=None,
         item_id="a",

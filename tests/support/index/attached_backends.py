@@ -27,7 +27,7 @@ def found(stored: StoredCollection, backend: str, x: float = 5.0) -> list[tuple[
     query = batch(stored, ["query"], [x]).vectors
     params = SearchParams(limit=50, candidates=50)
     [result] = stored.search(query, params, backend=backend)
-    return [(hit.id, hit.score) for hit in result.hits]
+    return [*zip(result.ids, result.scores, strict=True)]
 
 
 def assert_all_agree(stored: StoredCollection) -> None:

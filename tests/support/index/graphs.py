@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.harness.engine import row_hits
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.arrays import UInt8s
 from gcws_search.index.contracts.hits import RowView
@@ -65,7 +66,7 @@ class Graph:
         Others are parameters of `hits`.
         """
         found = self.hits(setting, limit, **others)
-        return [(each.rows.tolist(), each.explanation.candidates) for each in found.hits]
+        return [(each.rows.tolist(), each.explanation.candidates) for each in row_hits(found.hits)]
 
     def hits(  # noqa: PLR0913 (what is searched, for what, and how)
         self,

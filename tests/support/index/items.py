@@ -69,7 +69,7 @@ def holding(values: Mapping[str, float]) -> dict[str, tuple[object, bytes | None
 
 
 def ids_of(result: QueryResult) -> list[str]:
-    return [hit.id for hit in result.hits]
+    return result.ids
 
 
 def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[object, bytes | None]]:

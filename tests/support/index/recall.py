@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from benchmarks.harness.engine import RowHits
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
-from gcws_search.index.contracts.hits import RowHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.search_plan import SearchPolicy
 from tests.support.data.generated import Csr, Floats

@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.harness.engine import RowHits, row_hits
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import RowHits, RowView
+from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
@@ -81,7 +82,9 @@ class SmallIndex:
         mask = np.ones(len(rows), np.uint8) if permitted is None else permitted
         view = RowView(rows, mask, int(mask.sum()))
         skipped = None if skip is None else np.array(skip, np.int64)
-        return list(self.backend.search(self.state, view, self.prepare(queries), params, skipped))
+        return row_hits(
+            self.backend.search(self.state, view, self.prepare(queries), params, skipped)
+        )
 
 
 def answer(hits: RowHits) -> Answer:
