@@ -37,13 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterCatalog:
-    """The collections of a cluster; see `CatalogProtocol`.
-
-    Parameters
-    ----------
-    local
-        Of this machine's folder, which has the snapshots and nothing else.
-    """
+    """The collections of a cluster, and snapshots in ``local``; see `CatalogProtocol`."""
 
     def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
         self.context = context
@@ -162,12 +156,7 @@ class ClusterCatalog:
         return found
 
     def get(self, name: str) -> ClusterCollection:
-        """Return a collection.
-
-        Raises
-        ------
-        CollectionNotFound, StoreUnavailable
-        """
+        """Return a collection; CollectionNotFound where there is none."""
         found = self.find(name)
         if found is None:
             raise ix.CollectionNotFound(name)
@@ -214,12 +203,7 @@ class ClusterCatalog:
         return found
 
     def drop(self, name: str) -> None:
-        """Remove a collection.
-
-        Raises
-        ------
-        CollectionNotFound, StoreUnavailable
-        """
+        """Remove a collection; CollectionNotFound where there is none."""
         found = self.get(name)
         if not self.context.database.drop(found.number):
             raise ix.CollectionNotFound(name)
@@ -386,13 +370,11 @@ def open_router(
 
     Raises
     ------
-    StoreUnavailable
     ClusterMismatch
         The database is of another cluster, or has fewer buckets than there are shards.
+    StoreUnavailable, OSError
     ValueError
         There is no database, or no key.
-    OSError
-        The file of the key, or of the URL, cannot be read.
     """
     with ExitStack() as opened:
         key = _key(settings) if replicas is None else ""

@@ -68,22 +68,14 @@ _SMALL_WRITE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RouterContext:
-    """What collections of a cluster need besides themselves.
-
-    Attributes
-    ----------
-    threads
-        Of samples that are looked at here.
-    max_pairs
-        More near-duplicate pairs are not listed at once.
-    """
+    """What collections of a cluster need besides themselves."""
 
     database: Database
     shards: ShardSet
     metrics: Metrics
     max_answer_bytes: int
-    threads: int | None
-    max_pairs: int
+    threads: int | None  # of samples that are looked at here
+    max_pairs: int  # more near-duplicate pairs are not listed at once
 
 
 class ClusterCollection(MergedOperations):
@@ -492,13 +484,7 @@ class ClusterCollection(MergedOperations):
         return self.wait_for_backend(name)
 
     def wait_for_backend(self, name: str) -> ix.BackendDescription:
-        """Return a backend that the database lists, once all shards have it.
-
-        Raises
-        ------
-        BackendNotFound
-            It was dropped before that.
-        """
+        """Return a backend once all shards have it; BackendNotFound where it is dropped before."""
         while True:
             if all(name in answer.head["ready"] for answer in self.shards.refresh()):
                 found = {each.name: each for each in self.describe().backends}
@@ -518,12 +504,7 @@ class ClusterCollection(MergedOperations):
         return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
 
     def detach(self, name: str) -> None:
-        """Drop a comparison backend from all shards.
-
-        Raises
-        ------
-        PrimaryBackend, BackendNotFound
-        """
+        """Drop a comparison backend from all shards; else PrimaryBackend or BackendNotFound."""
         if name == self.config.backend.kind:
             raise ix.PrimaryBackend(name)
         self.context.database.remove_backend(self.number, name)

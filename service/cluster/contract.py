@@ -16,94 +16,49 @@ DEAD_SECONDS: Final = 10.0
 
 
 class CollectionRow(NamedTuple):
-    """A collection as the database has it.
+    """A collection as the database has it."""
 
-    Attributes
-    ----------
-    number
-        Never used again, whatever the name is used for.
-    config
-        JSON-able, of `CollectionConfig.to_dict`.
-    algorithm_version
-        Of the hash.
-    head
-        The key of the last change.
-    """
-
-    number: int
+    number: int  # never used again, whatever the name is used for
     name: str
-    config: dict[str, Any]
-    algorithm_version: int
-    head: int
+    config: dict[str, Any]  # JSON-able, of `CollectionConfig.to_dict`
+    algorithm_version: int  # of the hash
+    head: int  # the key of the last change
 
 
 class Row(NamedTuple):
-    """An item as it was sent.
+    """An item as it was sent."""
 
-    Attributes
-    ----------
-    key
-        Rises with every change of the collection, in the order of commits.
-    vector
-        Of `VectorSpace.to_blobs`; empty where it was not asked for.
-    payload
-        JSON text.
-    """
-
-    key: int
+    key: int  # rises with every change of the collection, in the order of commits
     id: str
-    vector: bytes
-    payload: bytes | None
+    vector: bytes  # of `VectorSpace.to_blobs`; empty where it was not asked for
+    payload: bytes | None  # JSON text
 
 
 class BackendRow(NamedTuple):
-    """A comparison backend as it was attached.
-
-    Attributes
-    ----------
-    params
-        JSON.
-    notes
-        What it learned of the items, for all shards to use; see `SavedIndex.notes`.
-    """
+    """A comparison backend as it was attached."""
 
     name: str
     kind: str
-    params: str
+    params: str  # JSON
+    # what it learned of the items, for all shards to use; see `SavedIndex.notes`
     notes: str | None = None
 
 
 class Position(NamedTuple):
-    """How far a replica has followed a collection.
+    """How far a replica has followed a collection."""
 
-    Attributes
-    ----------
-    key
-        All changes up to this one are applied.
-    commit
-        Key of the last commit that the database had when they were read, 0 where it had none.
-    stamp
-        Random bytes of that commit: a database that does not know them has another history.
-    """
-
-    key: int
+    key: int  # all changes up to this one are applied
+    # key of the last commit that the database had when they were read, 0 where it had none
     commit: int
+    # random bytes of that commit: a database that does not know them has another history
     stamp: bytes
 
 
 class Moment(NamedTuple):
-    """A moment in the order of a collection's commits; a later epoch has keys of its own.
+    """A moment in the order of a collection's commits; a later epoch has keys of its own."""
 
-    Attributes
-    ----------
-    epoch
-        Number of the primary's; 0 where none has been read or written yet.
-    key
-        Of the last change.
-    """
-
-    epoch: int
-    key: int
+    epoch: int  # number of the primary's; 0 where none has been read or written yet
+    key: int  # of the last change
 
 
 START = Position(0, 0, b"")
@@ -111,20 +66,12 @@ START = Position(0, 0, b"")
 
 
 class ChangeSet(NamedTuple):
-    """What one commit changed, for replicas that have all that was before it.
-
-    Attributes
-    ----------
-    deleted
-        Ids of items that were there before and are not after.
-    rows
-        Items put, by key.
-    """
+    """What one commit changed, for replicas that have all that was before it."""
 
     before: Position
     after: Position
-    deleted: list[str]
-    rows: list[Row]
+    deleted: list[str]  # ids of items that were there before and are not after
+    rows: list[Row]  # items put, by key
 
     def divided(self, shards: int, buckets: int) -> list[ChangeSet]:
         """Return what concerns each shard."""
@@ -137,38 +84,18 @@ class ChangeSet(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A replica of a shard as the database lists it.
+    """A replica of a shard as the database lists it."""
 
-    Attributes
-    ----------
-    cell
-        Name of the cluster, of those that follow one database.
-    address
-        Of its HTTP application; empty once it is not asked any more.
-    positions
-        Key that it has reached, by number of the collection.
-    nbytes
-        Memory that it takes.
-    share
-        Of its machine's memory that is in use.
-    seen
-        Seconds since its last sign of life.
-    shards
-        How many shards there are for it.
-    refusal
-        Why it can store nothing more; empty where it can.
-    """
-
-    cell: str
+    cell: str  # name of the cluster, of those that follow one database
     shard: int
     replica: int
-    address: str
-    positions: dict[int, int]
-    nbytes: int
-    share: float
-    seen: float
-    shards: int
-    refusal: str = ""
+    address: str  # of its HTTP application; empty once it is not asked any more
+    positions: dict[int, int]  # key that it has reached, by number of the collection
+    nbytes: int  # memory that it takes
+    share: float  # of its machine's memory that is in use
+    seen: float  # seconds since its last sign of life
+    shards: int  # how many shards there are for it
+    refusal: str = ""  # why it can store nothing more; empty where it can
 
     @property
     def is_filled(self) -> bool:
@@ -188,13 +115,7 @@ class ReplicaClient(Protocol):
         """Why it can store nothing more; empty where it can."""
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
-        """Return the answer to a message.
-
-        Raises
-        ------
-        OSError, TimeoutError
-            It is not there, or gave no answer in time.
-        """
+        """Return the answer to a message; OSError or TimeoutError where it gives none in time."""
 
 
 def bucket_of(item_id: str, buckets: int) -> int:

@@ -26,36 +26,17 @@ _log = logging.getLogger(__name__)
 
 
 class Epoch(NamedTuple):
-    """The time of one primary.
+    """The time of one primary."""
 
-    Attributes
-    ----------
-    cluster
-        Identity of the cluster.
-    number
-        From 1 on.
-    timeline
-        Of PostgreSQL.
-    stamp
-        Random: another primary may have begun an epoch of the same number.
-    lsn
-        Up to where the write-ahead log of the primary was seen to be on its disk.
-    """
-
-    cluster: str
-    number: int
-    timeline: int
-    stamp: str
-    lsn: int = 0
+    cluster: str  # identity of the cluster
+    number: int  # from 1 on
+    timeline: int  # of PostgreSQL
+    stamp: str  # random: another primary may have begun an epoch of the same number
+    lsn: int = 0  # up to where the write-ahead log of the primary was seen to be on its disk
 
     @classmethod
     def read(cls, said: Any) -> Epoch:  # noqa: ANN401
-        """Return what a message or a file says.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Return what a message or a file says; ValueError where it is no epoch."""
         try:
             cluster, number, timeline, stamp, lsn = said
             return cls(str(cluster), int(number), int(timeline), str(stamp), int(lsn))

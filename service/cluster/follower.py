@@ -51,34 +51,20 @@ _log = logging.getLogger(__name__)
 
 
 class Place(NamedTuple):
-    """The part of a cluster that a file has.
+    """The part of a cluster that a file has."""
 
-    Attributes
-    ----------
-    cluster
-        The identity of the cluster.
-    """
-
-    cluster: str
+    cluster: str  # the identity of the cluster
     shard: int
     shards: int
     buckets: int
 
 
 class FilePosition(NamedTuple):
-    """How far a file has followed.
-
-    Attributes
-    ----------
-    whole
-        The last key at which it had all that the database had; -1 before the first.
-    epoch
-        Number of the primary's that was read last.
-    """
+    """How far a file has followed."""
 
     position: Position
-    whole: int
-    epoch: int = 0
+    whole: int  # the last key at which it had all that the database had; -1 before the first
+    epoch: int = 0  # number of the primary's that was read last
 
 
 def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
@@ -91,12 +77,7 @@ def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
 
 
 def read_position(collection: ix.StoredCollection, place: Place) -> FilePosition | None:
-    """Return how far a file has followed; None where it is of no use for this place.
-
-    Raises
-    ------
-    DamagedFile
-    """
+    """Return how far a file has followed; None where it is of no use for this place."""
     found = collection.loads(0, _RECORD_KEY)
     if not found:
         return None
@@ -115,29 +96,16 @@ _NOTHING: Final = FilePosition(START, _EMPTY)
 
 @dataclass(frozen=True, slots=True)
 class FollowPolicy:
-    """How a shard follows.
+    """How a shard follows."""
 
-    Attributes
-    ----------
-    chunk_bytes
-        About the vectors of one commit.
-    chunk_rows
-        Rows of one commit.
-    check_seconds
-        How long a collection whose head has not changed is not asked for.
-    queue_bytes
-        Vectors that wait to be applied as routers sent them; with more, all are read instead.
-    full_seconds
-        How long a full disk is waited for before the file is dropped and filled again.
-    refill_seconds
-        How long a file that did not fit is not filled again, unless there is more room.
-    """
-
-    chunk_bytes: int = 1 << 25
-    chunk_rows: int = 4096
-    check_seconds: float = 10.0
+    chunk_bytes: int = 1 << 25  # about the vectors of one commit
+    chunk_rows: int = 4096  # rows of one commit
+    check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
+    # vectors that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
+    # how long a full disk is waited for before the file is dropped and filled again
     full_seconds: float = 60.0
+    # how long a file that did not fit is not filled again, unless there is more room
     refill_seconds: float = 600.0
 
 

@@ -57,21 +57,12 @@ def _has_room(_: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Announced:
-    """What a replica says of itself in the database's list.
+    """What a replica says of itself in the database's list."""
 
-    Attributes
-    ----------
-    address
-        Of its HTTP application.
-    replica
-        Which of its shard's it is.
-    shares_memory
-        Whether the replicas of its host have one limit of memory together.
-    """
-
-    address: str
-    replica: int = 0
+    address: str  # of its HTTP application
+    replica: int = 0  # which of its shard's it is
     cell: str = "main"
+    # whether the replicas of its host have one limit of memory together
     shares_memory: bool = False
 
     def shares_node(self, other: Replica) -> bool:
@@ -82,28 +73,16 @@ class Announced:
 
 @dataclass(frozen=True, slots=True)
 class HostOptions:
-    """How a shard is run.
+    """How a shard is run."""
 
-    Attributes
-    ----------
-    announced
-        None: routers find it otherwise.
-    compiles
-        Whether kernels are compiled before anything is read.
-    poll_seconds
-        How often the database is asked for its collections.
-    trim_seconds
-        How often it forgets what no replica needs; asked for by those that are announced.
-    full
-        Takes the share of the memory that others have of those it is shared with; returns why
-        nothing more is to be stored, None where more is.
-    """
-
-    announced: Announced | None = None
-    compiles: bool = False
-    poll_seconds: float = 1.0
+    announced: Announced | None = None  # None: routers find it otherwise
+    compiles: bool = False  # whether kernels are compiled before anything is read
+    poll_seconds: float = 1.0  # how often the database is asked for its collections
+    # how often it forgets what no replica needs; asked for by those that are announced
     trim_seconds: float = 600.0
     follow: FollowPolicy = FOLLOW
+    # takes the share of the memory that others have of those it is shared with; returns why nothing
+    # more is to be stored, None where more is
     full: Callable[[float], Exception | None] = _has_room
 
 
@@ -241,13 +220,7 @@ class ShardHost:
         return self._is_announced and not self._is_leaving
 
     def follower(self, number: int, seconds: float) -> Follower | None:
-        """Return the follower of a collection; the database is asked for one that is not known.
-
-        Raises
-        ------
-        CollectionNotFound
-            The database has none of this number.
-        """
+        """Return the follower of a collection; CollectionNotFound where the database has none."""
         found = self._followers.get(number)
         if found is None and number not in self._absent:
             asked = self._poll_number
@@ -291,13 +264,7 @@ class ShardHost:
     # Epochs
 
     def hear(self, asked: Message) -> None:
-        """Take note of the last epoch that the sender knows.
-
-        Raises
-        ------
-        Malformed
-            It is of another cluster, or of another promotion.
-        """
+        """Take note of the last epoch that the sender knows; Malformed: of another cluster."""
         self._memory.hear(asked.head.get("epoch"))
 
     def _is_of_last_epoch(self, asked: Message) -> bool:
@@ -344,13 +311,7 @@ class ShardHost:
         return self.answer_message(asked)
 
     def answer_message(self, asked: Message, stop: threading.Event | None = None) -> bytes:
-        """Return the answer to a message that is read; any thread. Errors are in it.
-
-        Parameters
-        ----------
-        stop
-            Once it is set, work of minutes ends soon, with whatever has been found.
-        """
+        """Return the answer to a message, errors in it; any thread. ``stop`` ends long work."""
         try:
             answer = self._answer(asked, stop)
             return encode(answer._replace(head=answer.head | {"epoch": self._memory.said}))

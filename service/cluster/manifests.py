@@ -20,28 +20,17 @@ _FIRST_SHARD: Final = "gcws-shard-0"
 
 @dataclass(frozen=True, slots=True)
 class ManifestOptions:
-    """What differs from cluster to cluster.
+    """What differs from cluster to cluster."""
 
-    Attributes
-    ----------
-    shards, replicas, routers, nodes
-        How many there are: replicas of each shard, nodes of Ray besides its head.
-    memory
-        Of a router, of a replica, or of a node of Ray with all its replicas; as Kubernetes says it.
-    storage
-        For the files of a replica, or of a node, and for the snapshots of a router.
-    cell
-        Name of the cluster, of those that follow one database.
-    """
-
-    shards: int
+    shards: int  # how many there are: replicas of each shard, nodes of Ray besides its head
     replicas: int
     routers: int
     nodes: int
     image: str
+    # of a router, of a replica, or of a node of Ray with all its replicas; as Kubernetes says it
     memory: str
-    storage: str
-    cell: str
+    storage: str  # for the files of a replica, or of a node, and for the snapshots of a router
+    cell: str  # name of the cluster, of those that follow one database
 
 
 def plain(options: ManifestOptions) -> str:

@@ -37,12 +37,7 @@ def encode_filter(where: ix.Filter | None) -> str | None:
 
 
 def decode_filter(text: str | None) -> ix.Filter | None:
-    """Inverse of `encode_filter`.
-
-    Raises
-    ------
-    InvalidFilter
-    """
+    """Return the filter of a message, InvalidFilter where it is none."""
     if text is None:
         return None
     document = from_json(text)
@@ -69,12 +64,7 @@ def encode_change(change: ChangeSet) -> Message:
 def decode_changes(
     said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
 ) -> list[ChangeSet]:
-    """Return the changes of a message, which has them in the order of commits.
-
-    Raises
-    ------
-    Malformed
-    """
+    """Return the changes of a message, in the order of commits; Malformed where they are none."""
     try:
         return [
             _decode_change(each, blobs[CHANGE_BLOBS * at : CHANGE_BLOBS * (at + 1)])

@@ -196,19 +196,7 @@ class RayPlacement:
         without: Collection[str],
         avoided: Collection[str],
     ) -> None:
-        """Start a replica: in its shard's group where that permits it.
-
-        Parameters
-        ----------
-        replicas
-            Bundles of the group, where there is none yet.
-        nbytes
-            Memory that it asks for.
-        without
-            Nodes of its sisters.
-        avoided
-            Nodes that it should not be on now.
-        """
+        """Start a replica: in its shard's group, of so many replicas, where nodes permit it."""
         memory = {} if nbytes is None else {"memory": float(nbytes)}
         group = self._group(place, replicas, {"CPU": CPUS, **memory})
         table = placement_group_table(group)

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import aiohttp
 
@@ -41,22 +41,24 @@ class HttpReplica:
         Such as "10.0.0.7:8001".
     place
         Of its shard; see `place_of`.
+
+    Attributes
+    ----------
+    seen
+        When it gave its last sign of life.
     """
 
     def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
         self.address = address
         self.refusal = ""
+        self.is_filled = False
+        self.seen = 0.0
         self._url = f"http://{address}{MESSAGES}"
         self._headers = {PLACE: place}
         self._replicas = replicas
 
     async def ask(self, message: bytes, seconds: float) -> bytes:
-        """Return the answer to a message.
-
-        Raises
-        ------
-        OSError, TimeoutError
-        """
+        """Return the answer to a message; OSError or TimeoutError where there is none."""
         timeout = aiohttp.ClientTimeout(total=seconds)
         body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
         try:
@@ -68,14 +70,6 @@ class HttpReplica:
                 return await answer.read()
         except aiohttp.ClientError as error:
             raise OSError(str(error) or type(error).__name__) from None
-
-
-class _Known(NamedTuple):
-    """A replica that was listed, and when it gave its last sign of life."""
-
-    client: HttpReplica
-    is_filled: bool
-    seen: float
 
 
 class HttpReplicas:
@@ -94,6 +88,11 @@ class HttpReplicas:
         That replicas ask for.
     dead_seconds
         How long a replica is asked after its last sign of life.
+
+    Attributes
+    ----------
+    shards
+        The replicas of each.
     """
 
     def __init__(
@@ -111,8 +110,8 @@ class HttpReplicas:
         self._key = key
         self._dead_seconds = dead_seconds
         self._session: aiohttp.ClientSession | None = None
-        self._shards: list[list[ReplicaClient]] = [[] for _ in range(shards)]
-        self._known: dict[tuple[int, int, int], _Known] = {}
+        self.shards: list[Sequence[ReplicaClient]] = [[] for _ in range(shards)]
+        self._known: dict[tuple[int, int, int], HttpReplica] = {}
         self._refreshing = threading.Lock()
         self._renewal: asyncio.Future[None] | None = None
         self._renewed = 0.0
@@ -127,10 +126,6 @@ class HttpReplicas:
             connector = aiohttp.TCPConnector(limit=0)
             self._session = aiohttp.ClientSession(connector=connector, headers=headers)
         return self._session
-
-    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
-        """Return the replicas of each shard."""
-        return self._shards
 
     def start(self) -> None:
         """Read the list, and then again and again."""
@@ -162,12 +157,8 @@ class HttpReplicas:
     def refresh(self) -> None:
         """Read the list; replicas are taken off it by their word, or by their last sign of life.
 
-        None can give one while the database is gone, and one that has restarted may have lost the
-        list.
-
-        Raises
-        ------
-        StoreUnavailable
+        None can give one while the database is gone (StoreUnavailable); one that has restarted may
+        have lost the list.
         """
         with self._refreshing:
             self._refresh()
@@ -178,18 +169,19 @@ class HttpReplicas:
             rows = self._database.replicas(self._cell)
         except StoreUnavailable:
             now = time.monotonic()
-            self._known = {place: known._replace(seen=now) for place, known in self._known.items()}
+            for known in self._known.values():
+                known.seen = now
             raise
         now = time.monotonic()
-        for each in rows:
-            self._take(each, now)
+        for row in rows:
+            self._take(row, now)
         self._known = {
             place: known
             for place, known in self._known.items()
             if now - known.seen < self._dead_seconds
         }
-        self._shards = [
-            _asked([each for place, each in self._known.items() if place[:2] == (shards, shard)])
+        self.shards = [
+            _complete([each for place, each in self._known.items() if place[:2] == (shards, shard)])
             for shard in range(shards)
         ]
 
@@ -201,14 +193,12 @@ class HttpReplicas:
         if not row.address or row.seen >= self._dead_seconds:
             return
         known = self._known.get(place)
-        client = None if known is None else known.client
-        if client is None or client.address != row.address:
-            client = HttpReplica(row.address, place_of(row.shard, row.shards), self)
-        client.refusal = row.refusal
-        self._known[place] = _Known(client, row.is_filled, now - row.seen)
+        if known is None or known.address != row.address:
+            known = HttpReplica(row.address, place_of(row.shard, row.shards), self)
+            self._known[place] = known
+        known.refusal, known.is_filled, known.seen = row.refusal, row.is_filled, now - row.seen
 
 
-def _asked(replicas: Sequence[_Known]) -> list[ReplicaClient]:
+def _complete(replicas: Sequence[HttpReplica]) -> Sequence[ReplicaClient]:
     """Return those that have all their collections, or all where none has."""
-    filled = [each.client for each in replicas if each.is_filled]
-    return [*filled] or [each.client for each in replicas]
+    return [each for each in replicas if each.is_filled] or replicas

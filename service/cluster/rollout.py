@@ -67,28 +67,14 @@ class Node(NamedTuple):
 
 
 class ReplicaState(NamedTuple):
-    """How a replica's process is.
+    """How a replica's process is."""
 
-    Attributes
-    ----------
-    node
-        Its id.
-    address
-        Where it listens; empty before it does.
-    is_filled
-        Whether it has all collections, and routers find it.
-    quiet_seconds
-        How long nobody has asked it for anything.
-    failure
-        Why it does not start.
-    """
-
-    node: str
+    node: str  # its id
     pid: int
-    address: str
-    is_filled: bool
-    quiet_seconds: float
-    failure: str
+    address: str  # where it listens; empty before it does
+    is_filled: bool  # whether it has all collections, and routers find it
+    quiet_seconds: float  # how long nobody has asked it for anything
+    failure: str  # why it does not start
 
 
 class Placement(Protocol):
@@ -127,20 +113,11 @@ class RolloutError(Exception):  # ends a command with 1
 
 @dataclass(frozen=True, slots=True)
 class RolloutPolicy:
-    """How long a rollout waits.
+    """How long a rollout waits."""
 
-    Attributes
-    ----------
-    fill_seconds
-        For replicas to be filled.
-    poll_seconds
-        From one look at them to the next.
-    quiet_seconds
-        Routers follow within a second: a replica that nobody asked for this time is not asked.
-    """
-
-    fill_seconds: float = 600.0
-    poll_seconds: float = 0.5
+    fill_seconds: float = 600.0  # for replicas to be filled
+    poll_seconds: float = 0.5  # from one look at them to the next
+    # routers follow within a second: a replica that nobody asked for this time is not asked
     quiet_seconds: float = 3.0
 
 
@@ -342,35 +319,15 @@ def _reason(state: ReplicaState | None, listed: Collection[str]) -> str:
 
 
 class Status(NamedTuple):
-    """How a cluster is.
+    """How a cluster is."""
 
-    Attributes
-    ----------
-    rows
-        One a replica; see `HEADS`.
-    unanswered
-        Shards without a replica that has all collections.
-    nodes
-        Those that may have replicas; None where Ray cannot be asked.
-    """
-
-    rows: Sequence[tuple[str, ...]]
-    unanswered: Sequence[int]
-    nodes: Sequence[Node] | None
+    rows: Sequence[tuple[str, ...]]  # one a replica; see `HEADS`
+    unanswered: Sequence[int]  # shards without a replica that has all collections
+    nodes: Sequence[Node] | None  # those that may have replicas; None where Ray cannot be asked
 
 
 def status_of(database: Database, settings: Settings, placement: Placement | None) -> Status:
-    """Return how a cluster is.
-
-    Parameters
-    ----------
-    placement
-        None where Ray cannot be asked: what the database knows is shown.
-
-    Raises
-    ------
-    StoreUnavailable
-    """
+    """Return how a cluster is; without a placement (no Ray), what the database knows."""
     cell = settings.cell
     asked = database.shards(cell) or settings.shards
     listed = {

@@ -188,30 +188,16 @@ def encode_stored_vectors(
 
 @dataclass(frozen=True, slots=True)
 class ShardHits:
-    """What one shard found for m queries.
+    """What one shard found for m queries."""
 
-    Attributes
-    ----------
-    starts
-        Borders of the queries' hits.
-    names
-        Ids of the hits.
-    payloads
-        None where they were not asked for.
-    deleted
-        Places of hits whose vectors are not there any more.
-    expected_recall, measured_recall
-        NaN in the second: nothing was measured.
-    """
-
-    starts: ix.Int64s
+    starts: ix.Int64s  # borders of the queries' hits
     scores: Any
-    names: PackedNames
-    payloads: list[bytes | None] | None
+    names: PackedNames  # ids of the hits
+    payloads: list[bytes | None] | None  # None where they were not asked for
     vectors: ix.RawBatch | None
-    deleted: set[int]
+    deleted: set[int]  # places of hits whose vectors are not there any more
     work: ix.Int64s
-    expected_recall: Any
+    expected_recall: Any  # NaN in the second: nothing was measured
     measured_recall: Any
 
     def payload(self, place: int) -> bytes | None:
@@ -220,12 +206,7 @@ class ShardHits:
 
     @classmethod
     def of(cls, answer: Message) -> ShardHits:
-        """Read an answer.
-
-        Raises
-        ------
-        Malformed
-        """
+        """Read an answer; Malformed where it is none."""
         head, blobs = answer.head, [*answer.blobs]
         try:
             sizes = np.frombuffer(blobs[0], np.int64)
@@ -253,21 +234,13 @@ class ShardHits:
 
 
 class MergedHits(NamedTuple):
-    """The hits of one query, as places in the answers of shards.
-
-    Attributes
-    ----------
-    origins, origin_places
-        Shard of each hit, and its place in that one's answer.
-    number
-        Of the query.
-    """
+    """The hits of one query, as places in the answers of shards."""
 
     ids: list[str]
     scores: list[float]
-    origins: ix.Int64s
+    origins: ix.Int64s  # shard of each hit, and its place in that one's answer
     origin_places: ix.Int64s
-    number: int
+    number: int  # of the query
 
     def places(self) -> list[tuple[int, int]]:
         """Return the shards of the hits, and their places there."""
@@ -275,22 +248,12 @@ class MergedHits(NamedTuple):
 
 
 class GatheredHits(NamedTuple):
-    """The hits of some queries, and the answers that they are places in.
-
-    Attributes
-    ----------
-    hits
-        One a query.
-    seconds
-        How long the shards took, a query.
-    missing
-        Shards that did not answer.
-    """
+    """The hits of some queries, and the answers that they are places in."""
 
     shards: Sequence[ShardHits]
-    hits: Sequence[MergedHits]
-    seconds: float
-    missing: Sequence[int] = ()
+    hits: Sequence[MergedHits]  # one a query
+    seconds: float  # how long the shards took, a query
+    missing: Sequence[int] = ()  # shards that did not answer
 
     @property
     def asked(self) -> ix.ShardsAsked:

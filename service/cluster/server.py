@@ -12,7 +12,7 @@ import socket
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import count
@@ -141,13 +141,7 @@ class ShardServer:
         return self._service.quiet_seconds
 
     def leave(self, seconds: float) -> None:
-        """Have routers ask others, and stop once none asks this replica; a thread but its own.
-
-        Parameters
-        ----------
-        seconds
-            Bounds both waits together.
-        """
+        """Have routers ask others, and stop once none asks this replica, or after some seconds."""
         end = time.monotonic() + seconds
         withdrawn = self.host.withdraw(seconds) and time.monotonic()
         while withdrawn and (now := time.monotonic()) < end:
@@ -240,20 +234,7 @@ class ShardMetrics(Collector):
 
 
 class ShardService:
-    """Answers the requests of one shard.
-
-    Parameters
-    ----------
-    key
-        That routers have.
-    threads
-        That search at once; None takes one a core.
-
-    Raises
-    ------
-    ValueError
-        There is no key.
-    """
+    """Answers routers that have the key of the cluster; ValueError where there is none."""
 
     def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
         if not key:
@@ -405,24 +386,15 @@ def _digest(text: str) -> bytes:
     return hashlib.sha256(text.encode()).digest()
 
 
-_Entry = tuple[float, int, Callable[[], bytes], "asyncio.Future[bytes]", asyncio.AbstractEventLoop]
-
-
 class MessagePool:
-    """Runs what answers messages.
-
-    Parameters
-    ----------
-    threads
-        That compute; None takes one a core.
-    """
+    """Threads that answer messages: those that compute (None: one a core), and those that wait."""
 
     def __init__(self, threads: int | None = None) -> None:
         self._waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
         self._long = ThreadPoolExecutor(
             _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
         )
-        self._queue: list[_Entry] = []
+        self._queue: list[tuple[float, int, Callable[[], bytes], Future[bytes]]] = []
         self._numbers = count()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -436,21 +408,15 @@ class MessagePool:
     async def run(self, work: Callable[[], bytes], seconds: float) -> bytes:
         """Return what some work returns.
 
-        Of messages that wait, the one runs next that should end first: those of longer work are
-        passed by others that come a little later, and by no others.
-
-        Parameters
-        ----------
-        seconds
-            How long it should take.
+        Of messages that wait, the one that should end first runs next, by the seconds that each
+        takes: longer work is passed by what comes a little later, and by nothing else.
         """
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[bytes] = loop.create_future()
-        entry = time.monotonic() + seconds, next(self._numbers), work, future, loop
+        future: Future[bytes] = Future()
         with self._changed:
+            entry = time.monotonic() + seconds, next(self._numbers), work, future
             heapq.heappush(self._queue, entry)
             self._changed.notify()
-        return await future
+        return await asyncio.wrap_future(future)
 
     async def wait(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
         """Return what some work returns that waits for others."""
@@ -476,21 +442,12 @@ class MessagePool:
                 self._changed.wait_for(lambda: self._queue or self._is_closed)
                 if not self._queue:
                     return
-                _, _, work, future, loop = heapq.heappop(self._queue)
-            if future.cancelled():  # who asked has gone
+                _, _, work, future = heapq.heappop(self._queue)
+            if not future.set_running_or_notify_cancel():  # who asked has gone
                 continue
             try:
-                tell = partial(_set_result, future, work())
+                result = work()
             except BaseException as error:
-                tell = partial(_set_exception, future, error)
-            loop.call_soon_threadsafe(tell)
-
-
-def _set_result(future: asyncio.Future[bytes], result: bytes) -> None:
-    if not future.done():
-        future.set_result(result)
-
-
-def _set_exception(future: asyncio.Future[bytes], error: BaseException) -> None:
-    if not future.done():
-        future.set_exception(error)
+                future.set_exception(error)
+            else:
+                future.set_result(result)

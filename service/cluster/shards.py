@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 from collections.abc import (
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -17,6 +16,7 @@ from collections.abc import (
 )
 from concurrent import futures
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -36,6 +36,7 @@ from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavail
 from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
 
 T = TypeVar("T")
+Changes: TypeAlias = Sequence[Message]
 
 _LATE_SHARE: Final = 0.4
 """Of the time that a replica has, after which a sister is asked as well."""
@@ -60,8 +61,9 @@ class ReplicaList(Protocol):
     def start(self) -> None:
         """Follow what becomes of them from now on."""
 
-    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
-        """Return the replicas of each shard."""
+    @property
+    def shards(self) -> Sequence[Sequence[ReplicaClient]]:
+        """The replicas of each shard."""
 
     async def renew(self) -> None:
         """Find out now which there are; return when that is done, or cannot be."""
@@ -110,13 +112,13 @@ class ShardSet(Collector):
         self._following: dict[tuple[int, str, int], _Following] = {}
         self._refusals: dict[str, str] = {}
 
-    def _listed(self) -> list[Sequence[ReplicaClient]]:
+    def _able(self) -> list[Sequence[ReplicaClient]]:
         """Return the replicas of each shard that are asked and followed.
 
         One that can store nothing is left out while a sister can; its sister has what it lacks.
         """
         found: list[Sequence[ReplicaClient]] = []
-        for shard, replicas in enumerate(self._replicas.listed()):
+        for shard, replicas in enumerate(self._replicas.shards):
             able = [each for each in replicas if not each.refusal]
             for each in replicas:
                 if each.refusal != self._refusals.get(each.address, ""):
@@ -171,11 +173,11 @@ class ShardSet(Collector):
 
     def __len__(self) -> int:
         """Return the number of shards."""
-        return len(self._listed())
+        return len(self._able())
 
     def full(self) -> ShardFull | None:
         """Return which shard's replicas can all store nothing more; None where each has another."""
-        for shard, replicas in enumerate(self._listed()):
+        for shard, replicas in enumerate(self._able()):
             for replica in replicas:
                 if replica.refusal:
                     return ShardFull(shard, replica.address, replica.refusal)
@@ -184,13 +186,7 @@ class ShardSet(Collector):
     async def ask_all(
         self, messages: Message | Sequence[Message], seconds: float | None = None
     ) -> list[Message]:
-        """Return the answer of each shard to one message, or to one of its own.
-
-        Raises
-        ------
-        ShardUnavailable
-            Naming all that did not answer.
-        """
+        """Return each shard's answer to a message, or to one of its own; else ShardUnavailable."""
         if isinstance(messages, Message):
             data = [encode(messages)] * len(self)
         else:
@@ -205,17 +201,8 @@ class ShardSet(Collector):
     ) -> tuple[list[Message], list[int]]:
         """Return the answers of those shards that answer in time, and the numbers of the others.
 
-        Parameters
-        ----------
-        data
-            A message a shard.
-        seconds
-            How long each may take.
-
-        Raises
-        ------
-        ShardUnavailable
-            None answers, or there is another number of shards by now.
+        ``data`` has a message a shard. ShardUnavailable where none answers, or there is another
+        number of shards by now.
         """
         listed = self._current(len(data))
         asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in enumerate(data))
@@ -235,14 +222,7 @@ class ShardSet(Collector):
     async def ask(
         self, shard: int, shards: int, data: bytes, seconds: float | None = None
     ) -> Message:
-        """Return a shard's answer: that of the replica that answers first.
-
-        Parameters
-        ----------
-        shard, shards
-            Which one is meant, of this number of them.
-        seconds
-            How long it may take.
+        """Return the answer of one of so many shards: that of the replica that answers first.
 
         Raises
         ------
@@ -258,7 +238,7 @@ class ShardSet(Collector):
 
         One answer takes them once: another list may be of another number of shards.
         """
-        listed = self._listed()
+        listed = self._able()
         if len(listed) != shards:
             raise ShardUnavailable([*range(len(listed))], len(listed))
         return listed
@@ -305,7 +285,7 @@ class ShardSet(Collector):
         with suppress(TimeoutError):
             async with asyncio.timeout(left):
                 await self._replicas.renew()
-        listed = self._listed()
+        listed = self._able()
         if len(listed) != shards:
             return []
         found = [each for each in listed[shard] if each.address not in known]
@@ -313,14 +293,8 @@ class ShardSet(Collector):
         return found
 
     async def tell(self, message: Message) -> list[Message]:
-        """Return the answers of all replicas that answer in time.
-
-        Raises
-        ------
-        ShardUnavailable
-            Naming the shards whose replicas all do not.
-        """
-        data, end, listed = encode(message), time.monotonic() + self.seconds, self._listed()
+        """Return the answers of all replicas that answer in time; ShardUnavailable without any."""
+        data, end, listed = encode(message), time.monotonic() + self.seconds, self._able()
         asked = [(shard, each) for shard, replicas in enumerate(listed) for each in replicas]
         work = (self._ask(shard, replica, data, end) for shard, replica in asked)
         answers, missing = list[Message](), {*range(len(listed))}
@@ -378,13 +352,7 @@ class ShardSet(Collector):
         self._memory.hear(answer.head.get("epoch"))
 
     def confirm(self) -> None:
-        """Have each shard say which epoch it knows; called in a thread.
-
-        Raises
-        ------
-        StoreUnavailable
-            A shard does not, or this is called on an event loop.
-        """
+        """Have each shard say which epoch it knows, else StoreUnavailable; called in a thread."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -392,7 +360,7 @@ class ShardSet(Collector):
         else:
             raise StoreUnavailable("its shards are asked whether it is the last primary")
         try:
-            self.wait(self._ask_for_epochs(self._replicas.listed, self.seconds))
+            self.wait(self._ask_for_epochs(lambda: self._replicas.shards, self.seconds))
         except ShardUnavailable as error:
             missing = ", ".join(map(str, error.missing))
             raise StoreUnavailable(
@@ -408,7 +376,7 @@ class ShardSet(Collector):
     def _live_replicas(self) -> list[list[ReplicaClient]]:
         return [
             [each for each in replicas if each.address not in self._failed]
-            for replicas in self._listed()
+            for replicas in self._able()
         ]
 
     async def _ask_for_epochs(
@@ -472,9 +440,9 @@ class ShardSet(Collector):
         full = GaugeMetricFamily(
             "gcws_router_full_replicas", "Replicas that can store nothing more.", labels=["shard"]
         )
-        for shard, every in enumerate(self._replicas.listed()):
+        for shard, every in enumerate(self._replicas.shards):
             full.add_metric([str(shard)], sum(bool(each.refusal) for each in every))
-        for shard, listed in enumerate(self._listed()):
+        for shard, listed in enumerate(self._able()):
             replicas.add_metric([str(shard)], len(listed))
             calls.add_metric([str(shard)], self.calls.get(shard, 0))
             unanswered.add_metric([str(shard)], self.unanswered.get(shard, 0))
@@ -501,7 +469,7 @@ class ShardSet(Collector):
 
     def _followers(self, shards: int) -> list[tuple[int, ReplicaClient]]:
         """Return the replicas that are told of changes, with their shards; none of another list."""
-        listed = self._listed()
+        listed = self._able()
         if len(listed) != shards:
             return []
         return [
@@ -516,14 +484,8 @@ class ShardSet(Collector):
     ) -> None:
         """Return when every replica that is there has reached a moment, or after a second.
 
-        One that failed is not waited for until it has answered a query.
-
-        Parameters
-        ----------
-        number
-            Of the collection.
-        concerned
-            Shards that are waited for, None for all; the others are told of the moment.
+        One that failed is not waited for until it has answered a query. Shards not concerned (None:
+        all are) are told of the moment, and not waited for.
         """
         following = [
             (shard, self._following_for(shard, replica, number).reach(moment))
@@ -537,31 +499,30 @@ class ShardSet(Collector):
         place = shard, replica.address, number
         following = self._following.get(place)
         if following is None:
-            there = {each.address for replicas in self._listed() for each in replicas}
+            there = {each.address for replicas in self._able() for each in replicas}
             self._following = {
                 place: each for place, each in self._following.items() if place[1] in there
             }
-            ask = self._follow_call(shard, replica, number)
-            following = self._following[place] = _Following(ask)
+            following = self._following[place] = _Following(self, shard, replica, number)
         return following
 
-    def _follow_call(self, shard: int, replica: ReplicaClient, number: int) -> _Ask:
-        async def ask(moment: Moment, changes: Sequence[Message]) -> Moment:
-            head = {
-                "method": "follow",
-                "collection": number,
-                "key": moment.key,
-                "since": moment.epoch,
-                "epoch": self.epoch,
-                "seconds": self.follow_seconds,
-                "changes": [change.head for change in changes],
-            }
-            blobs = [blob for change in changes for blob in change.blobs]
-            end = time.monotonic() + 2 * self.follow_seconds
-            answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
-            return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
-
-        return ask
+    async def ask_to_follow(
+        self, shard: int, replica: ReplicaClient, number: int, moment: Moment, changes: Changes
+    ) -> Moment:
+        """Ask a replica to reach a moment, with changes on the way; return the one it has."""
+        head = {
+            "method": "follow",
+            "collection": number,
+            "key": moment.key,
+            "since": moment.epoch,
+            "epoch": self.epoch,
+            "seconds": self.follow_seconds,
+            "changes": [change.head for change in changes],
+        }
+        blobs = [blob for change in changes for blob in change.blobs]
+        end = time.monotonic() + 2 * self.follow_seconds
+        answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
+        return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
 
 
 async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
@@ -583,15 +544,11 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
     return None
 
 
-_Ask: TypeAlias = Callable[[Moment, Sequence[Message]], Awaitable[Moment]]
-"""Asks a replica to reach a moment, with changes on the way to it; returns the one that it has."""
-
-
 class _Following:
     """Writes that wait for one replica of one collection: it is asked for the last of them."""
 
-    def __init__(self, ask: _Ask) -> None:
-        self._ask = ask
+    def __init__(self, shards: ShardSet, shard: int, replica: ReplicaClient, number: int) -> None:
+        self._ask = partial(shards.ask_to_follow, shard, replica, number)
         self._changes: list[Message] = []
         self._bytes = 0
         self._reached = self._wanted = Moment(0, 0)
@@ -721,32 +678,14 @@ class CollectionShards:
         self.every.wait(self.every.follow(self.number, moment))
 
     async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
-        """Return an item, from the shard that has it; none where there is none.
-
-        Parameters
-        ----------
-        more
-            What else the message's head says, such as a key to wait for.
-
-        Raises
-        ------
-        ShardUnavailable
-        """
+        """Return an item, or an empty batch, from the shard that has it; the head says ``more``."""
         head = self.head("rows", ids=[item_id], with_vector=True) | more
         count = len(self.every)
         shard = bucket_of(item_id, self.database.buckets) % count
         return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
 
     def sample(self, count: int, seed: int, where: str | None) -> ix.ItemBatch:
-        """Return some of the items, drawn without replacement, in the order of their keys.
-
-        Parameters
-        ----------
-        count
-            All, where there are no more.
-        where
-            Filter as JSON: which items may be drawn.
-        """
+        """Return so many items that pass a filter (JSON), drawn at random, in the order of keys."""
         counts = [int(answer.head["count"]) for answer in self.ask("count", filter=where)]
         rng = np.random.default_rng(abs(seed))
         shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))

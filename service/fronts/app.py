@@ -12,22 +12,21 @@ from typing import Any, Final
 import orjson
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from gcws_search.service import json_bodies, media_types, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
-from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts import messages
-from gcws_search.service.fronts.forward import COUNTED, Forward, answer_headers, request_headers
+from gcws_search.service.fronts.forward import COUNTED, Forwarded, answer_headers, request_headers
 from gcws_search.service.fronts.messages import MAX_BODY_BYTES
-from gcws_search.service.guards.admission import ALWAYS, Admission
+from gcws_search.service.guards.admission import Admission
 from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
-from gcws_search.service.responses import json_response, raw_json_response
+from gcws_search.service.responses import raw_json_response
 from gcws_search.service.rpc.connection import FrameKind, Link
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
@@ -44,7 +43,8 @@ class FrontService(Guards):
     """The parts of a front while it runs."""
 
     link: Link
-    forward: Forward
+    http: Path
+    """Of the socket at which the owner speaks HTTP."""
 
 
 class _FrontMetrics(Metrics):
@@ -54,32 +54,6 @@ class _FrontMetrics(Metrics):
         """Count one request by its route's pattern."""
         if COUNTED not in scope:
             super().observe(scope, status, seconds)
-
-
-class _Forwarded(Response):
-    """An answer that the owner gives."""
-
-    def __init__(self, forward: Forward, body: bytes | None = None, **changes: object) -> None:
-        super().__init__()
-        self._forward = forward
-        self._events: list[Message] = []
-        if body is not None:
-            self._events.append({"type": "http.request", "body": body, "more_body": False})
-        self._changes = changes
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve the request."""
-
-        async def received() -> Message:
-            return self._events.pop() if self._events else await receive()
-
-        changed = {**scope, **self._changes}
-        try:
-            await self._forward(changed, received, send)
-        except OwnerUnavailable as error:
-            await problems.response(error)(scope, receive, send)
-        if COUNTED in changed:
-            scope[COUNTED] = True
 
 
 class FrontRoute(JsonRoute):
@@ -99,7 +73,7 @@ class FrontRoute(JsonRoute):
         async def handle(request: Request) -> Response:
             service = front_of(request)
             if not _is_short(request, self.max_bytes or service.settings.max_body_bytes):
-                return _Forwarded(service.forward)
+                return Forwarded(service.http)
             for check in checks:
                 await check(request)
             return await endpoint(request=request, **request.path_params)
@@ -166,12 +140,12 @@ async def query_batch(request: Request, name: str) -> Response:
     short = not json_bodies.is_long(text)
     matrix = read() if short else await service.workers.parsing.run(read)
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
-        return _Forwarded(service.forward, text)
+        return Forwarded(service.http, text)
     parameters, body = matrix
     own = {b"content-type": media_types.NPY.encode(), b"content-length": str(len(body)).encode()}
     others = [pair for pair in request.scope["headers"] if pair[0] not in own]
     headers = [*others, *own.items()]
-    return _Forwarded(service.forward, body, headers=headers, query_string=parameters)
+    return Forwarded(service.http, body, headers=headers, query_string=parameters)
 
 
 @writing.put("/items")
@@ -209,51 +183,16 @@ async def _whole(request: Request, body: bytes = b"") -> Response:
     return response
 
 
-class _Others:
-    """All other routes: forwarded; a front without its owner is alive, and not ready."""
-
-    def __init__(self, forward: Forward) -> None:
-        self._forward = forward
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        try:
-            await self._forward(scope, receive, send)
-        except OwnerUnavailable:
-            if scope["path"] not in ALWAYS:
-                raise
-            await _starting(scope)(scope, receive, send)
-
-
-def _starting(scope: Scope) -> Response:
-    """Return what a front says of its health while there is no owner."""
-    if scope["path"] == "/readyz":
-        found = {"phase": "starting", "loaded": 0, "total": 0}
-        return json_response(found, 503, headers={"Retry-After": "1"})
-    return json_response({"status": "ok", "phase": "starting"})
-
-
 def create_front(settings: Settings, folder: Path) -> FastAPI:
-    """Return the application of a front.
-
-    Parameters
-    ----------
-    folder
-        Where the owner's sockets are.
-
-    Raises
-    ------
-    OSError
-        A file of keys cannot be read.
-    """
+    """Return the application of a front; ``folder`` has the owner's sockets."""
     metrics, keys, admission = _FrontMetrics(), ApiKeys(settings), Admission(settings)
-    link, forward = Link(folder / CHANNEL), Forward(folder / HTTP)
+    link, http = Link(folder / CHANNEL), folder / HTTP
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         workers = Pools.of(settings)
         app.state.service = FrontService(
-            settings, Limits.of(settings), workers, metrics, keys, admission, link, forward
+            settings, Limits.of(settings), workers, metrics, keys, admission, link, http
         )
         link.start()
         reporting = asyncio.create_task(_report(link, metrics, admission))
@@ -275,7 +214,7 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
         redirect_slashes=False,
         openapi_url=None,
     )
-    app.router.routes[:] = [*hot, Route("/{path:path}", _Others(forward))]
+    app.router.routes[:] = [*hot, Route("/{path:path}", Forwarded(http))]
     problems.install(app)
     return app
 

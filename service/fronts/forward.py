@@ -8,10 +8,14 @@ from pathlib import Path
 from typing import Final
 
 import httptools
+from fastapi import Response
 from starlette.types import Message, Receive, Scope, Send
 
+from gcws_search.service import problems
 from gcws_search.service.errors import OwnerUnavailable
+from gcws_search.service.guards.admission import ALWAYS
 from gcws_search.service.http.timeouts import BREAK_OFF
+from gcws_search.service.responses import json_response
 from gcws_search.service.telemetry import logs
 
 COUNTED: Final = "gcws.counted"
@@ -66,26 +70,44 @@ class _Answer:
         self.is_complete = True
 
 
-class Forward:
-    """An ASGI application that the owner answers in place of.
+class Forwarded(Response):
+    """The owner's answer to a request, which is forwarded as a stream; also an ASGI application.
 
     Parameters
     ----------
     path
         Of the socket at which the owner speaks HTTP.
+    body
+        In the place of the request's, which has been read.
+    changes
+        Of the request's scope.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, body: bytes | None = None, **changes: object) -> None:
+        super().__init__()
         self._path = path
+        self._read_body = body
+        self._changes = changes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request.
+        """Serve one request."""
+        events: list[Message] = []
+        if self._read_body is not None:
+            events.append({"type": "http.request", "body": self._read_body, "more_body": False})
 
-        Raises
-        ------
-        OwnerUnavailable
-            Nothing has been answered.
-        """
+        async def receive_changed() -> Message:
+            return events.pop() if events else await receive()
+
+        changed = {**scope, **self._changes}
+        try:
+            await self._forward(changed, receive_changed, send)
+        except OwnerUnavailable as error:
+            await _unavailable(scope["path"], error)(scope, receive, send)
+        if COUNTED in changed:
+            scope[COUNTED] = True
+
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; OwnerUnavailable where nothing has been answered."""
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._path))
         except OSError:
@@ -100,6 +122,16 @@ class Forward:
             await asyncio.gather(feeder, return_exceptions=True)
             with suppress(OSError):
                 await writer.wait_closed()
+
+
+def _unavailable(path: str, error: OwnerUnavailable) -> Response:
+    """Return what a front says where there is no owner: it is alive, and not ready."""
+    if path not in ALWAYS:
+        return problems.response(error)
+    if path == "/readyz":
+        document = {"phase": "starting", "loaded": 0, "total": 0}
+        return json_response(document, 503, headers={"Retry-After": "1"})
+    return json_response({"status": "ok", "phase": "starting"})
 
 
 def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:

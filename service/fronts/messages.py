@@ -129,12 +129,7 @@ def _body(options: bytes) -> QueryBody:
 
 
 def decode_vectors(vectors: Sequence[Sequence[memoryview]], space: ix.VectorSpace) -> ix.RawBatch:
-    """Return the vectors of queries that are searched together.
-
-    Raises
-    ------
-    InvalidVector
-    """
+    """Return the vectors of queries that are searched together; else InvalidVector."""
     if len(vectors[0]) == 1:
         flat = np.frombuffer(bytearray().join(row for [row] in vectors), np.float32)
         return space.from_dense(flat.reshape(len(vectors), -1))

@@ -94,12 +94,7 @@ def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) ->
 def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: ANN401
     """Have the collections until told to stop; exit with 1 where they cannot be opened.
 
-    Parameters
-    ----------
-    folder
-        Of the sockets.
-    opened
-        Is set once the data directory is this process's.
+    ``folder`` has the sockets; ``opened`` is set once the data directory is this process's.
     """
     _begin(settings)
     try:
@@ -126,13 +121,7 @@ def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: A
 
 
 def attach_channel(app: FastAPI, path: Path) -> None:
-    """Let an application take messages of fronts while it runs.
-
-    Parameters
-    ----------
-    path
-        Of the socket.
-    """
+    """Let an application take messages of fronts, at the path of a socket, while it runs."""
     inner = app.router.lifespan_context
 
     @asynccontextmanager

@@ -109,13 +109,7 @@ class _Connection(FrameProtocol):
 
 
 class Link:
-    """What a front asks the owner through; used on its event loop alone.
-
-    Parameters
-    ----------
-    path
-        Of the owner's socket.
-    """
+    """What a front asks the owner through, at the path of its socket; for its event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -155,12 +149,7 @@ class Link:
                 found.close()
 
     async def ask(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
-        """Return the owner's answer to a message.
-
-        Raises
-        ------
-        OwnerUnavailable
-        """
+        """Return the owner's answer to a message; OwnerUnavailable where it gives none."""
         connection = self._connection
         if connection is None:
             raise OwnerUnavailable

@@ -25,15 +25,9 @@ class Malformed(Exception):
 
 
 class Message(NamedTuple):
-    """A question or an answer.
+    """A question or an answer."""
 
-    Attributes
-    ----------
-    head
-        JSON-able.
-    """
-
-    head: dict[str, Any]
+    head: dict[str, Any]  # JSON-able
     blobs: Sequence[bytes | memoryview] = ()
 
 
@@ -51,13 +45,7 @@ def encode_parts(head: bytes, blobs: Sequence[bytes | memoryview]) -> list[bytes
 
 
 def decode(data: bytes) -> Message:
-    """Inverse of `encode`; the blobs share the memory of the bytes.
-
-    Raises
-    ------
-    Malformed
-        It is no message, or one of another version.
-    """
+    """Inverse of `encode`, Malformed for no message; blobs share the memory of the bytes."""
     text, blobs = decode_parts(data)
     try:
         head = orjson.loads(text)
@@ -69,12 +57,7 @@ def decode(data: bytes) -> Message:
 
 
 def decode_parts(data: bytes) -> tuple[bytes, list[memoryview]]:
-    """Return the text of a message's head, and the blobs, which share the memory of the bytes.
-
-    Raises
-    ------
-    Malformed
-    """
+    """Return the text of a message's head, and the blobs, which share the memory of the bytes."""
     try:
         version, count, size = _HEAD.unpack_from(data)
         if version != VERSION:
@@ -116,12 +99,7 @@ def encode_names(names: Sequence[str]) -> list[bytes]:
 
 
 def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[str]:
-    """Inverse of `encode_names`.
-
-    Raises
-    ------
-    UnicodeDecodeError
-    """
+    """Inverse of `encode_names`; UnicodeDecodeError where it is no text."""
     text = bytes(data).decode()
     if not text.isascii():
         return [(each or b"").decode() for each in decode_texts(lengths, data)]
@@ -130,27 +108,14 @@ def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[
 
 
 class PackedNames(NamedTuple):
-    """Strings kept as one text; a few of them are read.
+    """Strings kept as one text; a few of them are read."""
 
-    Attributes
-    ----------
-    text
-        All of them, one after the other.
-    ends : (n,) int64
-        Where each ends.
-    """
-
-    text: str
-    ends: ix.Int64s
+    text: str  # all of them, one after the other
+    ends: ix.Int64s  # (n,) int64 Where each ends
 
     @classmethod
     def of(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
-        """Read what `encode_names` wrote.
-
-        Raises
-        ------
-        UnicodeDecodeError
-        """
+        """Read what `encode_names` wrote; UnicodeDecodeError where it is no text."""
         text = bytes(data).decode()
         if text.isascii():
             sizes = np.frombuffer(lengths, np.int32)

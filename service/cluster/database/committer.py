@@ -87,42 +87,20 @@ _COPY_END: Final = struct.pack(">h", -1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedPut:
-    """Items to be put, as bytes.
+    """Items to be put, as bytes."""
 
-    Attributes
-    ----------
-    ids
-        None until the transaction gives the item a number.
-    vectors
-        Of `VectorSpace.to_blobs`.
-    payloads
-        JSON text.
-    mode : {"upsert", "insert"}
-        An id that comes twice is refused by inserts; of others the last counts.
-    places
-        Number of each item in its request.
-    keeps_payloads
-        Whether an item without a payload keeps its present one.
-    progress
-        Called with the result just before the commit; returns how far the load has come.
-    coordinates
-        In an open slot space: above all coordinates that the items use.
-    names
-        Coordinates with reserved names that the items use.
-    numbers
-        What items without ids were given.
-    """
-
-    ids: Sequence[str | None]
-    vectors: Sequence[bytes]
-    payloads: Sequence[bytes | None]
+    ids: Sequence[str | None]  # None until the transaction gives the item a number
+    vectors: Sequence[bytes]  # of `VectorSpace.to_blobs`
+    payloads: Sequence[bytes | None]  # JSON text
+    # an id that comes twice is refused by inserts; of others the last counts
     mode: ix.Mode = "upsert"
-    places: Sequence[int] = ()
-    keeps_payloads: bool = False
+    places: Sequence[int] = ()  # number of each item in its request
+    keeps_payloads: bool = False  # whether an item without a payload keeps its present one
+    # called with the result just before the commit; returns how far the load has come
     progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None
-    coordinates: int = 0
-    names: Sequence[int] = ()
-    numbers: range = range(0)
+    coordinates: int = 0  # in an open slot space: above all coordinates that the items use
+    names: Sequence[int] = ()  # coordinates with reserved names that the items use
+    numbers: range = range(0)  # what items without ids were given
 
     def place(self, row: int) -> int:
         """Return the number of an item in its request."""
@@ -131,15 +109,10 @@ class PreparedPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDelete:
-    """Items to be deleted, by ids or by what chooses them.
-
-    Attributes
-    ----------
-    choose
-        Called with the key of the last change while no other is made; returns further ids.
-    """
+    """Items to be deleted, by ids or by what chooses them."""
 
     ids: Sequence[str] = ()
+    # called with the key of the last change while no other is made; returns further ids
     choose: Callable[[int], Sequence[str]] | None = None
 
 
@@ -150,26 +123,14 @@ _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
 
 @dataclass(slots=True)
 class GroupPlan:
-    """What writes come to, one after the other.
+    """What writes come to, one after the other."""
 
-    Attributes
-    ----------
-    key
-        The last that was given.
-    free_id
-        The number for the next item without an id.
-    existing
-        Items that there are in the database before, with their payloads where they were read.
-    rows
-        Items to be stored.
-    deleted
-        Ids and keys of items that are in the database before and not after.
-    """
-
-    key: int
+    key: int  # the last that was given
+    # items that there are in the database before, with their payloads where they were read
     existing: dict[str, bytes | None]
-    free_id: int = 0
-    rows: dict[str, Row] = field(default_factory=dict)
+    free_id: int = 0  # the number for the next item without an id
+    rows: dict[str, Row] = field(default_factory=dict)  # items to be stored
+    # ids and keys of items that are in the database before and not after
     deleted: dict[str, int] = field(default_factory=dict)
     loads: dict[str, ix.LoadRecord] = field(default_factory=dict)
     coordinates: int = 0
@@ -193,12 +154,7 @@ class GroupPlan:
         return len(self.rows) - len(self.replaced)
 
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
-        """Take a write, and return what it does; on an error nothing of it was taken.
-
-        Raises
-        ------
-        ItemExists
-        """
+        """Take a write, and return what it does; ItemExists: nothing of it was taken."""
         return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
@@ -250,23 +206,12 @@ class GroupPlan:
 
 
 class _Committed(NamedTuple):
-    """What became of the writes of a transaction.
+    """What became of the writes of a transaction."""
 
-    Attributes
-    ----------
-    outcomes
-        Of each write.
-    key
-        Of the last change of the collection.
-    epoch
-        Number of the primary's.
-    change
-        None where nothing was stored, or where it is not known what was before.
-    """
-
-    outcomes: list[_Outcome]
-    key: int
-    epoch: int
+    outcomes: list[_Outcome]  # of each write
+    key: int  # of the last change of the collection
+    epoch: int  # number of the primary's
+    # None where nothing was stored, or where it is not known what was before
     change: ChangeSet | None = None
 
 

@@ -64,24 +64,12 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up an operation after some seconds.
+    """A connection that gives up an operation after some seconds."""
 
-    Attributes
-    ----------
-    seconds
-        How long the database may take to answer.
-    warnings
-        What it warned of since they were cleared.
-    epoch
-        Of the server; None before its tables are made.
-    choice
-        Which choice of a server it is of.
-    """
-
-    seconds: float
-    warnings: list[str]
-    epoch: Epoch | None = None
-    choice: int = 0
+    seconds: float  # how long the database may take to answer
+    warnings: list[str]  # what it warned of since they were cleared
+    epoch: Epoch | None = None  # of the server; None before its tables are made
+    choice: int = 0  # which choice of a server it is of
 
     @property
     def epoch_number(self) -> int:
@@ -89,12 +77,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         return 0 if self.epoch is None else self.epoch.number
 
     def wait(self, gen: PQGen[T], interval: float = _INTERVAL, timeout: float | None = None) -> T:
-        """Wait for the database; close the connection where it takes too long.
-
-        Raises
-        ------
-        OperationalError
-        """
+        """Wait for the database; close the connection (OperationalError) after too long."""
         seconds = self.seconds if timeout is None else timeout
         try:
             return super().wait(gen, interval, seconds)
@@ -357,13 +340,7 @@ class Connections:
 
     @contextmanager
     def only(self) -> Iterator[Connection]:
-        """Lend a connection with the one server that takes writes, whatever is known of it.
-
-        Raises
-        ------
-        StoreUnavailable
-            None does, or several.
-        """
+        """Lend a connection with the only server that takes writes; else StoreUnavailable."""
         found: list[Connection] = []
         errors_: list[psycopg.Error] = []
         with database_errors():
@@ -499,12 +476,7 @@ def _servers(parameters: dict[str, Any]) -> list[dict[str, Any]]:
 
 @contextmanager
 def database_errors(name: str | None = None) -> Iterator[None]:
-    """Raise what the database says as an error of ours.
-
-    Raises
-    ------
-    StoreUnavailable, DiskFull, CollectionNotFound
-    """
+    """Raise what the database says as StoreUnavailable, DiskFull or CollectionNotFound."""
     try:
         yield
     except errors.UndefinedTable:
@@ -536,30 +508,16 @@ class BegunEpoch(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a server says of itself.
-
-    Attributes
-    ----------
-    system, timeline, lsn
-        Of PostgreSQL.
-    started
-        When: two names of one server have the same.
-    cluster
-        Identity; None before its tables are made.
-    last
-        The last that its database went through.
-    known
-        Stamp of its epoch of the number that this process remembers.
-    """
+    """What a server says of itself."""
 
     address: str
-    system: int
+    system: int  # of PostgreSQL
     timeline: int
     lsn: int
-    started: str
-    cluster: str | None
-    last: BegunEpoch | None
-    known: str | None
+    started: str  # when: two names of one server have the same
+    cluster: str | None  # identity; None before its tables are made
+    last: BegunEpoch | None  # the last that its database went through
+    known: str | None  # stamp of its epoch of the number that this process remembers
 
     @property
     def begins(self) -> bool:
@@ -588,13 +546,7 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
 
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
-    """Raise FormerPrimary where a server does not come from what this process remembers.
-
-    Parameters
-    ----------
-    cluster
-        That this process has joined; None before.
-    """
+    """Raise FormerPrimary where a server does not come from what is known here, or joined."""
     last, known = standing.last, memory.last
     if standing.cluster in memory.former or cluster not in (None, standing.cluster):
         expected = cluster or (known and known.cluster)
@@ -619,13 +571,7 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
 
 
 def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
-    """Return the last primary of servers that all take writes.
-
-    Raises
-    ------
-    FormerPrimary
-        None is known to be the last.
-    """
+    """Return the last primary of servers that take writes; FormerPrimary where none is known."""
     best = max(found, key=lambda each: each[0].number)
     rivals = {
         (one.cluster, one.started): one.address

@@ -96,38 +96,19 @@ ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
 
 
 class Changes(NamedTuple):
-    """What has changed in some buckets since a position, as of one moment.
+    """What has changed in some buckets since a position, as of one moment."""
 
-    Attributes
-    ----------
-    head
-        Of that moment.
-    deleted
-        Ids that were deleted since; some may have been put again after that.
-    rows
-        Yields the items put since by key, in chunks.
-    epoch
-        Of the primary that was read.
-    """
-
-    head: Position
-    deleted: list[str]
-    rows: Callable[[], Iterator[list[Row]]]
-    epoch: int
+    head: Position  # of that moment
+    deleted: list[str]  # ids that were deleted since; some may have been put again after that
+    rows: Callable[[], Iterator[list[Row]]]  # yields the items put since by key, in chunks
+    epoch: int  # of the primary that was read
 
 
 class Database:
     """An open database; any thread, any number of processes.
 
-    Each method raises StoreUnavailable where the database does not answer. Rows that are not what
-    was written raise DamagedFile.
-
-    Parameters
-    ----------
-    identity
-        Of the cluster.
-    buckets
-        Parts of each collection's items.
+    Each method raises StoreUnavailable where the database does not answer, and CollectionNotFound
+    where it has no such collection. Rows that are not what was written raise DamagedFile.
     """
 
     def __init__(self, connections: Connections, identity: str, buckets: int) -> None:
@@ -292,18 +273,7 @@ class Database:
         return found
 
     def rename(self, number: int, name: str, before: int | None) -> None:
-        """Give a collection the name of another, which is dropped, or one that is free.
-
-        Parameters
-        ----------
-        before
-            The collection that has the name; None where none may have it.
-
-        Raises
-        ------
-        CollectionExists
-            Another has it.
-        """
+        """Give a collection a free name, or that of ``before`` in its place; CollectionExists."""
         with self.connections.transaction() as connection:
             connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             if before is not None:
@@ -326,12 +296,7 @@ class Database:
                     connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
 
     def head(self, number: int) -> int:
-        """Return the key of the last change.
-
-        Raises
-        ------
-        CollectionNotFound
-        """
+        """Return the key of the last change."""
         return int(self._value(number, "SELECT head FROM heads WHERE collection = %b"))
 
     def last_moment(self, number: int) -> Moment:
@@ -361,15 +326,7 @@ class Database:
             raise ix.CollectionNotFound(self.label(number))
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
-        """Return the loads under keys that have changed since, the last first.
-
-        Parameters
-        ----------
-        since
-            Seconds since 1970.
-        key
-            Of the one load that is wanted; None for all.
-        """
+        """Return the loads, or that of one key, that changed since a Unix time; the last first."""
         with self.connections.use() as connection:
             rows = connection.run(
                 "SELECT key, changed, progress, checksum FROM loads"
@@ -386,13 +343,7 @@ class Database:
         return records
 
     def save_load(self, number: int, record: ix.LoadRecord, forgotten: int) -> None:
-        """Keep how far a load has come.
-
-        Parameters
-        ----------
-        forgotten
-            Seconds since 1970; loads that have not changed since are forgotten.
-        """
+        """Keep how far a load has come; forget those that have not changed since a Unix time."""
         with self.connections.transaction() as connection:
             connection.run(
                 "DELETE FROM loads WHERE collection = %b AND changed < %b", number, forgotten
@@ -410,12 +361,7 @@ class Database:
         return [BackendRow(*row) for row in rows]
 
     def add_backend(self, number: int, backend: BackendRow) -> None:
-        """Keep a comparison backend of a new name.
-
-        Raises
-        ------
-        BackendExists
-        """
+        """Keep a comparison backend of a new name; else BackendExists."""
         with self.connections.transaction() as connection:
             added = connection.column(
                 "INSERT INTO backends (collection, name, kind, params, notes)"
@@ -427,12 +373,7 @@ class Database:
             raise ix.BackendExists(backend.name)
 
     def remove_backend(self, number: int, name: str) -> None:
-        """Forget a comparison backend.
-
-        Raises
-        ------
-        BackendNotFound
-        """
+        """Forget a comparison backend; BackendNotFound where there is none."""
         with self.connections.transaction() as connection:
             removed = connection.column(
                 "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true",
@@ -472,13 +413,7 @@ class Database:
         return _check_rows(number, found)
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
-        """Return the first items beyond a key, by key.
-
-        Parameters
-        ----------
-        with_vector
-            Else the vectors are empty, and nothing is checked.
-        """
+        """Return the first items beyond a key, by key; without vectors they are not checked."""
         columns = _COLUMNS if with_vector else "key, id, ''::bytea, payload"
         statement = f"SELECT {columns} FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
         with self.connections.use(self.label(number)) as connection:
@@ -582,19 +517,7 @@ class Database:
     def changes(
         self, number: int, buckets: Sequence[int], position: Position | None, chunk_rows: int
     ) -> Iterator[Changes]:
-        """Lend what has changed since a position; all of it is of one moment.
-
-        Parameters
-        ----------
-        position
-            None for all.
-
-        Raises
-        ------
-        HistoryLost
-            The database does not know the position.
-        CollectionNotFound
-        """
+        """Lend what has changed since a position, all where None; HistoryLost: it is not known."""
         after = position or START
         with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
             own = list(buckets)
@@ -613,13 +536,7 @@ class Database:
             yield Changes(head, ids, rows, connection.epoch_number)
 
     def announce(self, replica: Replica) -> str:
-        """List a replica, or what is new with it; ``seen`` is now.
-
-        Returns
-        -------
-        address
-            That was listed before; empty where none was.
-        """
+        """List a replica, or what is new with it; return the address listed before, or nothing."""
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
         with self.connections.use() as connection:

@@ -42,7 +42,7 @@ def announce(
 def asked(replicas: HttpReplicas) -> list[list[str]]:
     """Return the addresses that a router asks, by shard, once it has read the list."""
     replicas.refresh()
-    return [sorted(each.address for each in shard) for shard in replicas.listed()]
+    return [sorted(each.address for each in shard) for shard in replicas.shards]
 
 
 def replicas_of(database: Database, shards: int = 2, **more: float) -> HttpReplicas:
@@ -66,7 +66,7 @@ def test_the_number_that_the_database_says_goes_before_that_of_the_settings(
         for shard in range(shards):
             announce(database, shard, shards=shards)
     replicas = replicas_of(database)
-    before = replicas.listed()
+    before = replicas.shards
     assert len(asked(replicas)) == 2
     database.set_shards("main", 3)
     assert asked(replicas) == [["0-0-of-3:1"], ["1-0-of-3:1"], ["2-0-of-3:1"]]
@@ -126,9 +126,9 @@ def test_replicas_that_the_database_has_lost_are_asked_until_they_would_be_silen
 def test_a_replica_at_another_address_is_another(database: Database) -> None:
     announce(database, 0)
     replicas = replicas_of(database)
-    [[before], _] = replicas.listed() if asked(replicas) else []
+    [[before], _] = replicas.shards if asked(replicas) else []
     asked(replicas)
-    assert replicas.listed()[0][0] is before
+    assert replicas.shards[0][0] is before
     moved = Replica("main", 0, 0, "elsewhere:1", {}, 10, 0.5, 0.0, 2)
     database.announce(moved)
     assert asked(replicas)[0] == ["elsewhere:1"]
@@ -153,7 +153,7 @@ def test_all_who_want_the_list_at_once_read_it_once(
         patched.setattr(Database, "replicas", counted)
         asyncio.run(renew())
     assert calls == ["main"]
-    assert [each.address for each in replicas.listed()[0]] == ["0-0-of-1:1"]
+    assert [each.address for each in replicas.shards[0]] == ["0-0-of-1:1"]
 
 
 def test_a_list_that_cannot_be_read_leaves_what_is_known(
@@ -169,4 +169,4 @@ def test_a_list_that_cannot_be_read_leaves_what_is_known(
     with monkeypatch.context() as patched:
         patched.setattr(Database, "replicas", unavailable)
         asyncio.run(replicas.renew())
-    assert [each.address for each in replicas.listed()[0]] == ["0-0-of-1:1"]
+    assert [each.address for each in replicas.shards[0]] == ["0-0-of-1:1"]

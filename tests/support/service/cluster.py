@@ -79,7 +79,8 @@ class Shards:
 
     def start(self) -> None: ...
 
-    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
+    @property
+    def shards(self) -> Sequence[Sequence[ReplicaClient]]:
         return self.replicas
 
     async def renew(self) -> None: ...

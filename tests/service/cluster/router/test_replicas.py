@@ -44,12 +44,9 @@ class Listed:
     """Replicas of all shards."""
 
     def __init__(self, *shards: Sequence[Told]) -> None:
-        self.shards = shards
+        self.shards: Sequence[Sequence[ReplicaClient]] = shards
 
     def start(self) -> None: ...
-
-    def listed(self) -> Sequence[Sequence[ReplicaClient]]:
-        return self.shards
 
     async def renew(self) -> None: ...
 
