@@ -7,7 +7,6 @@
 - `media_types`: content types
 - `json_bodies`: JSON checked by a compiled validator, a long one in pieces
 - `responses`: answers as bytes
-- `query_request`: queries that are checked and ready to be searched
 - `contract`: what routes call
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags

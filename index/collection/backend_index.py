@@ -13,7 +13,6 @@ import numpy as np
 
 from gcws_search.index.backends.protocol import (
     Backend,
-    Encoder,
     ProgressReport,
     encoder_of,
     no_report,
@@ -21,7 +20,7 @@ from gcws_search.index.backends.protocol import (
     saved_index,
     self_optimizing,
 )
-from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
@@ -34,28 +33,6 @@ until `SMALL_BATCH` rows are left. Changes wait only for the last of these."""
 
 _CHUNK_ROWS: Final = 8192
 """Rows that a build takes in between two checks whether to stop."""
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedCodes:
-    """Codes of rows that are not in the index yet.
-
-    Attributes
-    ----------
-    encoder : Encoder
-        What computed them.
-    codes : (n, words) uint64
-    seconds : float
-        Time to compute them.
-    """
-
-    encoder: Encoder
-    codes: UInt64s
-    seconds: float
-
-    def take(self, places: slice | Int64s) -> PreparedCodes:
-        """Return those of some of the rows."""
-        return replace(self, codes=self.codes[places])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,31 +55,14 @@ class BackendIndex:
     state: Any
     build_seconds: float = 0.0
 
-    def encode(self, vectors: VectorBatch) -> PreparedCodes:
-        """Return the codes of rows that are to be added; any thread, no lock."""
-        start = time.perf_counter()
-        encoder = encoder_of(self.backend, self.state)
-        codes = encoder.encode(vectors)
-        return PreparedCodes(encoder, codes, time.perf_counter() - start)
-
-    def extend(
-        self, rows: VectorBatch, new: VectorBatch, codes: PreparedCodes | None = None
-    ) -> BackendIndex:
-        """Return the backend with ``new``, the last of ``rows``, in its index.
-
-        Parameters
-        ----------
-        codes : PreparedCodes or None
-            Codes of ``new``. They are computed again if another encoder made them: a backend of the
-            same name, or earlier landmarks.
-        """
+    def extend(self, rows: VectorBatch, new: VectorBatch) -> BackendIndex:
+        """Return the backend with ``new``, the last of ``rows``, in its index."""
         if not len(new):
             return self
-        if codes is None or codes.encoder != encoder_of(self.backend, self.state):
-            codes = self.encode(new)
         start = time.perf_counter()
-        state = self.backend.extend(self.state, rows, codes.codes)
-        return self.with_state(state, codes.seconds + time.perf_counter() - start)
+        codes = encoder_of(self.backend, self.state).encode(new)
+        state = self.backend.extend(self.state, rows, codes)
+        return self.with_state(state, time.perf_counter() - start)
 
     def search_in_parts(
         self,

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple, overload
 
 import numpy as np
 
-from gcws_search.index.collection.backend_index import Attached, PreparedCodes
+from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import (
     JsonVector,
@@ -313,8 +313,6 @@ class EncodedBatch:
         Sequence numbers, rising; empty until the items have them.
     seconds : float
         How long encoding took.
-    attached : mapping of str to PreparedCodes
-        Codes for the comparison backends that there were.
     """
 
     ids: Sequence[str]
@@ -323,7 +321,6 @@ class EncodedBatch:
     codes: UInt64s
     sequences: Sequence[int] = ()
     seconds: float = 0.0
-    attached: Mapping[str, PreparedCodes] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -343,7 +340,6 @@ class EncodedBatch:
             self.vectors[rows],
             self.codes[rows],
             seconds=self.seconds * len(places) / len(self),
-            attached={name: codes.take(rows) for name, codes in self.attached.items()},
         )
 
     @classmethod
@@ -351,16 +347,6 @@ class EncodedBatch:
         """Return the items of all parts, in order."""
         if len(parts) == 1:
             return parts[0]
-        attached = {
-            name: PreparedCodes(
-                first.encoder,
-                np.concatenate([part.attached[name].codes for part in parts]),
-                sum(part.attached[name].seconds for part in parts),
-            )
-            for name, first in parts[0].attached.items()
-            if all(name in part.attached for part in parts)
-            and all(part.attached[name].encoder == first.encoder for part in parts)
-        }
         return cls(
             [*chain.from_iterable(part.ids for part in parts)],
             [*chain.from_iterable(part.payloads for part in parts)],
@@ -368,7 +354,6 @@ class EncodedBatch:
             np.concatenate([part.codes for part in parts]),
             [*chain.from_iterable(part.sequences for part in parts)],
             sum(part.seconds for part in parts),
-            attached,
         )
 
 

@@ -156,10 +156,9 @@ class MemoryCollection:
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        attached = {name: each.encode(prepared) for name, each in self.published.attached.items()}
-        payloads = [*map(compact, items.payloads)]
+        payloads = compact(items.payloads)
         ids = [each or "" for each in items.ids]
-        return EncodedBatch(ids, payloads, prepared, codes, seconds=seconds, attached=attached)
+        return EncodedBatch(ids, payloads, prepared, codes, seconds=seconds)
 
     def _compile(self, vectors: VectorBatch) -> None:
         """Compile the backend's kernels with one vector, so that build times leave it out."""
@@ -313,8 +312,7 @@ class MemoryCollection:
         state = self.backend.extend(view.state, rows, items.codes)
         self._build_seconds += items.seconds + time.perf_counter() - start
         attached = view.attached and {
-            name: indexed.extend(rows, items.vectors, items.attached.get(name))
-            for name, indexed in view.attached.items()
+            name: indexed.extend(rows, items.vectors) for name, indexed in view.attached.items()
         }
         count = view.count + len(items) - replaced
         return row_store.view(state, count, view.version + 1, attached, rows)

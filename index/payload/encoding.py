@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import orjson
@@ -32,12 +33,12 @@ def _refuse(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-def compact(payload: bytes | None) -> bytes | None:
-    """Return a payload in as many bytes of memory as it is long.
+def compact(payloads: Sequence[bytes | None]) -> list[bytes | None]:
+    """Return payloads in as many bytes of memory as they are long.
 
     What orjson returns keeps the buffer it was written to, 4 KiB at least (orjson 3.13).
     """
-    return None if payload is None else bytes(memoryview(payload))
+    return [None if each is None else bytes(memoryview(each)) for each in payloads]
 
 
 MAX_METADATA_BYTES: Final = 1 << 16

@@ -11,6 +11,7 @@ import socket
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from os.path import samestat
 from pathlib import Path
 from typing import Final
 
@@ -26,7 +27,6 @@ from gcws_search.index.storage.opened_files import (
     INDEX,
     LOG,
     NOTE,
-    FileId,
     WatchedFile,
     note_of,
 )
@@ -78,7 +78,7 @@ class DataDirectory:
         _owned.add(self)
         try:
             self._lock = _take_lock(self.path)
-            self.owned = WatchedFile(str(self.path / LOCK_FILE), FileId.of(os.fstat(self._lock)))
+            self.owned = WatchedFile(str(self.path / LOCK_FILE), os.fstat(self._lock))
             self._remove_remains()
         except BaseException:
             self.close()
@@ -103,7 +103,7 @@ class DataDirectory:
         """Raise StorageFailed where the folder of this name is not the one that was opened."""
         with storage_errors(name):
             now = os.stat(self.owned.name)
-        if FileId.of(now) != self.owned.file:
+        if not samestat(now, self.owned.file):
             reason = f"another {LOCK_FILE!r} is in the data folder; restart the server"
             raise StorageFailed(name, "ESTALE", reason)
 

@@ -17,6 +17,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from os.path import samestat
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,24 +39,12 @@ _SALTS: Final = slice(16, 24)
 _OVERWRITTEN: Final = "written by another program"
 
 
-class FileId(NamedTuple):
-    """A file, whatever its name is."""
-
-    device: int
-    inode: int
-
-    @classmethod
-    def of(cls, state: os.stat_result) -> FileId:
-        """Return the file that was looked at."""
-        return cls(state.st_dev, state.st_ino)
-
-
 @dataclass(frozen=True, slots=True)
 class WatchedFile:
     """A file that should keep its name."""
 
     name: str
-    file: FileId
+    file: os.stat_result
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +117,7 @@ class OpenedFiles:
         self._owned = owned
         self._looking = threading.Lock()
         self._is_closed = False
-        self._file = FileId.of(os.stat(self._name))
+        self._file = os.stat(self._name)
         self._size = self._written = 0
         self._last: _LogState | None = None
         self._log_name, self._index_name = self._name + LOG, self._name + INDEX
@@ -143,9 +132,9 @@ class OpenedFiles:
         self._is_logged = True
         try:
             self._log = os.open(self._log_name, os.O_RDONLY)
-            self._log_file = FileId.of(os.fstat(self._log))
-            index = os.fstat(self._index)
-            self._index_file, self._index_bytes = FileId.of(index), index.st_size
+            self._log_file = os.fstat(self._log)
+            self._index_file = os.fstat(self._index)
+            self._index_bytes = self._index_file.st_size
             self._find()  # what is written from here on is noticed
         except BaseException:
             self.close()
@@ -170,7 +159,7 @@ class OpenedFiles:
     def is_misnamed(self) -> bool:
         """Whether another file has the name of the collection's file."""
         try:
-            return FileId.of(os.stat(self._name)) != self._file
+            return not samestat(os.stat(self._name), self._file)
         except OSError:
             return False
 
@@ -178,9 +167,9 @@ class OpenedFiles:
     def are_named(self) -> bool:
         """Whether the file and its log have their names: less than `find_change`, and quicker."""
         try:
-            if FileId.of(os.stat(self._name)) != self._file:
+            if not samestat(os.stat(self._name), self._file):
                 return False
-            return not self._is_logged or FileId.of(os.stat(self._log_name)) == self._log_file
+            return not self._is_logged or samestat(os.stat(self._log_name), self._log_file)
         except OSError:
             return False
 
@@ -235,7 +224,7 @@ class OpenedFiles:
             now = os.stat(self._name)
         except (FileNotFoundError, NotADirectoryError):
             return FileChange(self._name, "removed", is_in_place=False)
-        if FileId.of(now) != self._file:
+        if not samestat(now, self._file):
             return FileChange(self._name, "replaced", is_in_place=False)
         found = self._change_of_file(now, state)
         if found is None and state is not None:
@@ -262,7 +251,7 @@ class OpenedFiles:
         """Return a change where the log was replaced or cut."""
         try:
             named = os.stat(self._log_name)
-            moved = None if FileId.of(named) == self._log_file else "replaced"
+            moved = None if samestat(named, self._log_file) else "replaced"
         except (FileNotFoundError, NotADirectoryError):
             named, moved = os.fstat(self._log), "removed"
         if state.frames:
@@ -303,13 +292,13 @@ def _moves(state: _LogState | None) -> tuple[bytes, int] | None:
     return None if state is None else (state.salts, state.backfilled)
 
 
-def _moved(name: str, file: FileId) -> FileChange | None:
+def _moved(name: str, file: os.stat_result) -> FileChange | None:
     """Return what has become of a file's name."""
     try:
-        now = FileId.of(os.stat(name))
+        now = os.stat(name)
     except (FileNotFoundError, NotADirectoryError):
         return FileChange(name, "removed")
-    return None if now == file else FileChange(name, "replaced")
+    return None if samestat(now, file) else FileChange(name, "replaced")
 
 
 def write_note(path: Path, text: str) -> None:

@@ -47,7 +47,7 @@ class RowBatch:
             for item_id, vector, payload in columns
         ]
         object.__setattr__(self, "checksums", checksums)
-        object.__setattr__(self, "codes_checksums", [*map(codes_checksum, self.codes)])
+        object.__setattr__(self, "codes_checksums", [*map(zlib.crc32, self.codes)])
 
     def __len__(self) -> int:
         """Return the number of rows."""

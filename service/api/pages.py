@@ -10,10 +10,9 @@ from dataclasses import replace
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol
+from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.execution.context import Service
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.query_request import QueryRequest
 
 T = TypeVar("T")
 _FIRST_DEPTH: Final = 100

@@ -26,7 +26,7 @@ from gcws_search.service.api.bodies import (
     ExplainBody,
     QueryBody,
 )
-from gcws_search.service.contract import CollectionProtocol
+from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import JsonRoute
@@ -35,7 +35,6 @@ from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.problems import invalid_request
-from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 
 _PACKED: Final = (media_types.NPY, media_types.ARROW)

@@ -18,7 +18,7 @@ from gcws_search.service.api.bodies import (
     PageParams,
     QueryBody,
 )
-from gcws_search.service.contract import CollectionProtocol
+from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
@@ -28,7 +28,6 @@ from gcws_search.service.guards.limits import (
 )
 from gcws_search.service.ingest.names import Naming, Use
 from gcws_search.service.models import ItemBody, NamedBody, PackedBody, VectorBody, vector_of
-from gcws_search.service.query_request import QueryRequest
 
 T = TypeVar("T")
 _MAX_DIGITS: Final = 10

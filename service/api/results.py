@@ -7,8 +7,7 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.responses import payload_json, vector_json
 
 

@@ -16,9 +16,9 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.replicas import HttpReplicas
 from gcws_search.service.cluster.shards import ReplicaList, ShardSet
+from gcws_search.service.contract import QueryRequest
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url
-from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.rpc.messages import Message
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics

@@ -43,10 +43,9 @@ from gcws_search.service.cluster.search import (
     totals,
 )
 from gcws_search.service.cluster.shards import CollectionShards, ShardSet
-from gcws_search.service.contract import Point
+from gcws_search.service.contract import Point, QueryRequest
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.rpc.batcher import Batcher
 from gcws_search.service.rpc.messages import encode, encode_sparse
 from gcws_search.service.telemetry.metrics import Metrics

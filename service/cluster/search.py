@@ -12,9 +12,9 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.messages import decode_filter
+from gcws_search.service.contract import QueryRequest
 from gcws_search.service.execution.searches import measured_recall as audited_recall, search
 from gcws_search.service.guards.limits import require_short_answer
-from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.rpc.messages import (
     Malformed,
     Message,

@@ -8,10 +8,10 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
+from gcws_search.service.contract import QueryRequest
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.query_request import QueryRequest
 from gcws_search.service.responses import vector_json
 from gcws_search.service.rpc.batcher import Batcher
 from gcws_search.service.telemetry.metrics import Metrics
@@ -48,18 +48,25 @@ class LocalSearches:
 
         Short searches for one vector that wait at the same time are one call of the index.
         """
-        may_block = _may_block(collection, asked)
         count = 1 if asked.vectors is None else len(asked.vectors)
+        is_compared = collection.config.backend.kind not in _WARMED_UP
+        # It may read files, or compile kernels as the first of its kind.
+        may_block = (
+            is_compared
+            or asked.backend is not None
+            or asked.params.rerank != "gmm"
+            or asked.may_block
+        )
         if not self._startup.is_compiled:
             asked = asked.exactly()
         elif (
             asked.vectors is not None and count == 1 and not may_block and self._batches.count_one()
         ):
-            group = collection, asked.group
-            return self._batches.search(
-                group, (asked, show), partial(self._search_together, collection)
-            )
-        return self._run(collection, [asked], show, count, may_block=may_block)
+            together = partial(self._search_together, collection)
+            return self._batches.search((collection, asked.group), (asked, show), together)
+        work = partial(self._answer, collection, [asked], show)
+        key = collection.name, asked.pace
+        return self._pools.search(key, _entries(collection), work, count=count, may_block=may_block)
 
     def _search_together(
         self,
@@ -71,27 +78,10 @@ class LocalSearches:
         def show_each(found: Sequence[ix.QueryResult]) -> list[T]:
             return [show([one]) for (_, show), one in zip(waiting, found, strict=True)]
 
-        return self._run(
-            collection, [one for one, _ in waiting], show_each, len(waiting), may_block=False
-        )
-
-    def _run(
-        self,
-        collection: ix.StoredCollection,
-        queries: Sequence[QueryRequest],
-        show: Callable[[Sequence[ix.QueryResult]], T],
-        count: int,
-        *,
-        may_block: bool,
-    ) -> Awaitable[T]:
-        """Search for queries of one group, here or in a thread; each has an answer of its own."""
-        return self._pools.search(
-            (collection.name, queries[0].pace),
-            _entries(collection),
-            lambda: show(self._answers(collection, queries)),
-            count=count,
-            may_block=may_block,
-        )
+        queries = [one for one, _ in waiting]
+        work = partial(self._answer, collection, queries, show_each)
+        key = collection.name, queries[0].pace
+        return self._pools.search(key, _entries(collection), work, count=len(queries))
 
     def search_batch(
         self,
@@ -116,7 +106,7 @@ class LocalSearches:
             ranked: list[ix.QueryResult] = []
             for part in _parts(queries, len(collection)):
                 try:
-                    ranked += self._answers(collection, part, size)
+                    ranked += self._answer(collection, part, list, size)
                 except ix.InvalidVector as error:
                     if error.loc:
                         error.loc = (len(ranked) + int(error.loc[0]), *error.loc[1:])
@@ -125,13 +115,14 @@ class LocalSearches:
 
         return self._pools.batches.run(work)
 
-    def _answers(
+    def _answer(
         self,
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
+        show: Callable[[Sequence[ix.QueryResult]], T],
         size: AnswerBytes | None = None,
-    ) -> list[ix.QueryResult]:
-        """Search, count the cost, and return what the answers show.
+    ) -> T:
+        """Search, count the cost, and show the answers.
 
         ``size`` is that of the one answer to all; None where each query has its own.
 
@@ -157,7 +148,7 @@ class LocalSearches:
                     seconds=seconds, measured_recall=recall
                 )
         self._metrics.searched(costs)
-        return found
+        return show(found)
 
 
 def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: AnswerBytes) -> list[Any]:
@@ -175,13 +166,6 @@ def _entries(collection: ix.StoredCollection) -> int:
     config = collection.config
     is_dense = config.form == "dense" and config.dim is not None
     return len(collection) * (config.dim or 0 if is_dense else _TYPICAL_NONZEROS)
-
-
-def _may_block(collection: ix.StoredCollection, asked: QueryRequest) -> bool:
-    """Return whether a search may read files, or compile kernels as the first of its kind."""
-    is_compared = collection.config.backend.kind not in _WARMED_UP
-    may_compile = is_compared or asked.backend is not None or asked.params.rerank != "gmm"
-    return may_compile or asked.may_block
 
 
 def _certain_hits(asked: QueryRequest, items: int) -> int:

@@ -34,16 +34,13 @@ class Startup:
 
     def __init__(self, catalog: Catalog) -> None:
         self._catalog = catalog
-        self._progress = StartProgress("starting")
+        self.progress = StartProgress("starting")
+        self.is_compiled = False
+        """Whether all kernels are compiled; until then searches are exact (`require_basics`)."""
         self._stopping = threading.Event()
         self._announced = logging.DEBUG  # level at which compiling is logged
         self._basics: frozenset[ix.Form] = frozenset()
         self._thread = threading.Thread(target=self._run, name="gcws-startup", daemon=True)
-
-    @property
-    def progress(self) -> StartProgress:
-        """The present state."""
-        return self._progress
 
     def start(self) -> None:
         """Begin."""
@@ -52,19 +49,14 @@ class Startup:
     def wait(self, seconds: float) -> bool:
         """Wait until the work is over; tell whether everything is ready."""
         self._thread.join(seconds)
-        return self._progress.phase == "ready"
+        return self.progress.phase == "ready"
 
     def stop(self) -> None:
         """Leave the work at its next step and wait for that."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._progress = StartProgress("stopping")
-
-    @property
-    def is_compiled(self) -> bool:
-        """Whether all kernels are compiled; until then searches are exact (`require_basics`)."""
-        return self._progress.phase in ("ready", "loading")
+        self._enter(StartProgress("stopping"))
 
     def require_kernels(self) -> None:
         """Return once nothing has to be compiled any more.
@@ -93,13 +85,13 @@ class Startup:
             self._refuse()
 
     def _refuse(self) -> NoReturn:
-        if self._progress.phase == "stopping":
+        if self.progress.phase == "stopping":
             raise Stopping
-        raise NotReady(self._progress.phase)
+        raise NotReady(self.progress.phase)
 
     def _run(self) -> None:
         try:
-            self._progress = StartProgress("compiling")
+            self._enter(StartProgress("compiling"))
             if not kernels_are_cached():
                 self._announced = logging.INFO
                 self._catalog.pause_optimizing()  # it would compile in this process
@@ -111,16 +103,16 @@ class Startup:
                 without_blas=True,
             )
             _log.info("kernels ready after %.1f s", seconds)
-            self._progress = StartProgress("loading")
+            self._enter(StartProgress("loading"))
             self._catalog.resume_optimizing()
             self._catalog.load(self._report_loaded)
         except ix.StoppedError:
             return
         except Exception:
             _log.exception("the start failed; the service stays unready")
-            self._progress = StartProgress("failed", self._progress.loaded, self._progress.total)
+            self._enter(StartProgress("failed", self.progress.loaded, self.progress.total))
             return
-        self._progress = StartProgress("ready", self._progress.loaded, self._progress.total)
+        self._enter(StartProgress("ready", self.progress.loaded, self.progress.total))
         _log.info("ready")
 
     def _report_compiled(self, done: int, total: int, name: str) -> None:
@@ -134,9 +126,13 @@ class Startup:
         self._basics |= {form}
         _log.log(self._announced, "%s items can be stored, and searched exactly", form)
 
+    def _enter(self, progress: StartProgress) -> None:
+        self.progress = progress
+        self.is_compiled = progress.phase in ("ready", "loading")
+
     def _step(self, progress: StartProgress) -> None:
         self._check()
-        self._progress = progress
+        self._enter(progress)
 
     def _check(self) -> None:
         if self._stopping.is_set():

@@ -153,7 +153,7 @@ class AnswerBytes:
         AnswerTooLarge
         """
         size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
-        self._add(size + sum(len(payload or b"") for payload in payloads or ()))
+        self._add(size + sum(map(len, filter(None, payloads or ()))))
 
     def add_vectors(self, vectors: Sequence[Any]) -> None:
         """Count vectors as the API shows them.

@@ -158,8 +158,10 @@ class Application(FastAPI):
                 continue
             if id(route) not in self._direct or not isinstance(route, JsonRoute):
                 return None
-            texts, of = found.groupdict(), route.param_convertors
-            scope["path_params"] = {name: of[name].convert(text) for name, text in texts.items()}
+            path_params = found.groupdict()
+            for name, convertor in route.param_convertors.items():
+                path_params[name] = convertor.convert(path_params[name])
+            scope["path_params"] = path_params
             return route
         return None
 

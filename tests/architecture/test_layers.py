@@ -68,7 +68,7 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 """Folder of gcws_search, and what else of the project it may import; numba comes with none."""
 
 SERVICE_FLOORS = (
-    "errors", "rpc", "models", "settings", "query_request", "telemetry", "file_commands",
+    "errors", "rpc", "models", "settings", "telemetry", "file_commands",
     "problems", "flags", "media_types", "guards", "contract", "responses", "json_bodies", "ingest",
     "execution", "http", "server", "api", "page", "cluster", "app", "fronts", "startup_answers",
     "cli",

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.api import pages
-from gcws_search.service.query_request import QueryRequest
+from gcws_search.service.contract import QueryRequest
 
 ITEMS = 3000
 
