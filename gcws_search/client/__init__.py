@@ -1,8 +1,8 @@
 """Collections for programs: on a server, in a file, or in memory, behind one interface.
 
-- `collection`: what every collection can do, to wait for or to await
-- `remote`: a collection of a server
-- `embedded`: a collection of this process
+- `collection`: each operation of a collection once, to wait for or to await
+- `remote`: what they ask of a server
+- `embedded`: what they do in this process
 - `connection`: a server: how requests are sent, and what is asked besides, snapshots
 - `retries`: requests, and which are sent again
 - `results`: answers, printed in one line each

@@ -1,18 +1,51 @@
-"""A collection for callers that wait, and one for callers that await."""
+"""A collection for callers that wait, and one for callers that await: each operation once."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping
-from functools import wraps
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+)
+from functools import partial, wraps
 from operator import index
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, Literal, ParamSpec, Self, SupportsIndex, TypeVar, cast
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Final,
+    Literal,
+    ParamSpec,
+    Self,
+    SupportsIndex,
+    TypeVar,
+    cast,
+)
 
+from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file, point
 from gcws_search.client.export import export_items
+from gcws_search.client.remote import (
+    RemoteCollection,
+    compared_of,
+    explained_of,
+    json_point,
+    json_vector,
+    map_of,
+    present,
+    segment,
+)
 from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pair
 from gcws_search.client.retries import run
+from gcws_search.formats.given import items_of, rows_of
+from gcws_search.formats.items import Items, require_ids, texts_of
+from gcws_search.formats.payloads import filter_of
+from gcws_search.formats.vectors import is_id
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (
@@ -22,6 +55,9 @@ from gcws_search.index.contracts.parameters import (
     Storage,
     Transform,
 )
+
+if TYPE_CHECKING:
+    from gcws_search import index as ix
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -87,10 +123,11 @@ def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> Non
             raise InvalidParameter(expected=", ".join(known), got=repr(word), loc=(name,))
 
 
-class Collection(ABC):
+class Collection:
     """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
 
-    `client.remote` has those of a server, and `client.embedded` those of this process.
+    Each operation is declared here alone, with what it does in this process and what it asks of a
+    server. `AsyncCollection` awaits the same.
 
     Attributes
     ----------
@@ -98,8 +135,10 @@ class Collection(ABC):
         What it was created with.
     """
 
-    name: str
-    config: CollectionConfig
+    def __init__(self, place: EmbeddedCollection | RemoteCollection) -> None:
+        self.place = place
+        self.name = place.name
+        self.config = place.config
 
     @staticmethod
     def open(
@@ -137,12 +176,32 @@ class Collection(ABC):
             A server or another process has the folder; the error names it.
         CollectionNotFound, CollectionExists, InvalidParameter, DamagedFile
         """
-        from gcws_search.client.embedded import open_file  # noqa: PLC0415
-
         config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        return open_file(path, config, durability=durability, threads=threads)
+        return Collection(open_file(path, config, durability=durability, threads=threads))
 
-    @abstractmethod
+    @property
+    def index(self) -> ix.StoredCollection:
+        """The collection of the index, for what only that can do; a server's has none here.
+
+        Raises
+        ------
+        DirectoryLocked
+            This process is a fork of the one that opened it.
+        CollectionNotFound
+            It is closed.
+        """
+        assert isinstance(self.place, EmbeddedCollection)
+        return self.place.index
+
+    def _do(
+        self,
+        here: Callable[[EmbeddedCollection], R],
+        there: Callable[[RemoteCollection], Coroutine[Any, Any, R]],
+    ) -> R:
+        """Do an operation in this process, or ask the server for it."""
+        place = self.place
+        return here(place) if isinstance(place, EmbeddedCollection) else run(there(place))
+
     def add(
         self,
         data: Any,
@@ -186,7 +245,20 @@ class Collection(ABC):
             The mode is "insert".
         """
 
-    @abstractmethod
+        def read() -> Items:
+            items = items_of(data, ids, payloads, id_start)
+            if keep_payloads and len(items):
+                require_ids(items)
+            return items
+
+        params: dict[str, str] = {"mode": mode, "on_error": on_error}
+        if keep_payloads:
+            params["payloads"] = "keep"
+        return self._do(
+            lambda local: local.add(read(), mode, on_error, progress, keep_payloads=keep_payloads),
+            lambda remote: remote.add(read, params, progress),
+        )
+
     def query(
         self,
         vector: Any = None,
@@ -220,8 +292,22 @@ class Collection(ABC):
         ------
         InvalidVector, InvalidParameter, InvalidFilter, ItemNotFound, BackendNotFound
         """
+        options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        return self._do(
+            lambda local: local.query(vector, id, options, where, backend, explain=explain),
+            lambda remote: remote.query(
+                limit=limit,
+                recall=recall,
+                vector=None if vector is None else json_vector(vector),
+                id=id,
+                min_score=min_score or None,
+                filter=filter_of(where),
+                guarantee=None if guarantee == "measured" else guarantee,
+                backend=backend,
+                explain=explain or None,
+            ),
+        )
 
-    @abstractmethod
     def query_many(
         self,
         vectors: Any,
@@ -239,8 +325,18 @@ class Collection(ABC):
         With ``on_error="skip"`` a vector that cannot be searched for has no hits, and is named in
         ``rejected`` of the result.
         """
+        read = partial(rows_of, vectors)
+        options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
+        return self._do(
+            lambda local: local.query_many(read, options, where, backend, on_error),
+            lambda remote: remote.query_many(
+                read,
+                options | present(backend=backend),
+                filter_of(where),
+                on_error,
+            ),
+        )
 
-    @abstractmethod
     def get(self, id: str | int) -> Item:
         """Return an item.
 
@@ -248,8 +344,11 @@ class Collection(ABC):
         ------
         ItemNotFound
         """
+        return self._do(
+            lambda local: item_of(local.index.get(str(id))),
+            lambda remote: remote.get(f"items/{segment(str(id))}", lambda found: Item(**found)),
+        )
 
-    @abstractmethod
     def delete(
         self,
         ids: str | int | Iterable[str] | None = None,
@@ -257,14 +356,25 @@ class Collection(ABC):
         where: Mapping[str, Any] | None = None,
     ) -> int:
         """Delete items by their ids, or all that pass a filter; return how many there were."""
+        texts = None if ids is None else texts_of(ids)
+        return self._do(
+            lambda local: local.delete(texts, where),
+            lambda remote: remote.post(
+                "items/delete",
+                present(ids=texts, filter=filter_of(where)),
+                lambda found: int(found["deleted"]),
+            ),
+        )
 
-    @abstractmethod
     def pairs(
         self, *, min_score: float, limit: int | None = None, recall: float = 0.9
     ) -> list[Pair]:
         """Return the pairs of items at least so similar, the most similar first."""
+        asked = {"min_score": min_score, "limit": limit, "recall": recall}
+        return self._do(
+            lambda local: local.pairs(min_score, limit, recall), lambda remote: remote.pairs(asked)
+        )
 
-    @abstractmethod
     def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
         """Return what each coordinate adds to the similarity of two items, or vectors.
 
@@ -279,8 +389,13 @@ class Collection(ABC):
         ------
         ItemNotFound, InvalidVector, InvalidParameter
         """
+        return self._do(
+            lambda local: local.index.explain(point(a), point(b), limit=limit),
+            lambda remote: remote.post(
+                "explain", {"a": json_point(a), "b": json_point(b), "limit": limit}, explained_of
+            ),
+        )
 
-    @abstractmethod
     def map(
         self,
         *,
@@ -310,8 +425,18 @@ class Collection(ABC):
         ------
         ItemNotFound, InvalidVector, InvalidParameter, InvalidFilter
         """
+        options = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
+        return self._do(
+            lambda local: local.map(options, where, [point(each) for each in also]),
+            lambda remote: remote.post(
+                "map",
+                options
+                | {"also": [str(each) if is_id(each) else json_vector(each) for each in also]}
+                | present(filter=filter_of(where)),
+                map_of,
+            ),
+        )
 
-    @abstractmethod
     def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
         """Return histograms of similarities and non-zeros, S-curves and bucket sizes.
 
@@ -331,8 +456,12 @@ class Collection(ABC):
         ------
         InvalidParameter
         """
+        asked = {"sample": sample, "seed": seed}
+        return self._do(
+            lambda local: local.profile(**asked),
+            lambda remote: remote.post("profile", asked, dict),
+        )
 
-    @abstractmethod
     def compare(
         self,
         queries: Any = None,
@@ -354,14 +483,31 @@ class Collection(ABC):
         seed : int
             Of the choice of the sample.
         """
+        options = {"limit": limit, "recall": recall}
+        return self._do(
+            lambda local: local.compare(queries, options, sample, backends, seed),
+            lambda remote: remote.post(
+                "compare",
+                options
+                | present(
+                    seed=seed,
+                    sample=sample if queries is None else None,
+                    queries=None if queries is None else [*rows_of(queries).json()],
+                    backends=backends,
+                ),
+                compared_of,
+            ),
+        )
 
-    @abstractmethod
     def page(
         self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
     ) -> tuple[list[Item], str | None]:
         """Return some items in the order in which they were put, and where the next page starts."""
+        return self._do(
+            lambda local: local.page(cursor, limit, with_vector),
+            lambda remote: remote.page(cursor, limit, with_vector),
+        )
 
-    @abstractmethod
     def names(
         self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
     ) -> dict[int, str]:
@@ -374,21 +520,34 @@ class Collection(ABC):
         indices : iterable of int, or None
             The names of these coordinates instead; one without a name is left out.
         """
+        return self._do(
+            lambda local: local.names(prefix, limit, indices),
+            lambda remote: remote.names(prefix, limit, indices),
+        )
 
-    @abstractmethod
     def set_names(self, names: Iterable[str]) -> int:
         """Give the first coordinates of a fixed ``dim`` their names; return how many.
 
         In an open space, names come with the items that are added.
         """
+        given = [*names]
+        return self._do(
+            lambda local: local.set_names(given),
+            lambda remote: remote.post(
+                "names", {"names": given}, lambda found: int(found["count"]), method="PUT"
+            ),
+        )
 
-    @abstractmethod
     def count(self) -> int:
         """Return the number of items."""
+        return self._do(
+            lambda local: len(local.index),
+            lambda remote: remote.get("", lambda found: int(found["items"])),
+        )
 
-    @abstractmethod
     def describe(self) -> dict[str, Any]:
         """Return all there is to know of the collection, as the API shows it."""
+        return self._do(lambda local: local.describe(), lambda remote: remote.get("", dict))
 
     def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file that `gcws-search load` reads; return how many.
@@ -404,7 +563,7 @@ class Collection(ABC):
             The file's name says no format.
         OSError
         """
-        return run(export_items(_Blocking(self), str(path), progress, _call))
+        return run(AsyncCollection(self.place, _in_place).export(path, progress=progress))
 
     def __repr__(self) -> str:
         """Return name and dim in one line."""
@@ -435,8 +594,10 @@ class Collection(ABC):
             if cursor is None:
                 return
 
-    def close(self) -> None:  # noqa: B027  # a server's has nothing to close
+    def close(self) -> None:
         """Close the file; a collection of a server has nothing to close."""
+        if isinstance(self.place, EmbeddedCollection):
+            self.place.close()
 
     def __enter__(self) -> Self:
         """Return the collection."""
@@ -452,38 +613,24 @@ class Collection(ABC):
         self.close()
 
 
-async def _call(function: Callable[[], R]) -> R:
+async def _in_place(function: Callable[[], R]) -> R:
     return function()
 
 
-class _Blocking:
-    """The operations that `export_items` awaits, done where they are awaited."""
+async def _on_thread(function: Callable[[], R]) -> R:
+    import asyncio  # noqa: PLC0415  # callers that wait need none
 
-    def __init__(self, collection: Collection) -> None:
-        self._collection = collection
-        self.config = collection.config
-
-    async def names(self, **chosen: Any) -> dict[int, str]:
-        return self._collection.names(**chosen)
-
-    async def page(self, cursor: str | None) -> tuple[list[Item], str | None]:
-        return self._collection.page(cursor)
+    return await asyncio.to_thread(function)
 
 
 def _awaiting(
     operation: Callable[Concatenate[Collection, P], R],
 ) -> Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]:
-    """Return an operation as a method to be awaited: on the event loop, or on a thread."""
+    """Return an operation as a method to be awaited: its own body, above another `_do`."""
 
     @wraps(operation)
     async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:
-        import asyncio  # noqa: PLC0415  # waiting callers need none
-
-        work = getattr(self.waiting, operation.__name__)
-        coroutine = getattr(work, "__wrapped__", None)  # a server's; see `retries.waiting`
-        if coroutine is None:
-            return await asyncio.to_thread(work, *given, **named)
-        return await coroutine(self.waiting, *given, **named)  # type: ignore[no-any-return]
+        return await cast("Any", operation)(self, *given, **named)  # type: ignore[no-any-return]
 
     return cast("Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]", method)
 
@@ -495,14 +642,30 @@ class AsyncCollection:
 
     Parameters
     ----------
-    waiting : Collection
-        Has the operations; of a server, one that `connect_async` returns.
+    call : callable
+        Calls what would keep the event loop waiting.
     """
 
-    def __init__(self, waiting: Collection) -> None:
-        self.waiting = waiting
-        self.name = waiting.name
-        self.config = waiting.config
+    def __init__(
+        self,
+        place: EmbeddedCollection | RemoteCollection,
+        call: Callable[[Callable[[], Any]], Awaitable[Any]] = _on_thread,
+    ) -> None:
+        self.place = place
+        self.name = place.name
+        self.config = place.config
+        self._call = call
+
+    async def _do(
+        self,
+        here: Callable[[EmbeddedCollection], R],
+        there: Callable[[RemoteCollection], Coroutine[Any, Any, R]],
+    ) -> R:
+        place = self.place
+        if isinstance(place, RemoteCollection):
+            return await there(place)
+        found: R = await self._call(partial(here, place))
+        return found
 
     @classmethod
     async def open(
@@ -517,13 +680,13 @@ class AsyncCollection:
         threads: int | None = None,
     ) -> AsyncCollection:
         """Open a collection's file without a server; see `Collection.open`."""
-        import asyncio  # noqa: PLC0415
-
-        opened = await asyncio.to_thread(
-            Collection.open, path, dim=dim, transform=transform, backend=backend, storage=storage,
-            durability=durability, threads=threads,
+        opened = await _on_thread(
+            lambda: Collection.open(
+                path, dim=dim, transform=transform, backend=backend, storage=storage,
+                durability=durability, threads=threads,
+            )
         )  # fmt: skip
-        return cls(opened)
+        return cls(opened.place)
 
     add = _awaiting(Collection.add)
     query = _awaiting(Collection.query)
@@ -543,9 +706,7 @@ class AsyncCollection:
 
     async def export(self, path: str | Path, *, progress: Progress | None = None) -> int:
         """Write all items to a file; see `Collection.export`."""
-        import asyncio  # noqa: PLC0415
-
-        return await export_items(self, str(path), progress, asyncio.to_thread)
+        return await export_items(self, str(path), progress, self._call)
 
     def __repr__(self) -> str:
         """Return name and dim in one line."""
@@ -563,9 +724,8 @@ class AsyncCollection:
 
     async def close(self) -> None:
         """Close the file; a collection of a server has nothing to close."""
-        import asyncio  # noqa: PLC0415
-
-        await asyncio.to_thread(self.waiting.close)
+        if isinstance(self.place, EmbeddedCollection):
+            await self._call(self.place.close)
 
     async def __aenter__(self) -> Self:
         """Return the collection."""

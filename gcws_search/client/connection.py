@@ -200,7 +200,7 @@ class Server(_Server):
         NoServer, ServerBusy, AccessRefused, InvalidParameter
         """
         config = None if dim is UNSET else config_of(dim, transform, backend, storage)
-        return run(self._collection(name, config))
+        return Collection(run(self._collection(name, config)))
 
     def collections(self) -> list[dict[str, Any]]:
         """Return name, items, dim, backends and bytes of each collection."""

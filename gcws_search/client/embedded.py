@@ -13,7 +13,6 @@ from weakref import WeakSet
 
 import numpy as np
 
-from gcws_search.client.collection import Collection, Guarantee, Mode, OnError, Progress
 from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
@@ -28,12 +27,12 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.formats.given import items_of, rows_of
-from gcws_search.formats.items import Items, require_ids, texts_of
+from gcws_search.formats.given import rows_of
+from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import is_id, row_of
 from gcws_search.index import InputVectors, bad_rows
-from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
+from gcws_search.index.contracts.analysis import ItemMap
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionNotFound,
@@ -190,8 +189,8 @@ class OpenFolder:
 os.register_at_fork(after_in_child=OpenFolder.free_lock)
 
 
-class EmbeddedCollection(Collection):
-    """A collection of this process; see `Collection` for its operations.
+class EmbeddedCollection:
+    """A collection of this process, as `Collection` uses it.
 
     A fork of it has neither the threads nor the locks of the collection, so it is refused there.
 
@@ -243,19 +242,14 @@ class EmbeddedCollection(Collection):
 
     def add(
         self,
-        data: Any,
+        items: Items,
+        mode: Literal["upsert", "insert"],
+        on_error: str,
+        progress: Callable[[int], None] | None,
         *,
-        ids: Any = None,
-        payloads: Any = None,
-        mode: Mode = "upsert",
-        on_error: OnError = "stop",
-        id_start: int | None = None,
-        keep_payloads: bool = False,
-        progress: Progress | None = None,
+        keep_payloads: bool,
     ) -> Added:
-        items = items_of(data, ids, payloads, id_start)
-        if keep_payloads and len(items):
-            require_ids(items)
+        """Store items, a batch at a time."""
 
         def put(batch: Items) -> Added:
             index = self.index
@@ -318,17 +312,13 @@ class EmbeddedCollection(Collection):
         vectors = batch.rows.check(index.space, index.names.reserve)
         return ItemBatch(ids, vectors, [*(batch.payloads or [None] * len(batch))])
 
-    def delete(
-        self,
-        ids: str | int | Iterable[str] | None = None,
-        *,
-        where: Mapping[str, Any] | None = None,
-    ) -> int:
+    def delete(self, ids: list[str] | None, where: Mapping[str, Any] | None) -> int:
+        """Delete items by their ids, or all that pass a filter."""
         if (ids is None) == (where is None):
             got = "neither" if ids is None else "both"
             raise InvalidParameter(expected="one of 'ids' and 'where'", got=got)
         if ids is not None:
-            return self.index.delete(texts_of(ids))
+            return self.index.delete(ids)
         found = _filter(where)
         assert found is not None
         found.require_conditions()
@@ -338,21 +328,19 @@ class EmbeddedCollection(Collection):
 
     def query(
         self,
-        vector: Any = None,
+        vector: Any,
+        id: str | int | None,
+        options: Mapping[str, Any],
+        where: Mapping[str, Any] | None,
+        backend: str | None,
         *,
-        id: str | int | None = None,
-        limit: int = 10,
-        recall: float = 0.9,
-        min_score: float = 0.0,
-        where: Mapping[str, Any] | None = None,
-        guarantee: Guarantee = "measured",
-        backend: str | None = None,
-        explain: bool = False,
+        explain: bool,
     ) -> Hits:
+        """Return the hits of one query."""
         if (vector is None) == (id is None):
             got = "neither" if vector is None else "both"
             raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
-        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        params = SearchParams(**options)
         condition = _filter(where)
         with _naming_argument("vector"):
             if id is not None:
@@ -373,20 +361,17 @@ class EmbeddedCollection(Collection):
 
     def query_many(
         self,
-        vectors: Any,
-        *,
-        limit: int = 10,
-        recall: float = 0.9,
-        min_score: float = 0.0,
-        where: Mapping[str, Any] | None = None,
-        guarantee: Guarantee = "measured",
-        backend: str | None = None,
-        on_error: OnError = "stop",
+        read: Callable[[], InputVectors],
+        options: Mapping[str, Any],
+        where: Mapping[str, Any] | None,
+        backend: str | None,
+        on_error: str,
     ) -> ManyHits:
-        params = SearchParams(limit=limit, recall=recall, min_score=min_score, guarantee=guarantee)
+        """Return the hits of each query as arrays."""
+        params = SearchParams(**options)
         condition = _filter(where)
         with _naming_argument("queries"):
-            rows = rows_of(vectors)
+            rows, limit = read(), params.limit
             bad = self._bad_queries(rows) if on_error == "skip" else {}
             if bad:
                 rows = rows.part(np.setdiff1d(np.arange(len(rows)), [*bad]))
@@ -448,50 +433,42 @@ class EmbeddedCollection(Collection):
         each = rows.one_by_one(space, lambda words: names.find(words, beyond_dim=True)[0])
         return [query for query, _ in each]
 
-    def pairs(
-        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
-    ) -> list[Pair]:
+    def pairs(self, min_score: float, limit: int | None, recall: float) -> list[Pair]:
+        """Return the pairs of items at least so similar."""
         for name, value in (("min_score", min_score), ("recall", recall)):
             if not 0 < value <= 1:
                 raise InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
         found = self.index.pairs(min_score=min_score, limit=limit, recall=recall)
         return [Pair(*each) for each in found]
 
-    def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
-        return self.index.explain(_item_or_vector(a), _item_or_vector(b), limit=limit)
-
     def map(
         self,
-        *,
-        sample: int = 5000,
-        landmarks: int = 256,
-        seed: int = 0,
-        where: Mapping[str, Any] | None = None,
-        also: Iterable[Any] = (),
-        key: str | None = None,
+        options: Mapping[str, Any],
+        where: Mapping[str, Any] | None,
+        also: Sequence[str | ix.OneVector],
     ) -> ItemMap:
+        """Return places in a plane for a sample of items and others."""
         from gcws_search.index import MapParams, map_items  # noqa: PLC0415
 
-        params = MapParams(sample=sample, landmarks=landmarks, seed=seed, key=key)
-        condition, others = _filter(where), [_item_or_vector(each) for each in also]
-        return map_items(self.index.memory, params, where=condition, also=others)
+        params = MapParams(**options)
+        return map_items(self.index.memory, params, where=_filter(where), also=also)
 
-    def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
+    def profile(self, *, sample: int, seed: int) -> dict[str, Any]:
+        """Return histograms of a sample."""
         from gcws_search.index import profile  # noqa: PLC0415
 
         return profile(self.index.memory, sample=sample, seed=seed).to_dict()
 
     def compare(
         self,
-        queries: Any = None,
-        *,
-        sample: int = 100,
-        limit: int = 10,
-        recall: float = 0.9,
-        backends: list[str] | None = None,
-        seed: int = 0,
+        queries: Any,
+        options: Mapping[str, Any],
+        sample: int,
+        backends: list[str] | None,
+        seed: int,
     ) -> Compared:
-        params = SearchParams(limit=limit, recall=recall)
+        """Return what each backend finds, and what it costs."""
+        params = SearchParams(**options)
         with _naming_argument("queries"):
             parts = None if queries is None else self._parts(rows_of(queries))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
@@ -500,33 +477,28 @@ class EmbeddedCollection(Collection):
 
     # Reading
 
-    def get(self, id: str | int) -> Item:
-        return _item(self.index.get(str(id)))
-
     def page(
-        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+        self, cursor: str | None, limit: int, with_vector: bool
     ) -> tuple[list[Item], str | None]:
+        """Return some items, and where the next page starts."""
         found = self.index.page(limit=limit, cursor=cursor, with_vector=with_vector)
-        return [*map(_item, found.items)], found.next_cursor
+        return [*map(item_of, found.items)], found.next_cursor
 
-    def names(
-        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
-    ) -> dict[int, str]:
+    def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
+        """Return names of coordinates by coordinate."""
         if indices is not None:
             return dict(self.index.names.of([*map(int, indices)]))
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         return dict(self.index.find_names(prefix, limit))
 
-    def set_names(self, names: Iterable[str]) -> int:
-        given = [*names]
-        self.index.set_names(given)
-        return len(given)
-
-    def count(self) -> int:
-        return len(self.index)
+    def set_names(self, names: Sequence[str]) -> int:
+        """Give the first coordinates their names."""
+        self.index.set_names(names)
+        return len(names)
 
     def describe(self) -> dict[str, Any]:
+        """Return all there is to know of the collection, as the API shows it."""
         found = asdict(self.index.describe())
         del found["config"]
         return {"name": found.pop("name"), **self.config.to_dict(), **found}
@@ -540,12 +512,13 @@ def _filter(where: Mapping[str, Any] | None) -> ix.Filter | None:
     return parse_filter(filter_of(where))
 
 
-def _item_or_vector(what: Any) -> str | ix.OneVector:
+def point(what: Any) -> str | ix.OneVector:
     """Return an id or a vector as the index explains it."""
     return str(what) if is_id(what) else row_of(what).first()
 
 
-def _item(stored: ix.StoredItem) -> Item:
+def item_of(stored: ix.StoredItem) -> Item:
+    """Return an item of the index as callers get it."""
     payload = None if stored.payload is None else read_json(stored.payload)
     return Item(stored.id, stored.vector, payload)
 

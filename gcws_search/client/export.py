@@ -10,13 +10,16 @@ import os
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from gcws_search.client.results import Item
 from gcws_search.formats.payloads import write_json
 from gcws_search.formats.sources import COLLECTION, METADATA
 from gcws_search.index import InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig
+
+if TYPE_CHECKING:
+    from gcws_search.client.collection import AsyncCollection
 
 _UNFINISHED: Final = ".part"
 _NDJSON: Final = (".ndjson", ".jsonl")
@@ -25,20 +28,8 @@ _NAMES: Final = 4000
 """Names that are asked for at a time."""
 
 
-class Exported(Protocol):
-    """What is asked of a collection that is exported; see `client.collection.Collection`."""
-
-    config: CollectionConfig
-
-    def names(self, *, limit: int = ..., indices: Any = ...) -> Awaitable[dict[int, str]]:
-        """Return names of coordinates by coordinate."""
-
-    def page(self, cursor: str | None) -> Awaitable[tuple[list[Item], str | None]]:
-        """Return some items, and where the next page starts."""
-
-
 async def export_items(
-    collection: Exported,
+    collection: AsyncCollection,
     path: str,
     progress: Callable[[int], None] | None,
     call: Callable[[Callable[[], Any]], Awaitable[Any]],
@@ -117,7 +108,7 @@ def _by_name(item: Item, known: dict[int, str | None]) -> Item:
     return Item(item.id, {"names": names, "values": item.vector["values"]}, item.payload)
 
 
-async def _description(collection: Exported) -> dict[str, Any] | None:
+async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
     """Return configuration and names of a collection, None where `load` guesses them."""
     config = collection.config
     names: list[str] = []

@@ -1,16 +1,16 @@
-"""A collection of a server."""
+"""A collection of a server, as `Collection` asks for it: requests, and answers read."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping
+from operator import itemgetter
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import numpy as np
 import orjson
 
-from gcws_search.client.collection import Collection, Guarantee, Mode, OnError, Progress
 from gcws_search.client.results import (
     Added,
     BackendFigures,
@@ -24,15 +24,14 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.client.retries import Reply, Requester, Send, waiting
+from gcws_search.client.retries import Reply, Requester, Send
 from gcws_search.formats import bodies
-from gcws_search.formats.given import items_of, rows_of
-from gcws_search.formats.items import require_ids, texts_of
-from gcws_search.formats.payloads import filter_of, read_json
+from gcws_search.formats.items import Items
+from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import is_id, row_of
+from gcws_search.index import InputVectors
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
-    SHARES,
     Explained,
     ItemMap,
     Places,
@@ -41,8 +40,9 @@ from gcws_search.index.contracts.analysis import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 
+R = TypeVar("R")
 _JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
-_NO_HEADERS: Final[Mapping[str, str]] = {}
+_NOTHING: Final[Mapping[str, str]] = {}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
 _INDICES: Final = 4000
@@ -63,67 +63,70 @@ def path_of(name: str, *rest: str) -> str:
         from gcws_search.index import check_name  # noqa: PLC0415  # it loads the storage
 
         check_name(name)
-    return "/".join(["/v1/collections", *map(_segment, (name, *rest))])
+    return "/".join(["/v1/collections", *map(segment, (name, *rest))])
 
 
-def _segment(text: str) -> str:
+def segment(text: str) -> str:
     """Return a text as one segment of a path; dots alone would be folded away."""
     quoted = quote(text, safe="")
     return quoted.replace(".", "%2E") if quoted in {".", ".."} else quoted
 
 
-class RemoteCollection(Collection):
-    """A collection of a server; see `Collection` for its operations.
+class RemoteCollection:
+    """Asks a server about one of its collections.
 
-    Each is a coroutine that `waiting` turns into one that waits; `AsyncCollection` awaits it.
+    Its methods are coroutines. Below a `Server` they block and never suspend.
     """
 
     def __init__(self, name: str, config: CollectionConfig, server: Requester) -> None:
         self.name = name
         self.config = config
-        self._server = server
+        self.server = server
         self._path = path_of(name)
 
-    async def _ask(
+    async def ask(
         self,
         method: str,
         word: str,
         content: Any = None,
-        headers: Mapping[str, str] = _NO_HEADERS,
-        params: Mapping[str, str] = _NO_HEADERS,
+        headers: Mapping[str, str] = _NOTHING,
+        params: Mapping[str, str] = _NOTHING,
         *,
         repeatable: bool = True,
     ) -> Reply:
+        """Send a request about the collection, or about ``word`` in it."""
         path = f"{self._path}/{word}" if word else self._path
         request = Send(method, path, content, headers, params, repeatable)
-        return await self._server.ask(request, self.name)
+        return await self.server.ask(request, self.name)
 
-    async def _post(self, word: str, document: Mapping[str, Any]) -> Any:
+    async def get(
+        self, word: str, result: Callable[[Any], R], params: Mapping[str, str] = _NOTHING
+    ) -> R:
+        """Return what ``result`` makes of the JSON that the server has there."""
+        return result(read_json((await self.ask("GET", word, params=params)).content))
+
+    async def post(
+        self,
+        word: str,
+        document: Mapping[str, Any],
+        result: Callable[[Any], R],
+        *,
+        method: str = "POST",
+    ) -> R:
+        """Send JSON, and return what ``result`` makes of the JSON of the answer."""
         body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        return read_json((await self._ask("POST", word, body, _JSON_HEADERS)).content)
+        return result(read_json((await self.ask(method, word, body, _JSON_HEADERS)).content))
 
-    # Writing
-
-    @waiting
     async def add(
         self,
-        data: Any,
-        *,
-        ids: Any = None,
-        payloads: Any = None,
-        mode: Mode = "upsert",
-        on_error: OnError = "stop",
-        id_start: int | None = None,
-        keep_payloads: bool = False,
-        progress: Progress | None = None,
+        read: Callable[[], Items],
+        params: Mapping[str, str],
+        progress: Callable[[int], None] | None,
     ) -> Added:
-        items = await self._server.call(lambda: items_of(data, ids, payloads, id_start))
+        """Store items by one load under a key of its own, which goes on where it broke off."""
+        items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        params: dict[str, str] = {"mode": mode, "on_error": on_error}
-        if keep_payloads:
-            require_ids(items)
-            params["payloads"] = "keep"
         body = bodies.load_body(items, items.batches, progress)
         return await self.load(body, params, secrets.token_hex(16))
 
@@ -153,7 +156,7 @@ class RemoteCollection(Collection):
             attempts += 1
             return body.pieces()
 
-        reply = await self._ask("POST", "load", pieces, headers, params, repeatable=key is not None)
+        reply = await self.ask("POST", "load", pieces, headers, params, repeatable=key is not None)
         found = orjson.loads(reply.content)
         ids = GivenIds(**found["ids"]) if "ids" in found else None
         before = found.get("loaded_before") if attempts == 1 else None  # else by this very call
@@ -163,84 +166,22 @@ class RemoteCollection(Collection):
         counts = found["inserted"], found["updated"]
         return Added(*counts, rejected, found["rejected_count"], ids, before)
 
-    @waiting
-    async def delete(
-        self,
-        ids: str | int | Iterable[str] | None = None,
-        *,
-        where: Mapping[str, Any] | None = None,
-    ) -> int:
-        document: dict[str, Any] = {}
-        if ids is not None:
-            document["ids"] = texts_of(ids)
-        if where is not None:
-            document["filter"] = filter_of(where)
-        found = await self._post("items/delete", document)
-        return int(found["deleted"])
+    async def query(self, **options: Any) -> Hits:
+        """Return the hits of one query; options that are None have their defaults."""
+        return await self.post("query", present(**options), _hits_of)
 
-    # Searching
-
-    @waiting
-    async def query(
-        self,
-        vector: Any = None,
-        *,
-        id: str | int | None = None,
-        limit: int = 10,
-        recall: float = 0.9,
-        min_score: float = 0.0,
-        where: Mapping[str, Any] | None = None,
-        guarantee: Guarantee = "measured",
-        backend: str | None = None,
-        explain: bool = False,
-    ) -> Hits:
-        document: dict[str, Any] = {"limit": limit, "recall": recall}
-        if vector is not None:
-            document["vector"] = _json_vector(vector)
-        if id is not None:
-            document["id"] = id
-        if min_score:
-            document["min_score"] = min_score
-        if where is not None:
-            document["filter"] = filter_of(where)
-        if guarantee != "measured":
-            document["guarantee"] = guarantee
-        if backend is not None:
-            document["backend"] = backend
-        if explain:
-            document["explain"] = True
-        found = await self._post("query", document)
-        hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
-        return Hits(hits, found.get("explain"))
-
-    @waiting
     async def query_many(
         self,
-        vectors: Any,
-        *,
-        limit: int = 10,
-        recall: float = 0.9,
-        min_score: float = 0.0,
-        where: Mapping[str, Any] | None = None,
-        guarantee: Guarantee = "measured",
-        backend: str | None = None,
-        on_error: OnError = "stop",
+        read: Callable[[], InputVectors],
+        options: Mapping[str, Any],
+        where: Mapping[str, Any] | None,
+        on_error: str,
     ) -> ManyHits:
-        rows = await self._server.call(lambda: rows_of(vectors))
-        asked: dict[str, Any] = {
-            "limit": limit,
-            "recall": recall,
-            "min_score": min_score,
-            "guarantee": guarantee,
-            "with_payload": False,
-        }
-        if backend is not None:
-            asked["backend"] = backend
-        params = {name: str(value) for name, value in asked.items()} | {"with_payload": "false"}
+        """Return the hits of queries that all have the same options, some megabytes a request."""
+        rows, limit = await self.server.call(read), options["limit"]
+        params = {name: str(value) for name, value in options.items()} | {"with_payload": "false"}
         if on_error != "stop":
             params["on_error"] = on_error
-        if where is not None:
-            asked["filter"] = filter_of(where)
         step = max(1, min(_QUERY_BYTES // max(1, rows.row_bytes), _QUERY_HITS // max(1, limit)))
         found: list[dict[str, Any]] = []
         for first in range(0, len(rows), step):
@@ -248,11 +189,13 @@ class RemoteCollection(Collection):
             if where is None:
                 kind, body = bodies.queries(part)
                 headers = {"Content-Type": kind}
-                reply = await self._ask("POST", "query/batch", body, headers, params)
+                reply = await self.ask("POST", "query/batch", body, headers, params)
                 answer = orjson.loads(reply.content)
             else:
+                asked = {**options, "with_payload": False, "filter": where}
                 queries = [{"vector": vector, **asked} for vector in part.json()]
-                answer = await self._post("query/batch", {"queries": queries, "on_error": on_error})
+                document = {"queries": queries, "on_error": on_error}
+                answer = await self.post("query/batch", document, dict)
             found += answer["results"]
         lists = [
             ([hit["id"] for hit in each["hits"]], [hit["score"] for hit in each["hits"]])
@@ -266,133 +209,74 @@ class RemoteCollection(Collection):
         ]
         return hits_of(lists, limit).spread(rejected)
 
-    @waiting
-    async def pairs(
-        self, *, min_score: float, limit: int | None = None, recall: float = 0.9
-    ) -> list[Pair]:
-        body = orjson.dumps({"min_score": min_score, "limit": limit, "recall": recall})
-        reply = await self._ask("POST", "pairs", body, _JSON_HEADERS)
+    async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
+        """Return pairs, of which an answer has one a line."""
+        reply = await self.ask("POST", "pairs", orjson.dumps(document), _JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
-    @waiting
-    async def explain(self, a: Any, b: Any, *, limit: int = SHARES) -> Explained:
-        asked = {"a": _item_or_vector(a), "b": _item_or_vector(b), "limit": limit}
-        found = await self._post("explain", asked)
-        coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
-        return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
-
-    @waiting
-    async def map(
-        self,
-        *,
-        sample: int = 5000,
-        landmarks: int = 256,
-        seed: int = 0,
-        where: Mapping[str, Any] | None = None,
-        also: Iterable[Any] = (),
-        key: str | None = None,
-    ) -> ItemMap:
-        asked: dict[str, Any] = {"sample": sample, "landmarks": landmarks, "seed": seed, "key": key}
-        asked["also"] = [str(each) if is_id(each) else _json_vector(each) for each in also]
-        if where is not None:
-            asked["filter"] = filter_of(where)
-        found = await self._post("map", asked)
-        return ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
-
-    @waiting
-    async def profile(self, *, sample: int = 1000, seed: int = 0) -> dict[str, Any]:
-        found: dict[str, Any] = await self._post("profile", {"sample": sample, "seed": seed})
-        return found
-
-    @waiting
-    async def compare(
-        self,
-        queries: Any = None,
-        *,
-        sample: int = 100,
-        limit: int = 10,
-        recall: float = 0.9,
-        backends: list[str] | None = None,
-        seed: int = 0,
-    ) -> Compared:
-        asked: dict[str, Any] = {"limit": limit, "recall": recall, "seed": seed}
-        if queries is None:
-            asked["sample"] = sample
-        else:
-            asked["queries"] = [*rows_of(queries).json()]
-        if backends is not None:
-            asked["backends"] = backends
-        found = await self._post("compare", asked)
-        figures = [BackendFigures(**each) for each in found["backends"]]
-        return Compared(figures, found["mean_similarity"])
-
-    # Reading
-
-    @waiting
-    async def get(self, id: str | int) -> Item:
-        reply = await self._ask("GET", f"items/{_segment(str(id))}")
-        return Item(**read_json(reply.content))
-
-    @waiting
     async def page(
-        self, cursor: str | None = None, *, limit: int = 1000, with_vector: bool = True
+        self, cursor: str | None, limit: int, with_vector: bool
     ) -> tuple[list[Item], str | None]:
+        """Return some items, and where the next page starts."""
         params = {"limit": str(limit), "with_vector": str(with_vector).lower()}
-        if cursor is not None:
-            params["cursor"] = cursor
-        reply = await self._ask("GET", "items", params=params)
-        found = read_json(reply.content)
+        found = await self.get("items", dict, params | present(cursor=cursor))
         items = [Item(each["id"], each.get("vector"), each["payload"]) for each in found["items"]]
         return items, found["next_cursor"]
 
-    @waiting
-    async def names(
-        self, prefix: str = "", *, limit: int = 20, indices: Iterable[int] | None = None
-    ) -> dict[int, str]:
+    async def names(self, prefix: str, limit: int, indices: Iterable[int] | None) -> dict[int, str]:
+        """Return names of coordinates by coordinate."""
         if indices is None:
-            params = {"limit": str(limit)} | ({"prefix": prefix} if prefix else {})
-            return await self._names(params)
-        wanted = sorted({*map(int, indices)})
+            asked = [{"limit": str(limit)} | ({"prefix": prefix} if prefix else {})]
+        else:
+            wanted = sorted({*map(int, indices)})
+            runs = (wanted[first : first + _INDICES] for first in range(0, len(wanted), _INDICES))
+            asked = [{"indices": ",".join(map(str, run))} for run in runs]
         found: dict[int, str] = {}
-        for first in range(0, len(wanted), _INDICES):
-            some = ",".join(map(str, wanted[first : first + _INDICES]))
-            found |= await self._names({"indices": some})
+        for params in asked:
+            names = await self.get("names", itemgetter("names"), params)
+            found |= {each["index"]: each["name"] for each in names}
         return found
 
-    async def _names(self, params: Mapping[str, str]) -> dict[int, str]:
-        reply = await self._ask("GET", "names", params=params)
-        return {each["index"]: each["name"] for each in orjson.loads(reply.content)["names"]}
 
-    @waiting
-    async def set_names(self, names: Iterable[str]) -> int:
-        body = orjson.dumps({"names": [*names]})
-        reply = await self._ask("PUT", "names", body, _JSON_HEADERS)
-        return int(orjson.loads(reply.content)["count"])
-
-    async def _describe(self) -> dict[str, Any]:
-        found: dict[str, Any] = orjson.loads((await self._ask("GET", "")).content)
-        return found
-
-    @waiting
-    async def count(self) -> int:
-        return int((await self._describe())["items"])
-
-    @waiting
-    async def describe(self) -> dict[str, Any]:
-        return await self._describe()
+def present(**given: Any) -> dict[str, Any]:
+    """Return the options that are not None."""
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def _item_or_vector(what: Any) -> dict[str, Any]:
-    return {"id": str(what)} if is_id(what) else {"vector": _json_vector(what)}
+def json_point(what: Any) -> dict[str, Any]:
+    """Return an id or a vector as the API explains it."""
+    return {"id": str(what)} if is_id(what) else {"vector": json_vector(what)}
 
 
-def _json_vector(vector: Any) -> Any:
+def json_vector(vector: Any) -> Any:
     """Return one vector as orjson writes it; an array of float32 goes as it is."""
     if isinstance(vector, np.ndarray) and vector.ndim == 1 and vector.dtype.kind == "f":
         with np.errstate(over="ignore"):
             return np.ascontiguousarray(vector, np.float32)
     rows = row_of(vector)
     return rows.matrix()[0] if rows.dense is not None else next(rows.json())
+
+
+def _hits_of(found: dict[str, Any]) -> Hits:
+    hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
+    return Hits(hits, found.get("explain"))
+
+
+def compared_of(found: dict[str, Any]) -> Compared:
+    """Return backends side by side, by the answer of the route ``compare``."""
+    figures = [BackendFigures(**each) for each in found["backends"]]
+    return Compared(figures, found["mean_similarity"])
+
+
+def explained_of(found: dict[str, Any]) -> Explained:
+    """Return what each coordinate adds, by the answer of the route ``explain``."""
+    coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
+    return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)
+
+
+def map_of(found: dict[str, Any]) -> ItemMap:
+    """Return a map by the answer of the route ``map``."""
+    return ItemMap(found["ids"], _places(found), _places(found["also"]), found.get("values"))
 
 
 def _places(columns: dict[str, Any]) -> Places:

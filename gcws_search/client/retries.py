@@ -6,17 +6,14 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import wraps
 from http import HTTPStatus
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 import orjson
 
 from gcws_search.client.errors import NoServer, error_of
 
-P = ParamSpec("P")
 R = TypeVar("R")
-S = TypeVar("S")
 
 _TOLD_SECONDS: Final = 1.0
 """Waits shorter than this are not reported."""
@@ -105,21 +102,6 @@ class RetryPolicy:
         """Return how long to wait after an attempt, the first being 0."""
         longest = min(self.max_seconds, self.first_seconds * 2**attempt)
         return float(longest * random.uniform(0.5, 1))
-
-
-def waiting(
-    operation: Callable[Concatenate[S, P], Coroutine[Any, Any, R]],
-) -> Callable[Concatenate[S, P], R]:
-    """Return a coroutine function as one that waits; ``__wrapped__`` is the former.
-
-    The requester below it must block where it is awaited, as that of a `Server` does.
-    """
-
-    @wraps(operation)
-    def method(self: S, *given: P.args, **named: P.kwargs) -> R:
-        return run(operation(self, *given, **named))
-
-    return cast("Callable[Concatenate[S, P], R]", method)
 
 
 def run(coroutine: Coroutine[Any, Any, R]) -> R:

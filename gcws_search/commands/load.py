@@ -435,12 +435,12 @@ def _upload(
     from gcws_search.client.remote import RemoteCollection  # noqa: PLC0415
     from gcws_search.client.retries import run  # noqa: PLC0415
 
-    assert isinstance(collection, RemoteCollection)
+    assert isinstance(collection.place, RemoteCollection)
     params = {"mode": task.mode, "on_error": task.on_error, "payloads": task.payloads}
     if max_rejected is not None:
         params["max_rejected"] = str(max_rejected)
     counted = replace(body, pieces=lambda: progress.each(body.pieces()))
-    return run(collection.load(counted, params, key))
+    return run(collection.place.load(counted, params, key))
 
 
 def _skipping(
