@@ -1,4 +1,8 @@
-"""GMM for scikit-learn: nearest neighbours, and feature maps whose inner products are kernels.
+"""GMM for scikit-learn: feature maps whose inner products are kernels, and nearest neighbours.
+
+Inner products of features estimate the kernel; those of the one-hot maps do so when divided by
+``samples``. A row of zeros has no cosine, no samples and no GMM: its features are all zero. Random
+binning is the exception: to it a row of zeros is a point like others.
 
 Needs the extra ``learn``.
 """
@@ -6,8 +10,10 @@ Needs the extra ``learn``.
 from __future__ import annotations
 
 import threading
-from numbers import Integral
-from typing import Any, Final, Literal, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from numbers import Integral, Real
+from typing import Any, ClassVar, Final, Literal, Self
 
 import numpy as np
 from scipy import sparse
@@ -17,21 +23,26 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.comparison.sklearn import (
-    FoldedRffFeatures,
-    GcwsFeatures,
-    GmmNystroem,
-    NrffFeatures,
-    RandomBinningFeatures,
-    RbfNystroem,
-    RffFeatures,
-    nonzero_rows,
-    value_errors,
+from gcws_search.index.comparison.binning import RandomBinning
+from gcws_search.index.comparison.fourier import FourierMap
+from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
+from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
+from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.errors import InvalidInput, InvalidParameter
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    Distribution,
+    FourierKind,
+    FourierParams,
+    GcwsParams,
+    NystroemKind,
+    NystroemParams,
+    RandomBinningParams,
+    SearchParams,
 )
-from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.threads import available_threads
+from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.threads import Workers, available_threads
+from gcws_search.index.vectors.space import VectorSpace
 
 __all__ = [
     "FoldedRffFeatures",
@@ -45,9 +56,411 @@ __all__ = [
     "RffFeatures",
 ]
 
+_Map = Callable[[VectorBatch], AnyArray]
+"""From vectors to features, or to codes that stand for some."""
+
 _KINDS: Final = [np.float64, np.float32]
 _SPARSE_SHARE: Final = 1 / 32
 """Share of numbers that are not zero below which rows of a sparse matrix stay sparse."""
+_CHUNK_ROWS: Final = 1024
+"""Rows mapped at a time."""
+_WHOLE: Final = ("samples", "bits", "features", "landmarks", "seed")
+_REAL: Final = ("gamma", "scale")
+_MAX_SAMPLES: Final = 16384
+_MAX_BITS: Final = 16
+_NOTHING: Final = VectorBatch("sparse", indptr=np.zeros(2, np.int64), norms=np.zeros(1, np.float32))
+"""One vector of zeros."""
+
+
+@contextmanager
+def _value_errors() -> Iterator[None]:
+    """Raise what is wrong with parameters or vectors as scikit-learn's users expect it."""
+    try:
+        yield
+    except InvalidInput as error:
+        raise ValueError(error.detail) from error
+
+
+def _batch_of(space: VectorSpace, X: Any, rows: Int64s) -> VectorBatch:
+    """Return some rows, none of them zero, as the maps take them."""
+    some = X[rows]
+    if not sparse.issparse(some):
+        return space.prepare(space.from_dense(np.ascontiguousarray(some)))
+    some.sum_duplicates()
+    return space.prepare(space.from_sparse(some.indptr, some.indices, some.data))
+
+
+def _nonzero_rows(X: Any, rows: slice) -> Int64s:
+    """Return which of some rows are not zero in float32."""
+    some = X[rows]
+    if sparse.issparse(some):
+        entries = np.repeat(np.arange(some.shape[0]), np.diff(some.indptr))
+        nonzero = some.data.astype(np.float32) != 0
+        return np.asarray(np.unique(entries[nonzero]) + rows.start)
+    return np.asarray(np.flatnonzero((some.astype(np.float32) != 0).any(axis=1)) + rows.start)
+
+
+def _threads(n_jobs: Any) -> int:
+    threads = 1 if n_jobs is None else available_threads() if n_jobs == -1 else n_jobs
+    if not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1:
+        raise InvalidParameter(expected="None, -1 or at least 1", got=repr(n_jobs), loc=("n_jobs",))
+    return int(threads)
+
+
+class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """What all have in common: input, threads, and what is left out of a copy."""
+
+    n_jobs: int | None
+
+    def fit(self, X: Any, y: object = None) -> Self:
+        """Take note of the number of columns, and learn what there is to learn.
+
+        Parameters
+        ----------
+        X : (n, dim) array or sparse matrix of finite numbers
+
+        Raises
+        ------
+        ValueError
+            A parameter is outside its range, or ``X`` is nothing to be fitted to.
+        """
+        del y
+        checked = self._validate(X, reset=True)
+        with np.errstate(over="ignore"), _value_errors():
+            self._require_numbers()
+            self._learn(checked)
+            self._start()
+        return self
+
+    def _require_numbers(self) -> None:
+        for names, kind, expected in (
+            (_WHOLE, Integral, "a whole number"),
+            (_REAL, Real, "a number"),
+        ):
+            for name in names:
+                value = getattr(self, name, 1)  # 1: it has no such parameter
+                if not isinstance(value, kind) or isinstance(value, bool):
+                    raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
+
+    def _validate(self, X: Any, *, reset: bool) -> Any:
+        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=reset)
+
+    def _learn(self, X: Any) -> None:
+        """Keep what of ``X`` the map needs."""
+
+    def _start(self) -> None:
+        """Make the map of what was learned."""
+        self._workers = Workers(_threads(self.n_jobs))
+        self._space = VectorSpace.of(CollectionConfig(dim=self.n_features_in_))
+        width = row_width(self._space.form, self.n_features_in_)
+        self._map, self._n_features_out = self._features(width)
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        """Return the map, and how many columns it has."""
+        raise NotImplementedError
+
+    def _fill(self, X: Any, out: AnyArray) -> None:
+        """Write features of all rows that are not zero; the others are left as they are."""
+
+        def work(first: int, last: int) -> None:
+            for start in range(first, last, _CHUNK_ROWS):
+                rows = _nonzero_rows(X, slice(start, min(start + _CHUNK_ROWS, last)))
+                if len(rows):
+                    out[rows] = self._map(_batch_of(self._space, X, rows))
+
+        with np.errstate(over="ignore"), _value_errors():
+            self._workers.split(X.shape[0], work, min_size=_CHUNK_ROWS // 4)
+
+    def transform(self, X: Any) -> Any:
+        """Return the (n, k) float32 features of n rows.
+
+        Raises
+        ------
+        ValueError
+            ``X`` has another number of columns, or numbers that are not finite in float32.
+        """
+        check_is_fitted(self)
+        checked = self._validate(X, reset=False)
+        out = np.zeros((checked.shape[0], self._n_features_out), np.float32)
+        self._fill(checked, out)
+        return out
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether `fit` has been called."""
+        return hasattr(self, "_n_features_out")
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn should know: sparse input is fine, output is float32."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float32"]
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return parameters and what was learned; threads and locks cannot be copied."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        for name in ("_map", "_space", "_workers"):
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make a map of what was learned."""
+        super().__setstate__(state)
+        if self.__sklearn_is_fitted__():
+            self._start()
+
+
+class _FourierFeatures(_Transformer):
+    _kind: ClassVar[FourierKind]
+
+    def __init__(
+        self,
+        *,
+        features: int = 512,
+        gamma: float = 1.0,
+        seed: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.features = features
+        self.gamma = gamma
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        params = FourierParams(
+            kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
+        )
+        found = FourierMap(params, dense_width)
+        return found.transform, found.width
+
+
+class RffFeatures(_FourierFeatures):
+    """Random Fourier features of the RBF kernel e^{-γ(1 - ρ)}, ρ the cosine of two rows.
+
+    Parameters
+    ----------
+    features : int
+        k, 1-16384.
+    gamma : float
+        γ, above 0.
+    n_jobs : int or None
+        Threads; -1 takes as many as the process may use.
+    """
+
+    _kind = "rff"
+
+
+class NrffFeatures(_FourierFeatures):
+    """Random Fourier features scaled to unit length: the same kernel, and a smaller variance.
+
+    Parameters are those of `RffFeatures`.
+    """
+
+    _kind = "nrff"
+
+
+class FoldedRffFeatures(_FourierFeatures):
+    """Features of the folded kernel ½e^{-γ(1 - ρ)} + ½e^{-γ(1 + ρ)}.
+
+    Parameters are those of `RffFeatures`.
+    """
+
+    _kind = "folded_rff"
+
+
+class _NystroemFeatures(_Transformer):
+    _kind: ClassVar[NystroemKind]
+    seed: int
+    landmarks: int
+
+    def _params(self) -> NystroemParams:
+        return NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
+
+    def _learn(self, X: Any) -> None:
+        params = self._params()
+        filled = _nonzero_rows(X, slice(0, X.shape[0]))
+        if not len(filled):
+            raise InvalidParameter(expected="a row that is not all zeros", got="none", loc=("X",))
+        space = VectorSpace.of(CollectionConfig(dim=X.shape[1]))
+        self.landmarks_ = _batch_of(space, X, draw_landmarks(params, filled))
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        del dense_width
+        found = NystroemMap(self._params(), self.landmarks_)
+        return found.transform, found.width
+
+
+class GmmNystroem(_NystroemFeatures):
+    """Nyström features of GMM ([TGMM] §2.3).
+
+    Parameters
+    ----------
+    landmarks : int
+        How many rows are landmarks, 1-4096; all of them where there are fewer.
+    seed : int
+        Of the choice of landmarks.
+    n_jobs : int or None
+        Threads; -1 takes as many as the process may use.
+    """
+
+    _kind = "gmm_nystroem"
+
+    def __init__(self, *, landmarks: int = 256, seed: int = 0, n_jobs: int | None = None) -> None:
+        self.landmarks = landmarks
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+
+class RbfNystroem(_NystroemFeatures):
+    """Nyström features of the RBF kernel e^{-γ(1 - ρ)}, ρ the cosine of two rows.
+
+    Parameters
+    ----------
+    landmarks, seed, n_jobs : see `GmmNystroem`
+    gamma : float
+        γ, above 0.
+    """
+
+    _kind = "rbf_nystroem"
+
+    def __init__(
+        self,
+        *,
+        landmarks: int = 256,
+        gamma: float = 1.0,
+        seed: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.landmarks = landmarks
+        self.gamma = gamma
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+    def _params(self) -> NystroemParams:
+        return NystroemParams(
+            kind=self._kind, landmarks=self.landmarks, gamma=self.gamma, seed=self.seed
+        )
+
+
+class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """Codes of b bits, each as one 1 among 2^b columns."""
+
+    samples: int
+    bits: int
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return how many samples, of how many bits."""
+        for name, maximum in (("samples", _MAX_SAMPLES), ("bits", _MAX_BITS)):
+            value = getattr(self, name)
+            if not (isinstance(value, int | np.integer) and 1 <= value <= maximum):
+                raise InvalidParameter(expected=f"1 to {maximum}", got=repr(value), loc=(name,))
+        return int(self.samples), int(self.bits)
+
+    def _zero(self) -> UInt32s | None:
+        """Return the codes of a row of zeros, None where it has none."""
+        return None
+
+    def transform(self, X: Any) -> sparse.csr_matrix:
+        """Return the (n, samples · 2^bits) float32 one-hot rows, ``samples`` ones in each.
+
+        Raises
+        ------
+        ValueError
+            ``X`` has another number of columns, or numbers that are not finite in float32.
+        """
+        check_is_fitted(self)
+        checked = self._validate(X, reset=False)
+        n, (samples, bits) = checked.shape[0], self._sizes()
+        none = np.uint32(1 << bits)  # no code is as large
+        codes = np.full((n, samples), none, np.uint32)
+        zero = self._zero()
+        if zero is not None:
+            codes[:] = zero
+        self._fill(checked, codes)
+        columns = codes.astype(np.int32) + (np.arange(samples, dtype=np.int32) << bits)
+        counts = np.where(codes[:, 0] == none, 0, samples)
+        indptr = np.concatenate([[0], np.cumsum(counts)])
+        indices = columns[counts > 0].reshape(-1)
+        ones = np.ones(len(indices), np.float32)
+        return sparse.csr_matrix((ones, indices, indptr), shape=(n, self._n_features_out))
+
+
+class GcwsFeatures(_OneHot):
+    """b-bit GCWS samples, one-hot: a linear method on them approximates GMM ([GMM] §1.4).
+
+    Products divided by ``samples`` estimate GMM + (1 - GMM)·2^-bits.
+
+    Parameters
+    ----------
+    samples : int
+        k, 1-16384.
+    bits : int
+        b, 1-16: bits of each winning slot that are used ([BBIT]).
+    n_jobs : int or None
+        Threads; -1 takes as many as the process may use.
+    """
+
+    def __init__(
+        self, *, samples: int = 256, bits: int = 8, seed: int = 0, n_jobs: int | None = None
+    ) -> None:
+        self.samples = samples
+        self.bits = bits
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        seed = GcwsParams(seed=self.seed).seed
+        samples, bits = self._sizes()
+        hashes = Gcws(seed=seed, samples=samples, dense_width=dense_width)
+        return lambda batch: hashes.sketch(batch).codes(bits, samples), samples << bits
+
+
+class RandomBinningFeatures(_OneHot):
+    """Random bins, one-hot: a linear method on them approximates a product kernel ([RFF], [POLYA]).
+
+    Products divided by ``samples`` estimate K + (1 - K)·2^-bits, K = Π_d k(|x_d - y_d|).
+
+    Parameters
+    ----------
+    samples : int
+        k, 1-16384.
+    distribution, shape, scale : see `RandomBinningParams`
+    bits : int
+        b, 1-16: bits that bins are hashed to.
+    n_jobs : int or None
+        Threads; -1 takes as many as the process may use.
+    """
+
+    def __init__(
+        self,
+        *,
+        samples: int = 256,
+        distribution: Distribution = "gamma",
+        shape: float | None = None,
+        scale: float = 1.0,
+        bits: int = 12,
+        seed: int = 0,
+        n_jobs: int | None = None,
+    ) -> None:
+        self.samples = samples
+        self.distribution = distribution
+        self.shape = shape
+        self.scale = scale
+        self.bits = bits
+        self.seed = seed
+        self.n_jobs = n_jobs
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        params = RandomBinningParams(
+            distribution=self.distribution, shape=self.shape, scale=self.scale, seed=self.seed
+        )
+        samples, bits = self._sizes()
+        binning = RandomBinning(params, samples=samples, dense_width=dense_width)
+        mask = np.uint32((1 << bits) - 1)
+        return lambda batch: binning.sketch(batch)[:, :samples] & mask, samples << bits
+
+    def _zero(self) -> UInt32s:
+        return np.asarray(self._map(_NOTHING), np.uint32)
 
 
 class GmmNeighbors(BaseEstimator):
@@ -102,19 +515,19 @@ class GmmNeighbors(BaseEstimator):
         self._require_count(self.n_neighbors)
         self.n_samples_fit_ = int(checked.shape[0])
         self._rows = checked.copy()
-        with np.errstate(over="ignore"), value_errors():
+        with np.errstate(over="ignore"), _value_errors():
             self._start()
         return self
 
     def _start(self) -> None:
         """Index the rows that are kept."""
-        self._filled = nonzero_rows(self._rows, slice(0, self.n_samples_fit_))
+        self._filled = _nonzero_rows(self._rows, slice(0, self.n_samples_fit_))
         is_sparse = sparse.issparse(self._rows) and (
             self._rows.nnz <= _SPARSE_SHARE * self._rows.shape[0] * self._rows.shape[1]
         )
         dim = None if is_sparse else self.n_features_in_
         config = CollectionConfig(dim=dim, backend=GcwsParams(seed=self.seed))
-        self._memory = MemoryCollection(config, threads=self._threads())
+        self._memory = MemoryCollection(config, threads=_threads(self.n_jobs))
         if not len(self._filled):
             return
         raw = _raw(self._memory, self._rows[self._filled])
@@ -125,15 +538,6 @@ class GmmNeighbors(BaseEstimator):
         stop = threading.Event()
         while self._memory.overdue(self._memory.view) is not None:
             optimize(self._memory, lambda adopt: adopt(), stop)
-
-    def _threads(self) -> int:
-        wanted: Any = 1 if self.n_jobs is None else self.n_jobs
-        threads = available_threads() if wanted == -1 else wanted
-        if not isinstance(threads, Integral) or isinstance(threads, bool) or threads < 1:
-            raise InvalidParameter(
-                expected="None, -1 or at least 1", got=repr(self.n_jobs), loc=("n_jobs",)
-            )
-        return int(threads)
 
     def _require_count(self, count: Any) -> None:
         is_whole = isinstance(count, Integral) and not isinstance(count, bool)
@@ -173,7 +577,7 @@ class GmmNeighbors(BaseEstimator):
         else:
             checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=False)
             own = np.full(checked.shape[0], -1, np.int64)
-        with np.errstate(over="ignore"), value_errors():
+        with np.errstate(over="ignore"), _value_errors():
             distances, indices = self._nearest(checked, own, int(count))
         return (distances, indices) if return_distance else indices
 
@@ -181,7 +585,7 @@ class GmmNeighbors(BaseEstimator):
         """Return distances and rows; ``own`` is the row that each query is not to find, or -1."""
         indices = np.full((len(own), count), -1, np.int64)
         distances = np.ones((len(own), count))
-        asked = nonzero_rows(X, slice(0, len(own)))
+        asked = _nonzero_rows(X, slice(0, len(own)))
         if len(asked) and len(self._filled):
             memory = self._memory
             queries = memory.space.prepare(_raw(memory, X[asked]))

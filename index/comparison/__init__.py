@@ -5,5 +5,4 @@
 - `feature_backend`: search by inner products of features
 - `binning`: samples of random binning
 - `binning_backend`: search by tables of random bins
-- `sklearn`: transformers for scikit-learn; needs the extra ``learn``
 """

@@ -37,10 +37,14 @@ from gcws_search.index.threads import Workers
 GROWTH: Final = 4
 """Landmarks are drawn again once the rows have grown by this factor."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay
-_BLOCK_FLOATS: Final = 1 << 19
-"""Features of one matrix product: 2 MB."""
-_FEWEST_QUERIES: Final = 4
-"""From here on one product of matrices is quicker than a product with each query."""
+_PRODUCT_FLOATS: Final = 1 << 19
+"""Features times queries of one matrix product: BLAS copies no operand of one so small."""
+_LEAST_FLOATS: Final = 1 << 17
+"""Features of one matrix product at least: below, what NumPy does about it takes longer."""
+_BLOCKS: Final = 8
+"""Products that are looked at together."""
+_ROOM: Final = 8
+"""Times the pool: candidates that are gathered before the worst of them are left out."""
 _MAX_ROWS: Final = 1 << 40
 _NO_CODES: Final = np.empty((0, 0), np.uint64)
 _NOTHING: Final = np.empty(0, np.int64)
@@ -304,33 +308,38 @@ def best_products(
     margins = (4 * width * EPSILON * np.linalg.norm(queries, axis=1)).astype(np.float32)
     bounds = np.full(m, np.finfo(np.float32).min)
     found = _NOTHING, _NOTHING, bounds[:0]
-    parts, size, room = [found], 0, 2 * pool * m
-    block = max(1, _BLOCK_FLOATS // width)
-    for first in range(rows.start, rows.stop, block):
-        last = min(first + block, rows.stop)
-        some = features[first:last]
-        if m < _FEWEST_QUERIES:
-            products = np.stack([some @ query for query in queries], axis=1)
-        else:
-            products = some @ queries.T
-        if not permitted[first:last].all():
+    parts, size, room = [found], 0, _ROOM * pool * m
+    columns, block = queries.T, max(1, max(_LEAST_FLOATS, _PRODUCT_FLOATS // m) // width)
+    all_permitted, skips = permitted[rows].all(), bool((skip >= 0).any())
+    for first in range(rows.start, rows.stop, _BLOCKS * block):
+        last = min(first + _BLOCKS * block, rows.stop)
+        products = np.empty((last - first, m), np.float32)
+        for start in range(first, last, block):
+            some = slice(start - first, min(start + block, last) - first)
+            np.matmul(features[start : first + some.stop], columns, out=products[some])
+        if not all_permitted:
             products[permitted[first:last] == 0] = -np.inf
-        own = np.flatnonzero((skip >= first) & (skip < last))
-        products[skip[own] - first, own] = -np.inf
+        if skips:
+            own = np.flatnonzero((skip >= first) & (skip < last))
+            products[skip[own] - first, own] = -np.inf
+        if first == rows.start and last - first > pool:
+            behind = last - first - pool
+            bounds = np.maximum(bounds, np.partition(products, behind, axis=0)[behind] - margins)
         places, which = np.nonzero(products >= bounds)
         parts.append((places + first, which, products[places, which]))
         size += len(places)
         if size > room or last == rows.stop:
             found = _cut(parts, pool, margins, bounds)
             parts, size = [found], len(found[0])
-            room = max(2 * pool * m, 2 * size)
+            room = max(_ROOM * pool * m, 2 * size)
     near, which, _ = found
     borders = np.searchsorted(which, np.arange(m + 1))
     estimates = np.empty(len(near))
-    for first in range(0, len(near), block):
-        part = slice(first, first + block)
-        doubles = features[near[part]] * queries[which[part]].astype(np.float64)
-        doubles.sum(axis=1, out=estimates[part])
+    for query, (first, last) in enumerate(pairwise(borders.tolist())):
+        doubles = queries[query].astype(np.float64)
+        for start in range(first, last, block):
+            part = slice(start, min(start + block, last))
+            np.sum(features[near[part]] * doubles, axis=1, out=estimates[part])
     return [
         _first_of([(near[first:last], estimates[first:last])], pool)
         for first, last in pairwise(borders.tolist())

@@ -27,7 +27,7 @@ from gcws_search.index.kernels.hashing.fourier import (
 )
 from gcws_search.index.threads import Workers
 
-_FEWEST_ROWS: Final = 16
+_FEWEST_ROWS: Final = 4
 """Dense rows of a matrix product, at least. Fewer are multiplied by other routines of BLAS, which
 sum in another order: a row alone would have other last bits than in a batch."""
 _CHUNK_FLOATS: Final = 1 << 18
@@ -111,13 +111,13 @@ class FourierMap:
             for start in range(first, last, chunk):
                 part = slice(start, min(start + chunk, last))
                 some = rows[part].astype(np.float64)
-                some *= self._scale / np.sqrt(np.square(some).sum(axis=1, keepdims=True))
+                factors = self._scale / np.sqrt(np.einsum("ij,ij->i", some, some))
+                unit = np.zeros((max(_FEWEST_ROWS, len(some)), some.shape[1]), np.float32)
+                np.multiply(some, factors[:, None], out=unit[: len(some)], casting="same_kind")
                 if len(some) < _FEWEST_ROWS:
-                    whole = np.zeros((_FEWEST_ROWS, some.shape[1]), np.float32)
-                    whole[: len(some)] = some
-                    out[part] = (whole @ projection)[: len(some)]
+                    out[part] = (unit @ projection)[: len(some)]
                 else:
-                    np.matmul(some.astype(np.float32), projection, out=out[part])
+                    np.matmul(unit, projection, out=out[part])
                 self._write_cosines(out[part])
 
         self._workers.split(len(rows), work, min_size=_ROWS_A_THREAD)

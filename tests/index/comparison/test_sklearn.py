@@ -13,7 +13,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from gcws_search.index.comparison.sklearn import (
+from gcws_search.sklearn import (
     FoldedRffFeatures,
     GcwsFeatures,
     GmmNystroem,
