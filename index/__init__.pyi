@@ -228,7 +228,7 @@ from .vectors.names import (
     MAX_NAME_LENGTH as MAX_NAME_LENGTH,
     CoordinateNames as CoordinateNames,
     NamedCoordinate as NamedCoordinate,
-    checked_names as checked_names,
+    check_names as check_names,
 )
 from .vectors.space import (
     VectorSpace as VectorSpace,

@@ -89,7 +89,7 @@ def _run(settings: Settings) -> int:
     allow_descriptors()  # connections that wait must leave some to what is imported
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-    starting = StartingApplication(partial(_opened, settings))
+    starting = StartingApplication(partial(_open_application, settings))
     server = HttpServer(
         uvicorn.Config(starting, host=settings.host, port=settings.port, **server_options(settings))
     )
@@ -101,7 +101,7 @@ def _run(settings: Settings) -> int:
     return 0 if server.started else _NOT_STARTED
 
 
-def _opened(settings: Settings) -> "FastAPI":
+def _open_application(settings: Settings) -> "FastAPI":
     """Return the application, with the collections in the settings' folder.
 
     Raises

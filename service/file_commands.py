@@ -32,7 +32,7 @@ def check(
     """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
     damaged = False
     found: list[dict[str, Any]] = []
-    with _told(data_dir):
+    with _tell(data_dir):
         for report in check_directory(data_dir, repair=repair):
             damaged |= not (report.is_sound or report.repaired)
             if as_json:
@@ -56,7 +56,7 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
     """Rewrite all files of a folder that no server uses, without the space they do not need."""
     failed = False
     found: list[dict[str, Any]] = []
-    with _told(data_dir):
+    with _tell(data_dir):
         for done in vacuum_directory(data_dir):
             failed |= done.error is not None
             if as_json:
@@ -70,7 +70,7 @@ def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
 
 
 @contextmanager
-def _told(data_dir: Path) -> Iterator[None]:
+def _tell(data_dir: Path) -> Iterator[None]:
     """Say why a folder cannot be worked on."""
     try:
         if not data_dir.is_dir():

@@ -422,13 +422,13 @@ async def _on_http(request: Request, error: Exception) -> Response:
                 sv.RouteNotFound(f"expected a path of this API, got {request.url.path!r}")
             )
         case HTTPException(status_code=405):
-            return response(sv.MethodNotAllowed(request.method, _allowed(request)))
+            return response(sv.MethodNotAllowed(request.method, _methods_of(request)))
         case HTTPException(status_code=400):
             return response(sv.MalformedBody(str(error.detail)))
     raise error
 
 
-def _allowed(request: Request) -> list[str]:
+def _methods_of(request: Request) -> list[str]:
     """Return the methods that the request's path does take."""
     methods = ("GET", "PUT", "POST", "PATCH", "DELETE")
     routes = request.app.routes

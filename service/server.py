@@ -16,7 +16,7 @@ from typing import Any, Final
 import uvicorn
 from threadpoolctl import threadpool_limits
 
-from gcws_search.service.http.timeouts import timed
+from gcws_search.service.http.timeouts import with_timeouts
 from gcws_search.service.settings import Settings
 
 _KEEP_ALIVE_SECONDS: Final = 75
@@ -92,7 +92,7 @@ def server_options(settings: Settings) -> dict[str, Any]:
         "server_header": False,
         "timeout_keep_alive": _KEEP_ALIVE_SECONDS,
         "timeout_graceful_shutdown": settings.shutdown_seconds,
-        "http": timed(settings),
+        "http": with_timeouts(settings),
         "ws": "none",
         "proxy_headers": False,  # nothing here asks who the client is
     }

@@ -130,4 +130,4 @@ def with_delta(
         inverted=InvertedIndex(),
         workers=workers,
     )
-    return found.merged_with(near.moved(known), params.limit)
+    return found.merge(near.shift(known), params.limit)

@@ -406,7 +406,7 @@ class GcwsBackend:
             return hits
         rest = self._search_indexed(state, view, queries[first:], params, skip[first:])
         every = np.arange(len(queries))
-        return BatchHits.merged([(every[:first], hits), (every[first:], rest)])
+        return BatchHits.combine([(every[:first], hits), (every[first:], rest)])
 
     def _by_graph(
         self,

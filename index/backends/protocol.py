@@ -299,7 +299,7 @@ def is_overdue(backend: Backend[State], state: State, rows: int, live: int) -> b
     return optimizing is not None and optimizing.is_overdue(state, rows, live)
 
 
-def saved_index(backend: Backend[State], state: State) -> SavedIndex | None:
+def index_to_save(backend: Backend[State], state: State) -> SavedIndex | None:
     """Return what a file holds of a state beside its rows, None for nothing."""
     if not _does(type(backend), StateSaving):
         return None

@@ -185,7 +185,7 @@ class Catalog:
             if isinstance(found, _PASSING) and not self.closing:
                 with (
                     suppress(CollectionBusy, CollectionNotFound, StoreError),
-                    self._names.reserved(Operation.LOAD, name),
+                    self._names.reserve(Operation.LOAD, name),
                 ):
                     if self._collections.get(name) is found:
                         self._collections[name] = None
@@ -308,7 +308,7 @@ class Catalog:
         # Also while others load.
         if name in self._collections:
             return self._same(name, config), False
-        with self._names.reserved(Operation.CREATE, name):
+        with self._names.reserve(Operation.CREATE, name):
             self._require_open(name)
             if name in self._collections:
                 return self._same(name, config), False
@@ -346,7 +346,7 @@ class Catalog:
         return found
 
     def _create(self, name: str, config: CollectionConfig) -> StoredCollection:
-        unfinished = self._directory.unfinished(name)
+        unfinished = self._directory.unfinished_path(name)
         is_written = False
         try:
             with storage_errors(name):
@@ -400,7 +400,7 @@ class Catalog:
             The next call tries again.
         """
         check_name(name)
-        with self._names.reserved(Operation.LOAD, name):
+        with self._names.reserve(Operation.LOAD, name):
             if name in self._collections:
                 return self.get(name)
             if not self._directory.has(name):
@@ -443,7 +443,7 @@ class Catalog:
         DiskFull, OutOfDescriptors, StorageFailed
             It is there as it was.
         """
-        with self._names.reserved(Operation.DROP, name):
+        with self._names.reserve(Operation.DROP, name):
             self._require_open(name)
             if name not in self._collections:
                 raise CollectionNotFound(name)
@@ -484,7 +484,7 @@ class Catalog:
         InvalidParameter
             The name is none.
         """
-        with self._names.reserved(Operation.SNAPSHOT, name):
+        with self._names.reserve(Operation.SNAPSHOT, name):
             self._require_open(name)
             self._directory.require_owned(name)
             return self.snapshots.create(name, snapshot, self.get(name).copy_to)
@@ -519,7 +519,7 @@ class Catalog:
             It is as it was, or as the snapshot is.
         """
         self.snapshots.get(name, snapshot)
-        with self._names.reserved(Operation.RESTORE, name):
+        with self._names.reserve(Operation.RESTORE, name):
             self._require_open(name)
             before = self._current(name, replace=replace)
             if not self._started:
@@ -529,7 +529,7 @@ class Catalog:
 
     def _restore(self, name: str, snapshot: str, before: _Loaded | None) -> StoredCollection:
         """Put a snapshot's file in the place of a collection's, once it is checked and read."""
-        unfinished = self._directory.unfinished(name)
+        unfinished = self._directory.unfinished_path(name)
         try:
             self.snapshots.copy(name, snapshot, unfinished)
             if findings := find_faults(unfinished, name):

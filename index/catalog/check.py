@@ -23,7 +23,7 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.saved_index import next_id_of, notes_of
 from gcws_search.index.payload.encoding import is_payload, metadata_of
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
-from gcws_search.index.storage.graph_parts import unpacked
+from gcws_search.index.storage.graph_parts import unpack
 from gcws_search.index.storage.opened_files import read_note
 from gcws_search.index.storage.records import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
@@ -167,7 +167,7 @@ def _examination(path: Path, report: Report, threads: int | None) -> Examination
 
 def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
     """Put a file of all that is sound in the place of one that is damaged."""
-    name, unfinished = report.name, directory.unfinished(report.name)
+    name, unfinished = report.name, directory.unfinished_path(report.name)
     try:
         examination = _examination(directory.file(name), Report(name), threads)
         Store.create(unfinished, name, examination.identity_of_copy)
@@ -293,7 +293,7 @@ class Examination:
         """Check the saved index; the next start rebuilds what is lost of it."""
         for part, data in file.links():
             try:
-                unpacked(part, data)
+                unpack(part, data)
             except ValueError as error:
                 self._report.find(f"part {part} of the links: {error}")
                 continue

@@ -70,7 +70,7 @@ from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
-from gcws_search.index.vectors.names import NamedCoordinate, checked_names
+from gcws_search.index.vectors.names import NamedCoordinate, check_names
 
 if TYPE_CHECKING:
     from gcws_search.index.collection.group_commit import Run
@@ -297,7 +297,7 @@ class StoredCollection:
             twice; nothing was changed.
         DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
         """
-        named = checked_names(names, self.config.dim)
+        named = check_names(names, self.config.dim)
 
         def change() -> None:
             self.store.replace_names(named)

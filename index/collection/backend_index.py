@@ -15,9 +15,9 @@ from gcws_search.index.backends.protocol import (
     Backend,
     ProgressReport,
     encoder_of,
+    index_to_save,
     no_report,
     restore_state,
-    saved_index,
     self_optimizing,
 )
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
@@ -103,7 +103,7 @@ class BackendIndex:
                 None if skip is None else skip[places],
             )
             parts.append((places, _without_surplus(found, ids, params.limit)))
-        return BatchHits.merged(parts)
+        return BatchHits.combine(parts)
 
     def renumber(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
@@ -140,7 +140,7 @@ class BackendIndex:
         """The saved parts of the index that its vectors do not give."""
         if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is rebuilt
             return {}
-        saved = saved_index(self.backend, self.state)
+        saved = index_to_save(self.backend, self.state)
         return {} if saved is None else saved.notes
 
     @property

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import saved_index
+from gcws_search.index.backends.protocol import index_to_save
 from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -29,10 +29,10 @@ from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.storage.graph_parts import (
     Part,
     joined,
-    packed,
+    pack,
     parts_of,
     rows_of_part,
-    unpacked,
+    unpack,
 )
 from gcws_search.index.storage.store import Store
 
@@ -65,11 +65,11 @@ class _Copy:
     rows: slice
     links: Int32s | None
 
-    def packed(self) -> bytes | None:
+    def pack(self) -> bytes | None:
         """Return the part's bytes, None when there are none."""
         if self.links is None:
             return None
-        return packed(self.rows, self.view.sequences, self.view.alive, self.links)
+        return pack(self.rows, self.view.sequences, self.view.alive, self.links)
 
 
 class Checkpoints(BackgroundTask):
@@ -119,7 +119,7 @@ class Checkpoints(BackgroundTask):
         try:
             for number, data in self._store.links():
                 try:
-                    part = unpacked(number, data)
+                    part = unpack(number, data)
                 except ValueError as error:
                     self._checksums[number] = _NO_CHECKSUM
                     damaged.append((number, error))
@@ -145,7 +145,7 @@ class Checkpoints(BackgroundTask):
 
     def note_loaded(self) -> None:
         """Record that memory holds what was read, and begin where a checkpoint is due."""
-        saved = saved_index(self._collection.backend, self._collection.view.state)
+        saved = index_to_save(self._collection.backend, self._collection.view.state)
         if self._had_notes and saved is None:
             _log.warning(
                 "index of collection %r: the saved index is of no use, and is rebuilt",
@@ -162,7 +162,7 @@ class Checkpoints(BackgroundTask):
         if not policy.is_due(put, self._collection.count):
             return
         view = self._collection.view
-        if saved_index(self._collection.backend, view.state) is not None:
+        if index_to_save(self._collection.backend, view.state) is not None:
             self.start()
 
     def is_due(self) -> bool:
@@ -212,7 +212,7 @@ class Checkpoints(BackgroundTask):
                 copy = do(partial(self._copy_part, number))
                 if copy is None:
                     return
-                self._write_part(number, copy.packed())
+                self._write_part(number, copy.pack())
         except StoreError as error:
             self._warn("the next start rebuilds what could not be written", error)
         except Exception:
@@ -224,7 +224,7 @@ class Checkpoints(BackgroundTask):
     def _copy_part(self, number: int) -> _Copy:
         view = self._collection.view
         rows = rows_of_part(number, view.sequences)
-        saved = saved_index(self._collection.backend, view.state)
+        saved = index_to_save(self._collection.backend, view.state)
         return _Copy(view, rows, None if saved is None else _links_of(saved.links, rows))
 
     def _write_part(self, number: int, data: bytes | None) -> None:
@@ -238,7 +238,7 @@ class Checkpoints(BackgroundTask):
             self._checksums[number] = checksum
 
     def _write_notes(self) -> bool:
-        saved = saved_index(self._collection.backend, self._collection.view.state)
+        saved = index_to_save(self._collection.backend, self._collection.view.state)
         notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
             self._store.write_meta("notes", notes)

@@ -20,7 +20,7 @@ from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_mass, split, with_mass
 from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, joined
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, join_rows
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -135,7 +135,7 @@ class ComparedQueries:
             known.append(vectors)
             mass += [unknown] * len(vectors)
         skipped = skip if len(skip) else np.full(len(mass), -1, np.int64)
-        return cls(joined(known), skipped, np.array(mass))
+        return cls(join_rows(known), skipped, np.array(mass))
 
     @classmethod
     def sample(cls, view: View, count: int, seed: int) -> ComparedQueries:

@@ -17,7 +17,7 @@ from gcws_search.index.contracts.batches import (
     RawBatch,
     VectorBatch,
     concatenate,
-    joined,
+    join_rows,
 )
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import (
@@ -350,7 +350,7 @@ class EncodedBatch:
         return cls(
             [*chain.from_iterable(part.ids for part in parts)],
             [*chain.from_iterable(part.payloads for part in parts)],
-            joined([part.vectors for part in parts]),
+            join_rows([part.vectors for part in parts]),
             np.concatenate([part.codes for part in parts]),
             [*chain.from_iterable(part.sequences for part in parts)],
             sum(part.seconds for part in parts),

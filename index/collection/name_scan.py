@@ -106,7 +106,7 @@ def _rank(
         last = scores[order[params.limit - 1]]
         order = order[: int(np.count_nonzero(scores >= last))]
     rows, scores = rows[order], scores[order]
-    found = BatchHits.found(
+    found = BatchHits.of(
         SCAN,
         rows.reshape(1, -1),
         scores.reshape(1, -1),

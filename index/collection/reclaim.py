@@ -203,7 +203,7 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
         for name in directory.names():
             before = after = 0
             error = None
-            copy = directory.unfinished(name)
+            copy = directory.unfinished_path(name)
             try:
                 with storage_errors(name):
                     before = after = bytes_of(directory.file(name))

@@ -278,7 +278,7 @@ def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
             collection.remove(collection.rows_of(write.ids))
         else:
             if write.names:
-                collection.names.stored(write.names)
+                collection.names.mark_stored(write.names)
             collection.next_id = max(collection.next_id, write.beyond, write.next_id or 0)
             puts.append(write)
             arriving.update(write.items.ids)

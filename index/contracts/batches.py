@@ -278,7 +278,7 @@ def concatenate(batches: Sequence[RawBatch]) -> RawBatch:
     )
 
 
-def joined(batches: Sequence[VectorBatch]) -> VectorBatch:
+def join_rows(batches: Sequence[VectorBatch]) -> VectorBatch:
     """Return the transformed vectors of several batches of one form, in order."""
     norms = np.concatenate([batch.norms for batch in batches])
     if batches[0].form == "dense":

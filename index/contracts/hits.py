@@ -107,7 +107,7 @@ class BatchHits:
     wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=lambda: _NONE_WIDER)
 
     @classmethod
-    def found(  # noqa: PLR0913 (a column each)
+    def of(  # noqa: PLR0913 (a column each)
         cls,
         method: int,
         rows: Int64s,
@@ -155,7 +155,7 @@ class BatchHits:
         )
 
     @classmethod
-    def merged(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
+    def combine(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
         """Return hits of several batches in one order.
 
         Parameters
@@ -230,12 +230,12 @@ class BatchHits:
             wider,
         )
 
-    def moved(self, by: int) -> BatchHits:
+    def shift(self, by: int) -> BatchHits:
         """Return the same hits with ``by`` added to their row numbers."""
         wider = {number: (rows + by, scores) for number, (rows, scores) in self.wider.items()}
         return replace(self, rows=self.rows + by, wider=wider)
 
-    def merged_with(self, others: BatchHits, limit: int) -> BatchHits:
+    def merge(self, others: BatchHits, limit: int) -> BatchHits:
         """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
 
         Parameters

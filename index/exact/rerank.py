@@ -107,7 +107,7 @@ def batch_hits(
     rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)
     for i, (found, exact) in enumerate(answers):
         rows[i, : len(found)], scores[i, : len(found)] = found, exact
-    return BatchHits.found(
+    return BatchHits.of(
         method,
         rows,
         scores,

@@ -119,7 +119,7 @@ class _Scan:
 
             workers.split(m, scan_queries)
         wider = self._complete(workers, with_ties) if any(self._incomplete) else {}
-        return BatchHits.found(
+        return BatchHits.of(
             SCAN,
             self._out.rows,
             self._out.scores,

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float32s, Int64s, UInt8s, UInt32s, UInt64s
-from gcws_search.index.contracts.batches import VectorBatch, joined
+from gcws_search.index.contracts.batches import VectorBatch, join_rows
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
@@ -183,7 +183,7 @@ class HeldOut:
         linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
         first = np.arange(sums) % len(chosen)
         between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
-        queries = joined([view.vectors[chosen], between])
+        queries = join_rows([view.vectors[chosen], between])
         if len(between):
             keys = np.concatenate([keys, graph.band_keys.keys(between, keys.shape[1])])
         return cls(
@@ -324,6 +324,6 @@ class Answers:
         order = np.argsort(asked)
         places = np.argsort(order)  # of each query in the whole
         own, further = places[: len(self.asked)], places[len(self.asked) :]
-        hits = BatchHits.merged([(own, self.hits), (further, others.hits)])
+        hits = BatchHits.combine([(own, self.hits), (further, others.hits)])
         is_complete = np.concatenate([self.is_complete, others.is_complete])
         return Answers(asked[order], hits, is_complete[order])

@@ -127,7 +127,7 @@ class TableSearch:
         left = np.delete(np.arange(m), np.concatenate([places for places, _ in parts]))
         if len(left):
             parts.append((left, self._scan(view, queries[left], params, skip[left])))
-        return BatchHits.merged(parts)
+        return BatchHits.combine(parts)
 
     def _groups(self, chosen: Int64s, params: SearchParams) -> tuple[Int64s, ...]:
         """Return queries as they are tried together: of many, a few before the others."""
@@ -232,7 +232,7 @@ class TableSearch:
         )
         found = self._probe(view, queries, params.limit, rule, skip, limits)
         counters = found.counters.T
-        hits = BatchHits.found(
+        hits = BatchHits.of(
             BY_TABLES,
             found.rows,
             found.scores,

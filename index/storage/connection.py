@@ -143,10 +143,10 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise _named(error, name, path) from error
+        raise _error_of(error, name, path) from error
 
 
-def _named(error: sqlite3.Error, name: str, path: Path) -> StoreError:
+def _error_of(error: sqlite3.Error, name: str, path: Path) -> StoreError:
     """Return the package's own error for one of SQLite's."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR)
     if code in _FULL:
@@ -176,7 +176,7 @@ def require_damage(
     ------
     DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked
     """
-    named = _named(error, name, path)
+    named = _error_of(error, name, path)
     is_unreadable = getattr(error, "sqlite_errorcode", None) in _UNREADABLE
     if not isinstance(named, DamagedFile) and not (is_unreadable and unreadable_is_damage):
         raise named from error
@@ -211,7 +211,7 @@ class Transaction:
         try:
             self._writer.execute("BEGIN IMMEDIATE")
         except sqlite3.Error as error:
-            raise _named(error, self._name, self._path) from error
+            raise _error_of(error, self._name, self._path) from error
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Commit, or take everything back."""
@@ -224,6 +224,6 @@ class Transaction:
                 if writer.in_transaction:
                     writer.execute("ROLLBACK")
         except sqlite3.Error as failed:
-            raise _named(failed, self._name, self._path) from failed
+            raise _error_of(failed, self._name, self._path) from failed
         if isinstance(error, sqlite3.Error):
-            raise _named(error, self._name, self._path) from error
+            raise _error_of(error, self._name, self._path) from error

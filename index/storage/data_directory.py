@@ -122,7 +122,7 @@ class DataDirectory:
         """Return where a collection's file is, or would be."""
         return self.path / f"{name}{SUFFIX}"
 
-    def unfinished(self, name: str) -> Path:
+    def unfinished_path(self, name: str) -> Path:
         """Return where a collection's file is written before it is published: each time another."""
         return self.path / _hidden(_UNFINISHED, name)
 

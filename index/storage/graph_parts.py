@@ -68,7 +68,7 @@ def rows_of_part(part: int, sequences: Int64s) -> slice:
     return slice(start, stop)
 
 
-def packed(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
+def pack(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
     """Return one part's bytes, None when no row of it has a list; dead rows only if it names some.
 
     Parameters
@@ -94,8 +94,8 @@ def packed(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> 
     return head + _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(head))) + body
 
 
-def unpacked(number: int, data: bytes) -> Part:
-    """Inverse of `packed` for the part of a number; ValueError when the bytes are no such part.
+def unpack(number: int, data: bytes) -> Part:
+    """Inverse of `pack` for the part of a number; ValueError when the bytes are no such part.
 
     What is returned names sequence numbers as they may be, though none need have a row.
     """
@@ -163,7 +163,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
     deleted = []
     for part in _in_batches(parts):
         if part.named.shape[1] > links.shape[1]:
-            links = _widened(links, part.named.shape[1])
+            links = _widen(links, part.named.shape[1])
         rows, own_links = numbers.of(part.sequences), numbers.of(part.named)
         _close_gaps(own_links)
         remains = rows < len(sequences)
@@ -171,7 +171,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
         if not remains.all():
             deleted.append((rows[~remains], own_links[~remains]))
     if not links.shape[1]:
-        links = _widened(links, 1)
+        links = _widen(links, 1)
     lists = np.full((numbers.deleted, links.shape[1]), NO_ROW, np.int32)
     for rows, own_links in deleted:
         lists[rows - len(sequences), : own_links.shape[1]] = own_links
@@ -188,7 +188,7 @@ class _RowNumbers:
     """
 
     def __init__(self, sequences: Int64s) -> None:
-        self._rows_of = _looked_up(sequences)
+        self._rows_of = _lookup(sequences)
         self._count = len(sequences)
         self._deleted = np.empty(0, np.int64)  # rising
         self._numbers = np.empty(0, np.int32)
@@ -230,7 +230,7 @@ def _in_batches(parts: Iterable[Part]) -> Iterator[Part]:
             )
 
 
-def _widened(links: Int32s, width: int) -> Int32s:
+def _widen(links: Int32s, width: int) -> Int32s:
     """Return (n, R) links as (n, width) ones; rows without an entry are unknown."""
     wider = growable((len(links), width), np.int32)
     wider.fill(NO_ROW)
@@ -241,7 +241,7 @@ def _widened(links: Int32s, width: int) -> Int32s:
     return wider
 
 
-def _looked_up(sequences: Int64s) -> Callable[[AnyArray], Int32s]:
+def _lookup(sequences: Int64s) -> Callable[[AnyArray], Int32s]:
     """Return a function from sequence numbers to rows, NO_ROW where there is none."""
     count = len(sequences)
     last = int(sequences[-1]) if count else 0

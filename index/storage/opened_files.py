@@ -153,7 +153,7 @@ class OpenedFiles:
     def is_in_own_folder(self) -> bool:
         """Whether the name of the collection's file is still one in the folder that is owned."""
         owned = self._owned
-        return owned is None or _moved(owned.name, owned.file) is None
+        return owned is None or _name_change(owned.name, owned.file) is None
 
     @property
     def is_misnamed(self) -> bool:
@@ -181,7 +181,7 @@ class OpenedFiles:
         OSError
         """
         is_cut = self._is_logged and os.fstat(self._index).st_size < self._index_bytes
-        if is_cut and _moved(self._index_name, self._index_file) is None:
+        if is_cut and _name_change(self._index_name, self._index_file) is None:
             os.truncate(self._index_name, self._index_bytes)
 
     def set_foreign_log_aside(self) -> None:
@@ -191,7 +191,7 @@ class OpenedFiles:
         ------
         OSError
         """
-        if self._is_logged and _moved(self._log_name, self._log_file) is not None:
+        if self._is_logged and _name_change(self._log_name, self._log_file) is not None:
             number = 1
             while os.path.exists(aside := f"{self._log_name}.damaged-{number}"):
                 number += 1
@@ -230,7 +230,7 @@ class OpenedFiles:
         if found is None and state is not None:
             found = self._change_of_log(state) or self._change_of_index()
         if found is None and self._owned is not None:
-            found = _moved(self._owned.name, self._owned.file)
+            found = _name_change(self._owned.name, self._owned.file)
         return found
 
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
@@ -268,7 +268,7 @@ class OpenedFiles:
         if size < self._index_bytes:
             return FileChange(self._index_name, "cut")
         self._index_bytes = size
-        return _moved(self._index_name, self._index_file)
+        return _name_change(self._index_name, self._index_file)
 
     def _state(self) -> _LogState | None:
         """Return what the log should hold, None where there is none, or its index was cut."""
@@ -292,7 +292,7 @@ def _moves(state: _LogState | None) -> tuple[bytes, int] | None:
     return None if state is None else (state.salts, state.backfilled)
 
 
-def _moved(name: str, file: os.stat_result) -> FileChange | None:
+def _name_change(name: str, file: os.stat_result) -> FileChange | None:
     """Return what has become of a file's name."""
     try:
         now = os.stat(name)

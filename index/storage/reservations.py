@@ -42,7 +42,7 @@ class Reservations:
         self._reserved: dict[Name, tuple[Operation, int]] = {}
 
     @contextmanager
-    def reserved(self, operation: Operation, *name: str) -> Iterator[None]:
+    def reserve(self, operation: Operation, *name: str) -> Iterator[None]:
         """Reserve a name for the time of a block.
 
         Raises

@@ -215,7 +215,7 @@ class Snapshots:
                 told, state = _checksum_file(path).read_text(), path.stat()
             except (FileNotFoundError, NotADirectoryError):
                 raise SnapshotNotFound(collection, name) from None
-        return _described(collection, path, state, told[:64])
+        return _description(collection, path, state, told[:64])
 
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
         """Return a new snapshot, on the disk.
@@ -239,7 +239,7 @@ class Snapshots:
         """
         name = self._reserve(collection, name)
         try:
-            path = self._unfinished(collection)
+            path = self._unfinished_path(collection)
             try:
                 write(path)
                 with storage_errors(collection):
@@ -263,7 +263,7 @@ class Snapshots:
         self._reserve(collection, name)
         try:
             with storage_errors(collection):
-                return Incoming(self, collection, name, self._unfinished(collection))
+                return Incoming(self, collection, name, self._unfinished_path(collection))
         except BaseException:
             self.release(collection, name)
             raise
@@ -318,7 +318,7 @@ class Snapshots:
                         raise
         finally:
             _discard(checksum)
-        return _described(collection, path, state, digest)
+        return _description(collection, path, state, digest)
 
     def copy(self, collection: str, name: str, to: Path) -> None:
         """Copy a snapshot's file, and see that the copy is what was written.
@@ -332,7 +332,7 @@ class Snapshots:
         InvalidParameter
             A name is none.
         """
-        snapshot, file = self.opened(collection, name)
+        snapshot, file = self.open(collection, name)
         with file, storage_errors(collection):
             with to.open("xb") as copy:
                 shutil.copyfileobj(file, copy, _COPIED_AT_ONCE)
@@ -342,7 +342,7 @@ class Snapshots:
             reason = f"expected the SHA-256 {snapshot.sha256}, got {digest}"
             raise DamagedSnapshot(collection, name, reason)
 
-    def opened(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
+    def open(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
         """Return a snapshot and its file, open for reading, be it removed meanwhile or not.
 
         Raises
@@ -393,7 +393,7 @@ class Snapshots:
     def _path(self, collection: str, name: str) -> Path:
         return self._folder / collection / f"{name}{SUFFIX}"
 
-    def _unfinished(self, collection: str) -> Path:
+    def _unfinished_path(self, collection: str) -> Path:
         """Return where a snapshot is written before it is published: each time another."""
         folder = self._folder / collection
         with storage_errors(collection):
@@ -415,7 +415,7 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _described(collection: str, path: Path, state: os.stat_result, sha256: str) -> Snapshot:
+def _description(collection: str, path: Path, state: os.stat_result, sha256: str) -> Snapshot:
     created = datetime.fromtimestamp(state.st_mtime, UTC).isoformat(timespec="seconds")
     return Snapshot(
         collection, path.name.removesuffix(SUFFIX), state.st_size, sha256, created, path

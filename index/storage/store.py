@@ -410,7 +410,7 @@ class Store:
         share = policy.chunk_bytes * count // (self.bytes_on_disk + 1)
         size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
         for rows in self._batches(sql.READ_ALL, size):
-            chunk = self._checked(rows)
+            chunk = self._check_rows(rows)
             if chunk.sequences[0] < 1:
                 raise DamagedFile(self.name, f"a row has sequence number {chunk.sequences[0]}")
             found += len(rows)
@@ -433,7 +433,7 @@ class Store:
         if named:
             raise DamagedFile(self.name, "its ids are not those of its rows")
 
-    def _checked(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
+    def _check_rows(self, read: Sequence[tuple[Any, ...]]) -> RowBatch:
         """Return the columns of rows; DamagedFile unless all are what was written."""
         sequences, ids, vectors, codes, payloads, *expected = zip(*read, strict=True)
         with self._types():

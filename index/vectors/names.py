@@ -235,7 +235,7 @@ class CoordinateNames:
         planned.update(new)
         return [NamedCoordinate(each, self._names[each]) for each in new]
 
-    def stored(self, names: Iterable[tuple[int, str]]) -> None:
+    def mark_stored(self, names: Iterable[tuple[int, str]]) -> None:
         """Note that names are in the file."""
         with self._lock:
             for coordinate, _ in names:
@@ -271,7 +271,7 @@ def problem(name: str) -> str | None:
     return None
 
 
-def checked_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
+def check_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
     """Return the names of the first coordinates of a space.
 
     Raises

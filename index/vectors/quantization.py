@@ -214,10 +214,10 @@ def dimension(groups: Float32s, centres: Float32s) -> float:
 
 def _distances(groups: Float32s, centres: Float32s) -> Float64s:
     """Return (g, near): 1 − GMM of each centre and the rows near to it."""
-    return _rounded_distances(groups, centres, 0.0, (-np.inf, np.inf))
+    return _distances_in_steps(groups, centres, 0.0, (-np.inf, np.inf))
 
 
-def _rounded_distances(
+def _distances_in_steps(
     groups: Float32s, centres: Float32s, step: float, within: tuple[float, float]
 ) -> Float64s:
     """Return what `_distances` does of whole numbers of steps that are cut off at two ends."""
@@ -241,7 +241,7 @@ def _agreement(quantizer: Quantizer, groups: Float32s, centres: Float32s, exact:
     within = -float(MAX_SHORT), float(MAX_SHORT)
     if quantizer.kind == BYTES:
         within = float(-quantizer.origin), float(_BYTE_VALUES - quantizer.origin)
-    rounded = _rounded_distances(groups, centres, quantizer.step, within)
+    rounded = _distances_in_steps(groups, centres, quantizer.step, within)
     order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
     return min(_share_of_nearest(exact, order, nearest) for nearest in _NEAREST)
 

@@ -148,7 +148,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     service.startup.require_kernels()
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.limits)
-    also = [points.mapped(each, service.limits, i) for i, each in enumerate(body.also)]
+    also = [points.point_to_map(each, service.limits, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(
         sample=body.sample, landmarks=body.landmarks, seed=body.seed, key=body.key
     )

@@ -41,7 +41,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     service = service_of(request)
     service.startup.require_kernels()
     collection = service.collection(name)
-    params = configurations.attached(body)
+    params = configurations.params_to_attach(body)
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return json_response(asdict(described), 201)

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gcws_search import index as ix
 from gcws_search.service.api.backend_bodies import BODY_OF, AttachBody
 from gcws_search.service.api.bodies import CreateBody, MetadataBody
-from gcws_search.service.api.requests import located
+from gcws_search.service.api.requests import place_errors
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.models import json_text
 from gcws_search.service.problems import invalid_request
@@ -27,14 +27,14 @@ def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
         )
     center = body.transform.center
-    transform = located(
+    transform = place_errors(
         ix.Transform,
         "transform",
         center=None if center is None else tuple(center),
         power=body.transform.power,
         normalize=body.transform.normalize,
     )
-    backend = located(
+    backend = place_errors(
         ix.backend_params,
         "backend",
         "params",
@@ -75,7 +75,7 @@ def metadata(body: MetadataBody | None, dim: int | None) -> bytes | None:
         ) from None
 
 
-def attached(body: AttachBody) -> ix.BackendParams:
+def params_to_attach(body: AttachBody) -> ix.BackendParams:
     """Return the parameters of a backend to be attached.
 
     Raises
@@ -88,4 +88,4 @@ def attached(body: AttachBody) -> ix.BackendParams:
     except ValidationError as error:
         raise invalid_request(error, model) from None
     params = checked.model_dump()["params"]
-    return located(ix.backend_params, "params", kind=body.kind, params=params)
+    return place_errors(ix.backend_params, "params", kind=body.kind, params=params)

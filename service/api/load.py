@@ -122,14 +122,14 @@ class _Run:
             entry = LoadEntry(key, self._load.begin(), self._announced_bytes)
             with self._service.loads.running(collection, entry):
                 if key is not None:
-                    self._load = replace(self._load, key=await self._known_load(key))
+                    self._load = replace(self._load, key=await self._load_of_key(key))
                     entry.go_on(self._load.begin())
                 await self._finish(chunks, entry.account)
                 return entry.account
         finally:
             self.events.put_nowait(None)
 
-    async def _known_load(self, key: str) -> LoadKey:
+    async def _load_of_key(self, key: str) -> LoadKey:
         """Return what has been committed under a key."""
         parameters = self._params.model_dump_json(
             exclude={"on_error", "max_rejected"}, exclude_none=True
@@ -224,9 +224,9 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         except LoadFailed as failed:
             if isinstance(failed.error, BodyAborted):
                 raise ClientDisconnect from None
-            service.metrics.loaded(failed.account.committed)
+            service.metrics.count_load(failed.account.committed)
             return problems.response(failed.error, **_progress(failed))
-        service.metrics.loaded(account.committed)
+        service.metrics.count_load(account.committed)
         return json_response(account.summary())
     task = asyncio.create_task(run.finish(chunks))
     first = await run.events.get()
@@ -254,10 +254,10 @@ async def list_loads(request: Request, name: str) -> Response:
         for record in records
         if record.key not in known
     ]
-    return json_response({"loads": [*map(_entry, entries), *earlier][: _listed(entries)]})
+    return json_response({"loads": [*map(_entry, entries), *earlier][: _count_listed(entries)]})
 
 
-def _listed(entries: Sequence[LoadEntry]) -> int:
+def _count_listed(entries: Sequence[LoadEntry]) -> int:
     """Return how many loads are listed."""
     return MAX_ENDED + sum(entry.state == "running" for entry in entries)
 
@@ -304,7 +304,7 @@ async def _progress_lines(
             account, more = await task, {}
         except LoadFailed as failed:
             account, more = failed.account, {"error": problems.document(failed.error)}
-        service.metrics.loaded(account.committed)
+        service.metrics.count_load(account.committed)
         yield json_bytes(account.summary() | more) + b"\n"
     finally:
         task.cancel()

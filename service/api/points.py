@@ -9,7 +9,7 @@ from gcws_search.service.guards.limits import Limits, require_short_vector
 from gcws_search.service.models import VectorBody, vector_of
 
 
-def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
+def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
     """Return an id or a vector whose similarity is to be explained.
 
     Raises
@@ -24,7 +24,7 @@ def explained(body: ExplainedBody, limits: Limits, word: str) -> Point:
     return str(body.id) if raw is None else _vector(raw, limits, word, "vector")
 
 
-def mapped(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
+def point_to_map(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
     """Return an id or a vector that is given a place on a map besides the sample.
 
     Raises

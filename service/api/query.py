@@ -168,8 +168,8 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     service.startup.require_kernels()
-    a = points.explained(body.a, service.limits, "a")
-    b = points.explained(body.b, service.limits, "b")
+    a = points.point_to_explain(body.a, service.limits, "a")
+    b = points.point_to_explain(body.b, service.limits, "b")
 
     def work() -> Response:
         return json_response(collection.explain(a, b, limit=body.limit).to_dict())

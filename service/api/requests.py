@@ -109,7 +109,7 @@ def within(error: ix.InvalidInput, name: str, *inner: str) -> ix.InvalidInput:
     return type(error)(expected=error.expected, got=error.got, loc=(name, *row, *inner, *rest))
 
 
-def located(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa: ANN401
+def place_errors(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  # noqa: ANN401
     """Call and put ``outer`` before the location of what is invalid."""
     try:
         return make(**arguments)
@@ -126,7 +126,7 @@ def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, byt
     """
     if text is None:
         return None, b""
-    found = located(
+    found = place_errors(
         ix.parse_filter,
         "filter",
         document=from_json(text),

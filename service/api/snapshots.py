@@ -87,9 +87,7 @@ async def list_snapshots(request: Request, name: str) -> Response:
 async def download_snapshot(request: Request, name: str, snapshot: str) -> Response:
     """Download a snapshot; `Repr-Digest` (RFC 9530) and `ETag` have its SHA-256."""
     service = service_of(request)
-    found, file = await service.workers.searches.run(
-        service.catalog.snapshots.opened, name, snapshot
-    )
+    found, file = await service.workers.searches.run(service.catalog.snapshots.open, name, snapshot)
     digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
     headers = {
         "Content-Length": str(found.bytes_),

@@ -124,7 +124,7 @@ class ClusterCollection(MergedOperations):
     def _count_costs(self, parts: Sequence[GatheredHits]) -> list[tuple[GatheredHits, MergedHits]]:
         """Return the hits of each query, in order, and count them."""
         for found in parts:
-            self.context.metrics.searched(totals(found.shards) if len(found.hits) else ())
+            self.context.metrics.count_searches(totals(found.shards) if len(found.hits) else ())
         return [(found, hits) for found in parts for hits in found.hits]
 
     async def search_batch(
@@ -359,7 +359,7 @@ class ClusterCollection(MergedOperations):
         return result
 
     def _note_names(self, write: PreparedPut) -> None:
-        self.names.stored((coordinate, "") for coordinate in write.names)
+        self.names.mark_stored((coordinate, "") for coordinate in write.names)
 
     def _concerned_shards(self, ids: Sequence[str | None]) -> set[int] | None:
         """Return the shards that have items of a few ids; None for all, unless all are known."""
@@ -439,7 +439,7 @@ class ClusterCollection(MergedOperations):
 
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names."""
-        named = ix.checked_names(names, self.config.dim)
+        named = ix.check_names(names, self.config.dim)
         self.context.database.replace_names(self.number, named)
         self.names.load(named)
 

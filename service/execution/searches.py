@@ -147,7 +147,7 @@ class LocalSearches:
                 hits.explanation = hits.explanation._replace(
                     seconds=seconds, measured_recall=recall
                 )
-        self._metrics.searched(costs)
+        self._metrics.count_searches(costs)
         return show(found)
 
 

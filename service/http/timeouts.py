@@ -101,7 +101,7 @@ def _is_one_of_the_last(transport: asyncio.Transport) -> bool:
 class TimedProtocol(HttpToolsProtocol):
     """One connection, closed when a head is too long or too slow, or an answer is not taken.
 
-    Its class is made by `timed`, which gives it the settings.
+    Its class is made by `with_timeouts`, which gives it the settings.
     """
 
     settings: Settings
@@ -197,6 +197,6 @@ class TimedProtocol(HttpToolsProtocol):
             clock.cancel()
 
 
-def timed(settings: Settings) -> type[TimedProtocol]:
+def with_timeouts(settings: Settings) -> type[TimedProtocol]:
     """Return the protocol with these settings."""
     return type("TimedProtocol", (TimedProtocol,), {"settings": settings})

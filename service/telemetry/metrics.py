@@ -152,7 +152,7 @@ class Metrics(Collector):
         """Take note that a front has ended."""
         self._fronts.pop(front, None)
 
-    def searched(self, totals: Iterable[Total]) -> None:
+    def count_searches(self, totals: Iterable[Total]) -> None:
         """Count queries."""
         with self._searching:
             for method, searches, candidates, scored, recall in totals:
@@ -164,7 +164,7 @@ class Metrics(Collector):
                 work.scored += scored
                 work.recall += recall
 
-    def loaded(self, rows: int) -> None:
+    def count_load(self, rows: int) -> None:
         """Count rows committed by a load."""
         self._loaded_rows += rows
 

@@ -274,7 +274,7 @@ def test_hits_beside_others_are_the_best_of_both(
         st.lists(st.lists(SCORES, max_size=6), min_size=len(older), max_size=len(older))
     )
     left, right = best(older, limit, 0, 4), best(others, limit, 10, 1)
-    both = left.merged_with(right, limit)
+    both = left.merge(right, limit)
     assert len(both) == len(older)
     for number, (one, two) in enumerate(zip(older, others, strict=True)):
         rows = [*range(len(one)), *range(10, 10 + len(two))]
@@ -309,7 +309,7 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
     for number, kept in enumerate(lines):
         rows[number, : len(kept)] = [row for _, row in kept]
         values[number, : len(kept)] = [-score for score, _ in kept]
-    return BatchHits.found(
+    return BatchHits.of(
         TABLES,
         rows,
         values,

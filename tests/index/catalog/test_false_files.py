@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 import pytest
 
-from gcws_search.index.backends.protocol import saved_index
+from gcws_search.index.backends.protocol import index_to_save
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
@@ -45,7 +45,7 @@ def crafted(bench: Bench, name: str, change: Change) -> Path:
 
 
 def has_lists(stored: StoredCollection) -> bool:
-    return saved_index(stored.memory.backend, stored.memory.view.state) is not None
+    return index_to_save(stored.memory.backend, stored.memory.view.state) is not None
 
 
 def noted(**changes: object) -> Change:

@@ -316,7 +316,7 @@ def test_a_snapshot_that_is_removed_and_sent_anew_is_restored_as_it_was(
     catalog.drop("things")
     old = path.read_bytes()
     with paused_at(Snapshots, "opened", lambda: catalog.restore("things", "s"), done=True) as work:
-        found, file = catalog.snapshots.opened("things", "s")
+        found, file = catalog.snapshots.open("things", "s")
         catalog.snapshots.remove("things", "s")
         incoming = sent(catalog, "s", other)
         replaced = incoming.finish(None)
@@ -470,7 +470,7 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
 
 def test_each_operation_writes_a_file_of_its_own(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
-    paths = {directory.unfinished("x" * 128) for _ in range(10)}
+    paths = {directory.unfinished_path("x" * 128) for _ in range(10)}
     assert len(paths) == 10
     for path in paths:
         path.with_name(f"{path.name}-journal").touch()

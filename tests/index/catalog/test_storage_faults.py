@@ -86,7 +86,7 @@ def uploaded(catalog: Catalog) -> None:
 
 
 def sent(catalog: Catalog) -> None:
-    _, file = catalog.snapshots.opened("things", "s")
+    _, file = catalog.snapshots.open("things", "s")
     with file:
         assert file.read()
 

@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pytest
 
 from gcws_search.index.backends import RandomBinningBackend
-from gcws_search.index.backends.protocol import find_pairs, saved_index
+from gcws_search.index.backends.protocol import find_pairs, index_to_save
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
@@ -195,7 +195,7 @@ def test_tables_made_anew_of_the_codes_answer_alike(rng: np.random.Generator) ->
     held = index.rows.view()
     codes = index.backend.encode(held)
     assert codes.shape == (ROWS, index.backend.code_width)
-    assert saved_index(index.backend, index.state) is None
+    assert index_to_save(index.backend, index.state) is None
     index.state = index.backend.extend(index.backend.empty(), held, codes)
     assert answers(index.search(queries, SEARCH)) == before
 

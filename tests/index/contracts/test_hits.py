@@ -32,7 +32,7 @@ def batch(method: int, sizes: list[int], *, width: int, first: int = 0) -> Batch
     numbers = np.arange(first, first + m)
     rows = 100 * numbers[:, None] + np.arange(width)
     scores = np.tile(1.0 / np.arange(1, width + 1), (m, 1))
-    return BatchHits.found(
+    return BatchHits.of(
         method,
         rows,
         scores,
@@ -75,7 +75,7 @@ def test_each_query_has_its_own_line() -> None:
 def test_batches_are_put_together_in_the_order_of_their_places() -> None:
     probed = batch(TABLES, [2, 1], width=2)
     scanned = batch(SCAN, [4, 0, 3], width=4, first=2)
-    whole = BatchHits.merged([(np.array([4, 1]), probed), (np.array([0, 2, 3]), scanned)])
+    whole = BatchHits.combine([(np.array([4, 1]), probed), (np.array([0, 2, 3]), scanned)])
     assert [shown(hits) for hits in row_hits(whole)] == [
         expected("scan", 2, 4),
         expected("tables", 1, 1),
@@ -96,7 +96,7 @@ def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_pu
     assert answers(row_hits(hits)[1:]) == [wide, answer(row_hits(narrow)[2])]
     assert answers(row_hits(hits.some(np.array([2, 1])))) == [answer(row_hits(narrow)[2]), wide]
     other = batch(TABLES, [1], width=1)
-    whole = BatchHits.merged([(np.array([3, 0, 2]), hits), (np.array([1]), other)])
+    whole = BatchHits.combine([(np.array([3, 0, 2]), hits), (np.array([1]), other)])
     first, _, last = map(answer, row_hits(narrow))
     assert answers(row_hits(whole)) == [wide, answer(row_hits(other)[0]), last, first]
 
@@ -133,7 +133,7 @@ def test_no_queries_have_no_hits() -> None:
 
 
 def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
-    hits = BatchHits.found(
+    hits = BatchHits.of(
         SCAN,
         np.zeros((2, 1), np.int64),
         np.zeros((2, 1)),

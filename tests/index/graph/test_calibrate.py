@@ -28,7 +28,7 @@ def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
     m = len(sizes)
     rows = np.tile(np.arange(limit), (m, 1))
     scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
-    return BatchHits.found(GRAPH, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
+    return BatchHits.of(GRAPH, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
 
 
 Search = Callable[[Int64s, int, BeamSetting], BatchHits]
@@ -241,7 +241,7 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
         work = np.full(len(queries), candidates)
         rows = np.zeros((len(queries), limit), np.int64)
         rated = np.tile(scores, (len(queries), 1))
-        return BatchHits.found(GRAPH, rows, rated, sizes, expected_recall=1.0, candidates=work)
+        return BatchHits.of(GRAPH, rows, rated, sizes, expected_recall=1.0, candidates=work)
 
     calibrated(200, search, true, rows=100_000)
     assert queries_asked[min(queries_asked)] == 160

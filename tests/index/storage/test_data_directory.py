@@ -30,7 +30,7 @@ def test_names_of_files_that_are_no_collections_are_not_listed(tmp_path: Path) -
 def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     (tmp_path / "a.sqlite-wal").write_bytes(b"old")
-    unfinished = directory.unfinished("a")
+    unfinished = directory.unfinished_path("a")
     unfinished.write_bytes(b"new")
     directory.publish(unfinished, "a")
     assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite", "lock"}

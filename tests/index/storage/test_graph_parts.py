@@ -8,10 +8,10 @@ from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 from gcws_search.index.storage.graph_parts import (
     PART_SEQUENCES,
     joined,
-    packed,
+    pack,
     parts_of,
     rows_of_part,
-    unpacked,
+    unpack,
 )
 
 Lists = dict[int, list[int]]
@@ -38,7 +38,7 @@ def named(keys: Int64s, links: Int32s) -> Lists:
 
 def bytes_of(part: int, keys: Int64s, alive: UInt8s, links: Int32s) -> bytes | None:
     rows = rows_of_part(part, keys)
-    return packed(rows, keys, alive, links[rows])
+    return pack(rows, keys, alive, links[rows])
 
 
 def kept(keys: Int64s, alive: UInt8s, links: Int32s) -> dict[int, bytes]:
@@ -61,7 +61,7 @@ def test_lists_are_found_again_under_other_rows(
     parts = kept(keys, all_alive(keys), links)
     stay = np.sort(rng.choice(len(keys), 2000, replace=False))
     later = np.append(keys[stay], keys[-1] + 1 + np.arange(5))
-    restored = joined(later, [unpacked(each, data) for each, data in parts.items()])
+    restored = joined(later, [unpack(each, data) for each, data in parts.items()])
 
     before, names = named(keys, links), dict(enumerate(later.tolist()))
     for number, own in enumerate(np.concatenate([restored.links, restored.deleted])):
@@ -80,7 +80,7 @@ def test_the_lists_of_dead_rows_remain(rng: np.random.Generator) -> None:
     alive[[10, 15]] = 0
     [(number, data)] = kept(keys, alive, links).items()
     rows = np.flatnonzero(alive)
-    restored = joined(keys[rows], [unpacked(number, data)])
+    restored = joined(keys[rows], [unpack(number, data)])
     ten, three, *_ = restored.links[5].tolist()
     assert three == 3
     fifteen, *others = restored.deleted[ten - len(rows)].tolist()
@@ -94,7 +94,7 @@ def test_rows_without_a_list_and_dead_ones_that_name_nothing_are_left_out(
     keys = some_keys(rng, 100, 2)
     links, alive = some_links(rng, 100, 4), all_alive(keys)
     alive[10:20], links[10:15, 0], links[15:20], links[30:35, 0] = 0, 1, NO_ROW, UNKNOWN
-    [part] = [unpacked(each, data) for each, data in kept(keys, alive, links).items()]
+    [part] = [unpack(each, data) for each, data in kept(keys, alive, links).items()]
     gone = {*range(15, 20), *range(30, 35)}
     assert part.sequences.tolist() == [
         key for row, key in enumerate(keys.tolist()) if row not in gone
@@ -121,7 +121,7 @@ def test_many_parts_are_joined(rng: np.random.Generator) -> None:
     links = some_links(rng, len(keys), 3)
     parts = kept(keys, all_alive(keys), links)
     assert len(parts) == 40
-    restored = joined(keys, [unpacked(each, data) for each, data in parts.items()]).links
+    restored = joined(keys, [unpack(each, data) for each, data in parts.items()]).links
     np.testing.assert_array_equal(restored, links)
 
 
@@ -130,7 +130,7 @@ def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
     parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
     assert all(parts)
-    restored = joined(keys, [unpacked(each, data or b"") for each, data in enumerate(parts)]).links
+    restored = joined(keys, [unpack(each, data or b"") for each, data in enumerate(parts)]).links
     first = PART_SEQUENCES - 1
     assert (restored[:first, :2] == narrow[:first]).all()
     assert (restored[:first, 2:] == NO_ROW).all()
@@ -144,8 +144,8 @@ def test_any_damage_is_noticed(rng: np.random.Generator) -> None:
     for place in range(len(data)):
         flipped = data[:place] + bytes([data[place] ^ 4]) + data[place + 1 :]
         with pytest.raises(ValueError, match=r"."):
-            unpacked(0, flipped)
+            unpack(0, flipped)
         with pytest.raises(ValueError, match=r"."):
-            unpacked(0, data[:place])
+            unpack(0, data[:place])
     with pytest.raises(ValueError, match="checksum"):
-        unpacked(0, data + b"\x00")
+        unpack(0, data + b"\x00")
