@@ -1,14 +1,65 @@
-"""Applications on a fresh data directory."""
+"""Applications on a fresh data directory: in one process, behind a front, or over a cluster."""
 
 import logging
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from gcws_search.index import compile_kernels
 from gcws_search.service.execution import startup
-from tests.support.service.client import Client, Json, Serve, fill, started
+from tests.support.service.client import Client, Json, Serve, application, fill
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.fronts import FrontClient
+from tests.support.service.postgres import postgres
+
+ALL_CASES = "TEST_ALL_CASES"
+"""Set to 1: a test that is served in several ways has all of its cases in each of them."""
+FEW = 2
+"""Cases of a test otherwise, where the mark `served` says so: the code that reads is the same."""
+WAY_MARKS = {"front": pytest.mark.slow, "cluster": pytest.mark.cluster}
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Serve a module's tests in each way that its mark `served` names, and in one process."""
+    mark = metafunc.definition.get_closest_marker("served")
+    if mark is None or "way" not in metafunc.fixturenames:
+        return
+    ways = dict(mark.kwargs)
+    if metafunc.definition.get_closest_marker("one_process"):
+        ways.pop("cluster", None)
+    others = [pytest.param(way, marks=WAY_MARKS[way]) for way in ways]
+    metafunc.parametrize("way", [pytest.param("process", id=pytest.HIDDEN_PARAM), *others])
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out most cases of long lists where the mark `served` asks for few."""
+    if ALL_CASES in os.environ:
+        return
+    cases: dict[tuple[str, str], list[pytest.Item]] = {}
+    for item in items:
+        if (mark := item.get_closest_marker("served")) and (
+            spec := getattr(item, "callspec", None)
+        ):
+            way = spec.params.get("way")
+            if mark.kwargs.get(way) == "few":
+                cases.setdefault((way, item.nodeid.partition("[")[0]), []).append(item)
+    left_out = {
+        case
+        for several in cases.values()
+        if len(several) > FEW
+        for place, case in enumerate(several)
+        if place not in spread(len(several))
+    }
+    if left_out:
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
+
+
+def spread(cases: int) -> list[int]:
+    """Return the places of the first case, the last, and those evenly between."""
+    return [round(place * (cases - 1) / (FEW - 1)) for place in range(FEW)]
 
 
 @pytest.fixture(autouse=True)
@@ -46,14 +97,33 @@ def data_dir(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def serve(data_dir: Path) -> Iterator[Serve]:
+def way() -> str:
+    """Return how applications are served; modules and folders say otherwise."""
+    return "process"
+
+
+@pytest.fixture
+def database_url() -> Iterator[str]:
+    with postgres().database() as url:
+        yield url
+
+
+@pytest.fixture
+def serve(way: str, data_dir: Path, request: pytest.FixtureRequest) -> Iterator[Serve]:
     """Start applications, on the data directory unless told otherwise, one after the other."""
     running: list[Client] = []
+    makers: dict[str, Callable[..., Client]] = {
+        "process": lambda folder, **settings: Client(application(folder, **settings)[0]),
+        "front": FrontClient,
+        "cluster": lambda *more, **settings: ClusterClient(url, *more, **settings),
+    }
+    url: str = request.getfixturevalue("database_url") if way == "cluster" else ""
 
     def start(**settings: Json) -> Client:
         while running:
             running.pop().stop()
-        running.append(started(settings.pop("data_dir", data_dir), **settings))
+        running.append(makers[way](settings.pop("data_dir", data_dir), **settings))
+        running[-1].start()
         running[-1].wait_until_ready()
         return running[-1]
 

@@ -4,6 +4,8 @@ import pytest
 
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 URL = "/v1/collections/plants"
 VECTOR = [0.1, -2, 0, 3]
 

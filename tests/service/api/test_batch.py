@@ -7,6 +7,8 @@ from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import BAD_QUERIES, URL, VECTOR
 
+pytestmark = pytest.mark.served(front="all", cluster="few")
+
 
 @pytest.mark.parametrize(("body", "code", "words"), BAD_QUERIES[:-1], ids=str)
 def test_a_bad_query_of_a_batch_is_named(

@@ -9,6 +9,8 @@ import pytest
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 URL = "/v1/collections/plants"
 
 

@@ -12,6 +12,8 @@ from gcws_search.service.execution import startup
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 URL = "/v1/collections/plants"
 
 
@@ -245,6 +247,7 @@ def test_a_damaged_file_does_not_stop_the_others(serve: Serve, data_dir: Path) -
     assert_problem(answer, 500, "damaged_file", "stones")
 
 
+@pytest.mark.served(cluster="few")  # a front's HTTP itself refuses its method
 def test_metrics_count_requests_searches_and_items(client: Client) -> None:
     client.post(f"{URL}/query", json={"id": "a"})
     client.post(f"{URL}/query", json={"id": "nobody"})

@@ -7,6 +7,8 @@ from httpx import Response
 
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
+pytestmark = pytest.mark.served(front="all", cluster="few")
+
 URL = "/v1/collections/plants/items"
 
 

@@ -16,6 +16,8 @@ from tests.support.service.live_server import listening
 from tests.support.service.naming import FOUR, hits, put
 from tests.support.service.queries import URL
 
+pytestmark = pytest.mark.served(cluster="few")
+
 WORDS: list[dict[str, Json]] = [
     {"id": "a", "vector": {"names": ["acid", "ester"], "values": [2, 1]}},
     {"id": "b", "vector": {"names": ["ester", "ketone"], "values": [3, -1]}},

@@ -16,6 +16,8 @@ from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import URL, VECTOR
 
+pytestmark = pytest.mark.served(cluster="few")
+
 NPY = {"Content-Type": "application/x-npy"}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
 

@@ -10,6 +10,8 @@ from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import BAD_QUERIES, URL, VECTOR, gmm
 
+pytestmark = pytest.mark.served(front="all", cluster="few")
+
 
 def test_hits_come_by_falling_exact_score(client: Client) -> None:
     answer = client.post(f"{URL}/query", json={"vector": VECTOR, "recall": 1}).json()

@@ -8,6 +8,8 @@ import pytest
 from tests.support.service.client import ITEMS, Client, Json, Serve, assert_problem, count, fill
 from tests.support.service.queries import URL, VECTOR, gmm
 
+pytestmark = pytest.mark.served(cluster="few")
+
 
 def test_pairs_come_one_a_line_most_similar_first(client: Client) -> None:
     answer = client.post(f"{URL}/pairs", json={"min_score": 0.1, "recall": 1})

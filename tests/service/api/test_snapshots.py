@@ -27,6 +27,8 @@ from tests.support.service.client import (
     started,
 )
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 URL = "/v1/collections/plants/snapshots"
 SQLITE = {"Content-Type": "application/vnd.sqlite3"}
 QUERY = {"vector": [0.1, -2, 0, 3], "limit": 4, "with_vector": True}

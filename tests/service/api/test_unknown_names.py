@@ -9,6 +9,8 @@ from tests.support.service.client import Client, Json, Serve, assert_problem
 from tests.support.service.naming import FOUR, hits, put
 from tests.support.service.queries import URL
 
+pytestmark = pytest.mark.served(cluster="few")
+
 SHARES = [
     {"power": 1}, {"power": 0.5}, {"normalize": "l1"}, {"normalize": "l2"},
     {"center": [0.5, -1, 0, 2]}, {"center": [0.5, -1, 0, 2], "normalize": "l2", "power": 2},

@@ -21,6 +21,8 @@ from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Serve, assert_problem, fill
 from tests.support.service.routes import GUARDED, OPEN, SENT
 
+pytestmark = pytest.mark.served(front="all")
+
 ADMIN, READER = "admin-kéy", "reader-key"
 READING_POSTS: Final = {
     "query", "query/batch", "count", "explain", "map", "pairs", "profile", "sketch", "compare",

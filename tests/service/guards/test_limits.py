@@ -28,6 +28,8 @@ from tests.support.service.client import (
     fill,
 )
 
+pytestmark = pytest.mark.served(front="all")
+
 URL: Final = "/v1/collections/plants"
 NDJSON: Final = {"Content-Type": "application/x-ndjson"}
 
@@ -187,6 +189,7 @@ async def never(first: bytes) -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
+@pytest.mark.served  # each process of fronts counts its own
 def test_bodies_under_way_are_counted_together_and_given_back(serve: Serve) -> None:
     client = serve(max_held_bytes=300)
     fill(client)

@@ -8,6 +8,8 @@ import pytest
 from tests.support.service.client import Serve, fill
 from tests.support.service.routes import GUARDED, SENT
 
+pytestmark = pytest.mark.served(front="all")
+
 HOSTILE = [
     "..", "../outside", "../../outside", "/etc/passwd", "a/../../outside", "..\\outside", ".",
     ".hidden", "lock", "x" * 300, "a\x00b", "outside.sqlite-wal", "~", "-rf", "%2e%2e", "con\n",

@@ -10,6 +10,8 @@ from tests.support.service.bodies import arrow, fixed, load, ndjson, npy, rows, 
 from tests.support.service.client import Client, Json, Serve, assert_problem, count
 from tests.support.service.queries import URL as PLANTS
 
+pytestmark = pytest.mark.served(cluster="few")
+
 
 def body_of(kind: str, n: int, first: int = 0) -> bytes:
     match kind:

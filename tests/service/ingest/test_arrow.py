@@ -14,6 +14,8 @@ from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjso
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
 from tests.support.service.queries import URL as PLANTS
 
+pytestmark = pytest.mark.served(cluster="few")
+
 ARROW = {"Content-Type": TYPES["arrow"]}
 LISTS = [pa.list_, pa.large_list, pa.list_view, pa.large_list_view]
 TEXTS = [pa.string(), pa.large_string(), pa.string_view()]

@@ -21,6 +21,8 @@ from tests.support.service.bodies import (
 )
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("packed", ["plain", "header", "magic", "members", "both"])

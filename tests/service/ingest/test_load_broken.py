@@ -7,6 +7,8 @@ import pytest
 from tests.support.service.bodies import URL, bodies, load
 from tests.support.service.client import Client, Serve, assert_problem, chunked, count, fill
 
+pytestmark = pytest.mark.served(cluster="few")
+
 
 @pytest.mark.parametrize("kind", ["npy", "arrow"])
 @pytest.mark.parametrize("packed", [False, True])

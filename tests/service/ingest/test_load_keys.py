@@ -24,6 +24,8 @@ from tests.support.service.bodies import (
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count
 from tests.support.service.queries import URL as PLANTS
 
+pytestmark = pytest.mark.served(cluster="few")
+
 ROWS = 23
 BAD = {"id": "bad", "vector": [1, 2]}
 

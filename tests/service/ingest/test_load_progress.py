@@ -18,6 +18,8 @@ from gcws_search.service.ingest.rows import ItemRows
 from tests.support.service.bodies import TYPES, URL, load, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
+pytestmark = pytest.mark.served(front="few", cluster="few")
+
 
 def progress(client: Client, kind: str, body: Json, query: str = "") -> tuple[int, list[Json]]:
     answer = load(client, kind, body, query, Accept="application/x-ndjson")

@@ -10,6 +10,8 @@ import pytest
 from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, count
 
+pytestmark = pytest.mark.served(cluster="few")
+
 
 def with_bad_rows(kind: str) -> bytes:
     """Return 10 rows in a format, of which 2 and 9 are bad."""
