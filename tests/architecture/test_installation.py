@@ -106,14 +106,43 @@ def other_index(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return wheel_of(project, tmp_path_factory.mktemp("wheels"))
 
 
-@pytest.fixture
-def python(tmp_path: Path) -> Path:
-    """Return the interpreter of an empty environment that sees what is installed here."""
-    environment = tmp_path / "environment"
+def make_environment(folder: Path, *wheels: Path) -> Path:
+    """Make an environment that sees what is installed here, with some wheels; return its folder."""
+    environment = folder / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     [packages] = environment.glob("lib/python*/site-packages")
     (packages / "base.pth").write_text(f"{Path(lazy_loader.__file__).parents[1]}\n")
-    return environment / "bin" / "python"
+    install = ("install", "-q", "--no-deps", "--ignore-installed")
+    pip("--python", environment / "bin" / "python", *install, *wheels)
+    return environment
+
+
+@pytest.fixture(scope="module")
+def released(release: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("released"), release)
+
+
+@pytest.fixture(scope="module")
+def beside(wheel: Path, other_index: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_environment(tmp_path_factory.mktemp("beside"), wheel, other_index)
+
+
+def copied(environment: Path, folder: Path) -> Path:
+    """Return the interpreter of a copy of an environment."""
+    return shutil.copytree(environment, folder / "environment", symlinks=True) / "bin" / "python"
+
+
+@pytest.fixture
+def python(released: Path, tmp_path: Path) -> Path:
+    """Return the interpreter of an environment of its own, with the wheel with kernels."""
+    return copied(released, tmp_path)
+
+
+@pytest.fixture
+def sources(python: Path) -> Path:
+    """Return the folder of the kernels' sources in it."""
+    [kernels] = python.parents[1].glob("lib/python*/site-packages/gcws_search/index/kernels")
+    return kernels
 
 
 def said(python: Path, program: str, folder: Path, **variables: str) -> str:
@@ -177,18 +206,10 @@ def test_a_wheel_with_kernels_is_for_the_platforms_of_numba(release: Path, wheel
     assert not [name for name in more if name.endswith("lock")]
 
 
-def _install(release: Path, python: Path) -> Path:
-    """Install a wheel; return the folder of its kernels' sources."""
-    pip("--python", python, "install", "-q", "--no-deps", "--ignore-installed", release)
-    [kernels] = python.parents[1].glob("lib/python*/site-packages/gcws_search/index/kernels")
-    return kernels
-
-
 def test_kernels_that_were_installed_are_not_compiled_again(
-    release: Path, python: Path, tmp_path: Path
+    python: Path, sources: Path, tmp_path: Path
 ) -> None:
     """Neither the sources nor the user's home can be written to."""
-    sources = _install(release, python)
     shutil.rmtree(sources / "__pycache__", ignore_errors=True)
     (sources / "__pycache__").touch()
     home = tmp_path / "home"
@@ -205,10 +226,9 @@ def test_kernels_that_were_installed_are_not_compiled_again(
 
 @pytest.mark.parametrize("changed", ["nothing", "sources", "numba", "CPU", "features"])
 def test_kernels_of_other_sources_and_of_another_compiler_are_not_taken(
-    release: Path, python: Path, tmp_path: Path, changed: str
+    python: Path, sources: Path, tmp_path: Path, changed: str
 ) -> None:
     """What the kernels were compiled by is told where it is that which differs."""
-    sources = _install(release, python)
     own, program = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}, LOOK
     best = cpus_of(features_here())[0].name
     if changed == "sources":
@@ -232,9 +252,8 @@ def test_kernels_of_other_sources_and_of_another_compiler_are_not_taken(
 
 
 def test_installed_kernels_that_are_cut_short_are_compiled(
-    release: Path, python: Path, tmp_path: Path
+    python: Path, sources: Path, tmp_path: Path
 ) -> None:
-    sources = _install(release, python)
     own = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     files = [*(sources / "compiled").rglob("dense.exact_dense*.nbc")]
     for file in files:
@@ -251,14 +270,12 @@ def _sources(folder: str) -> list[Path]:
 
 @pytest.mark.parametrize("first", ["gcws-search", "other-index"])
 def test_it_lives_beside_a_package_called_index_and_outlives_it(
-    wheel: Path, other_index: Path, python: Path, tmp_path: Path, first: str
+    beside: Path, tmp_path: Path, first: str
 ) -> None:
+    python = copied(beside, tmp_path)
     folder = tmp_path / "folder"
     folder.mkdir()
     (folder / "index.py").write_text("WHOSE = 'of the folder'\n")
-    install = ("--python", python, "install", "-q", "--no-deps", "--ignore-installed")
-    pip(*install, wheel)
-    pip(*install, other_index)
     ours = "from gcws_search import InvalidVector; import gcws_search; print(gcws_search.__file__)"
     theirs = "import index; print(index.WHOSE)"
     assert str(python.parents[1]) in said(python, ours, folder)
