@@ -6,10 +6,12 @@ least scores; the collection is compared, and opened again.
 
 import math
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
+from _pytest.mark.structures import ParameterSet
 
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
@@ -142,21 +144,21 @@ def vector_of(row: Floats) -> Vector:
     return {d: float(x) for d, x in enumerate(row) if x}
 
 
-@pytest.fixture(params=["primary", "attached"])
-def attached(request: pytest.FixtureRequest) -> bool:
-    return bool(request.param == "attached")
+def scenes() -> Iterator[ParameterSet]:
+    """Yield each method in each form and role; those of a kind that came before in two of four."""
+    kinds = set[str]()
+    for name, params in EVERY.items():
+        for form, attached in product(("dense", "sparse"), (False, True)):
+            if params.kind not in kinds or attached == (form == "sparse"):
+                role = "attached" if attached else "primary"
+                yield pytest.param((params, form, attached), id=f"{name}-{form}-{role}")
+        kinds.add(params.kind)
 
 
-@pytest.fixture(params=["dense", "sparse"])
-def form(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(params=list(EVERY))
-def scene(
-    request: pytest.FixtureRequest, tmp_path: Path, form: str, attached: bool
-) -> Iterator[Scene]:
-    made = Scene(tmp_path, EVERY[request.param], form=form, attached=attached)
+@pytest.fixture(params=scenes())
+def scene(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Scene]:
+    params, form, attached = request.param
+    made = Scene(tmp_path, params, form=form, attached=attached)
     yield made
     made.catalog.close()
 

@@ -33,12 +33,7 @@ KILLED = {
 
 
 class Copies(Faults):
-    """Copies a folder before calls, as often as its files have changed.
-
-    Parameters
-    ----------
-    folder, copies : Path
-    """
+    """Copies a folder before calls, as often as its files have changed."""
 
     def __init__(self, folder: Path, copies: Path) -> None:
         super().__init__(SYSTEM)

@@ -35,13 +35,8 @@ RECORD: Final = BackendRecord("other", "exact", "{}", None)
 class Operation:
     """One operation of the catalog.
 
-    Attributes
-    ----------
-    before : callable
-        Makes what the operation needs.
-    make : callable
-    after : callable
-        Takes back what it did, so that it can be made anew.
+    ``before``: makes what the operation needs. ``after``: takes back what it did, so that it can be
+    made anew.
     """
 
     make: Callable[[Catalog], object]

@@ -163,7 +163,8 @@ def same_hits(
 def test_copies_change_no_answer_in_any_dimension(
     data: str, quantizer: str, rng: np.random.Generator
 ) -> None:
-    for dim in (*range(1, 71), 130, 257):
+    # Of two quantizers in a row, one has the odd dimensions and the other the even ones.
+    for dim in (*range(1 + [*QUANTIZERS].index(quantizer) % 2, 71, 2), 130, 257):
         made = batch_of(DATA[data](rng, ROWS + QUERIES, dim))
         live = np.flatnonzero(made.norms)
         queries, rows = made[live[:QUERIES]], made[QUERIES:]
@@ -201,11 +202,11 @@ def test_copies_change_no_answer_of_scores_that_are_met_exactly(
 
 @pytest.mark.parametrize("quantizer", QUANTIZERS)
 @pytest.mark.parametrize("data", DATA)
-@pytest.mark.parametrize("width", [33, 784])
 def test_copies_change_no_answer_over_many_tiles(
-    data: str, quantizer: str, width: int, rng: np.random.Generator
+    data: str, quantizer: str, rng: np.random.Generator
 ) -> None:
     # Where bytes say little, tiles are read as floats in between.
+    width = (33, 784)[([*DATA].index(data) + [*QUANTIZERS].index(quantizer)) % 2]
     made = batch_of(DATA[data](rng, 3003 + 40, width))
     queries, rows = made[np.flatnonzero(made.norms)[:40]], made[40:]
     both = views(rows, permitting(rng, 0.95, 3003), QUANTIZERS[quantizer])

@@ -85,11 +85,10 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
     graph = Graph(rng)
     permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
     limit = min(10, setting.beam - 2)
+    expected = [graph.expected(query, setting, limit, permitted) for query in range(20)]
+    assert {row for rows, _ in expected for row in rows} <= permitted
     for policy in (SearchPolicy(), REJECTED_POOL_POLICY):
-        found = graph.search(setting, limit, permitted=permitted, policy=policy)
-        for query in range(len(graph.queries)):
-            assert found[query] == graph.expected(query, setting, limit, permitted)
-            assert set(found[query][0]) <= permitted
+        assert graph.search(setting, limit, permitted=permitted, policy=policy) == expected
 
 
 @pytest.mark.parametrize("setting", SETTINGS)

@@ -1,5 +1,6 @@
 """Rows linked to random rows, searched by these links, and what plain Python finds."""
 
+from functools import cached_property
 from math import inf
 from typing import Any
 
@@ -118,14 +119,16 @@ class Graph:
             policy,
         )
 
+    @cached_property
+    def scores(self) -> list[list[float]]:
+        """Of each query with each row, as float32, whose ties are those of the kernel."""
+        apart = np.abs(self.queries[:, None] - self.data).sum(2)
+        both = np.abs(self.queries).sum(1)[:, None] + np.abs(self.data).sum(1)
+        scores: list[list[float]] = ((both - apart) / (both + apart)).tolist()
+        return scores
+
     def score(self, query: int, row: int) -> float:
-        """Return the score as float32, whose ties are those of the kernel."""
-        u = mathematics.from_dense(self.queries[query])
-        v = mathematics.from_dense(self.data[row])
-        both, apart = mathematics.l1_norm(u) + mathematics.l1_norm(v), 0.0
-        for i in set(u) | set(v):
-            apart += abs(u.get(i, 0.0) - v.get(i, 0.0))
-        return float(np.float32(both - apart) / np.float32(both + apart))
+        return self.scores[query][row]
 
     def entries(
         self, query: int, most: int, hidden: UInt8s | None = None, beside: int = ROWS_A_SIDE
@@ -163,7 +166,7 @@ class Graph:
     def walked(
         self, query: int, setting: BeamSetting, limit: int, permitted: set[int] | None = None
     ) -> mathematics.Walked:
-        scores = [self.score(query, row) for row in range(ROWS)]
+        scores = self.scores[query]
         return mathematics.best_first(
             self.entries(query, setting.tables(self.links.entry_tables)),
             self.chosen,
@@ -193,7 +196,7 @@ class Graph:
         looked at again, as those are whose bytes say too little. With ``buckets`` it enters through
         its buckets; see `bucket_rows`.
         """
-        scores = [self.score(query, row) for row in range(ROWS)]
+        scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
         if buckets:

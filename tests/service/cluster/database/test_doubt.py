@@ -15,7 +15,7 @@ from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.cut_proxy import Cut, CutProxy
 from tests.support.service.postgres import Postgres, postgres
 
-CUTS = 1000
+CUTS = 300
 WRITERS = 3
 
 
