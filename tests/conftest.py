@@ -35,10 +35,12 @@ MARKS = {
     "cluster": ("service/cluster/", "deploy/"),
     "slow": (
         "architecture/test_docs", "architecture/test_installation", "architecture/test_site",
-        "architecture/test_walk", "benchmarks/", "commands/", "crashes/", "fuzz/", "index/catalog/",
-        "index/exact/", "index/graph/", "index/kernels/", "index/persistence/", "index/warmup/",
-        "model/", "names/", "promise/", "service/fronts/", "service/ingest/test_hostile",
-        "service/test_cli", "service/http/test_memory",
+        "architecture/test_walk", "benchmarks/", "client/test_forks", "commands/", "crashes/",
+        "fuzz/", "index/catalog/", "index/collection/test_background_faults",
+        "index/collection/test_optimizer_thread", "index/exact/", "index/graph/",
+        "index/joins/test_graph_join", "index/kernels/", "index/warmup/", "model/", "names/",
+        "promise/", "service/fronts/", "service/ingest/test_hostile", "service/test_cli",
+        "service/http/test_memory",
     ),
 }  # fmt: skip
 """Marks of folders and files; what starts processes or takes more than a second a test is slow."""
@@ -62,6 +64,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Refuse a name that differs from process to process: those that share the tests must agree."""
     if " at 0x" in item.nodeid:
         raise pytest.UsageError(f"expected a name without an address in memory, got {item.nodeid}")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import nothing of the folders and files that ``-m 'not MARK and not …'`` leaves out."""
+    clauses = config.option.markexpr.split(" and ")
+    if not all(clause.startswith("not ") for clause in clauses):
+        return None
+    name = collection_path.relative_to(TESTS.parent).as_posix()
+    name = f"{name.removeprefix('tests/')}{'/' if collection_path.is_dir() else ''}"
+    left_out = (MARKS.get(clause.removeprefix("not "), ()) for clause in clauses)
+    return True if any(name.startswith(folders) for folders in left_out) else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

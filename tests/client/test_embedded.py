@@ -179,6 +179,7 @@ print("no byte was written")
 """
 
 
+@pytest.mark.slow
 def test_memory_needs_no_disk() -> None:
     found = subprocess.run(
         [sys.executable, "-B", "-c", _IN_MEMORY],
