@@ -113,11 +113,7 @@ def specification(root: Path, config: dict[str, Any], data: Path, port: int) -> 
 class Bundle:
     """A container that runc can start again and again.
 
-    Parameters
-    ----------
-    folder : Path
-    health : list of str
-        The image's HEALTHCHECK.
+    ``health``: the image's HEALTHCHECK.
     """
 
     def __init__(self, folder: Path, health: list[str]) -> None:

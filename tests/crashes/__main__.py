@@ -63,12 +63,7 @@ def of_zombies(rounds: int, seed: int) -> None:
 def in_some_order(given: str | None, kills: int, seed: int) -> list[str]:
     """Return what is killed: each kind in turn, or as often as is given, mixed.
 
-    Parameters
-    ----------
-    given
-        Such as ``replica=40,router=30``; a kind alone is killed ``kills`` times.
-    kills
-    seed
+    ``given``: such as ``replica=40,router=30``; a kind alone is killed ``kills`` times.
     """
     from tests.crashes.cluster import KINDS  # noqa: PLC0415  # needs Ray
 

@@ -48,12 +48,7 @@ def held(asking: Asking, collection: str) -> dict[str, Item]:
 
 
 def check(port: int, writers: Sequence[Writer], random_: random.Random) -> None:
-    """Compare everything a server holds with what the writers know; they go on from there.
-
-    Raises
-    ------
-    Lost
-    """
+    """Compare everything a server holds with what the writers know; they go on from there."""
     asking = Asking(port)
     try:
         names = [each["name"] for each in _answer(asking, "GET", "/v1/collections")["collections"]]

@@ -56,18 +56,8 @@ _REFUSED: Final = 4
 class ClusterTrial:
     """A cluster that things are killed of.
 
-    Parameters
-    ----------
-    seed
-
-    Attributes
-    ----------
-    kills
-        By kind.
-    seconds
-        How long it took until something worked again, by what.
-    servers
-        The databases.
+    ``kills``: by kind. ``seconds``: how long it took until something worked again, by what.
+    ``servers``: the databases.
     """
 
     def __init__(self, seed: int) -> None:
@@ -125,12 +115,7 @@ class ClusterTrial:
         )
 
     def kill(self, kind: str) -> None:
-        """Kill something while clients ask, have it come back, and compare all.
-
-        Raises
-        ------
-        Lost
-        """
+        """Kill something while clients ask, have it come back, and compare all."""
         try:
             self._kill(kind)
             self._expect_failures_of(self.clients.killed)
@@ -389,12 +374,7 @@ class ClusterTrial:
                     connection.execute(each.encode())
 
     def check(self) -> None:
-        """Compare what was acknowledged, what the database has, and what each replica has.
-
-        Raises
-        ------
-        Lost
-        """
+        """Compare what was acknowledged, what the database has, and what each replica has."""
         database = self._cluster.database
         [collection] = database.collections()
         rows = database.page(collection.number, after=0, limit=1 << 20, with_vector=True)

@@ -59,11 +59,7 @@ def item_of(item_id: str, version: int, **payload: Any) -> dict[str, Any]:  # no
 class AnsweredWrite(NamedTuple):
     """A write that was answered.
 
-    Attributes
-    ----------
-    began, ended
-        By the monotonic clock.
-    status
+    ``began``, ``ended``: by the monotonic clock.
     """
 
     began: float
@@ -74,17 +70,8 @@ class AnsweredWrite(NamedTuple):
 class Clients:
     """Clients that go on until they are stopped; what they were answered.
 
-    Parameters
-    ----------
-    routers
-    seed
-
-    Attributes
-    ----------
-    killed
-        What was killed last, to count failures by.
-    possible
-        What may be there of each writer.
+    ``killed``: what was killed last, to count failures by. ``possible``: what may be there of each
+    writer.
     """
 
     def __init__(self, routers: Sequence[RouterProcess], seed: int) -> None:
@@ -123,12 +110,7 @@ class Clients:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Write and search until the block ends.
-
-        Raises
-        ------
-        Lost
-        """
+        """Write and search until the block ends."""
         self._stopping.clear()
         self.writes.clear()
         work = [partial(self._write, number) for number in range(_WRITERS)]
@@ -171,13 +153,7 @@ class Clients:
             ]
 
     def wait_for_write(self, moment: float, *, successfully: bool = True) -> float:
-        """Return when the first such write was answered; by the monotonic clock.
-
-        Raises
-        ------
-        Lost
-            None was in time.
-        """
+        """Return when the first such write was answered; by the monotonic clock."""
         end = time.monotonic() + 2 * SECONDS
         while not (found := self.answered_since(moment, successfully=successfully)):
             self._raise_errors()
@@ -194,12 +170,7 @@ class Clients:
             time.sleep(0.01)
 
     def are_as_acknowledged(self, versions: State) -> None:
-        """Compare what is there with what was acknowledged; take what is there from now on.
-
-        Raises
-        ------
-        Lost
-        """
+        """Compare what is there with what was acknowledged; take what is there from now on."""
         expect({*map(str, range(BASE))} <= {*versions}, "items that nobody changed are missing")
         for number, possible in enumerate(self.possible):
             mine = f"w{number}-"
@@ -288,12 +259,7 @@ class Clients:
                 self._probed = version
 
     def read_probe(self, number: int) -> None:
-        """Read the probe through a router: it is as it was acknowledged, or later.
-
-        Raises
-        ------
-        Lost
-        """
+        """Read the probe through a router: it is as it was acknowledged, or later."""
         router, known = self._routers[number], self._probed
         address = f"http://{HOST}:{router.port}{URL}/items/{PROBE}"
         end = time.monotonic() + SECONDS

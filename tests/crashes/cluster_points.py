@@ -44,20 +44,10 @@ Wrap: TypeAlias = Callable[[Any, str, Watched], Callable[[Reached], None]]
 class Point:
     """Where a process may end.
 
-    Attributes
-    ----------
-    part
-        Whose process it is.
-    function
-        The module and the name of what is wrapped.
-    wrap
-        Before or after it.
-    watched
-        Which calls are meant.
-    needs
-        What gets a process there: clients alone, a replica that is filled, a database that is lost.
-    max_times
-        How often a process is there at least.
+    ``part``: whose process it is. ``function``: the module and the name of what is wrapped.
+    ``wrap``: before or after it. ``watched``: which calls are meant. ``needs``: what gets a process
+    there: clients alone, a replica that is filled, a database that is lost. ``max_times``: how
+    often a process is there at least.
     """
 
     part: Part
@@ -251,10 +241,7 @@ _SMALL: Final = {_COMMITTER: _make_writes_be_copied, _FOLLOWER: _make_chunks_sma
 class Trap:
     """Has processes end at points.
 
-    Parameters
-    ----------
-    folder
-        Of the files.
+    ``folder``: of the files.
     """
 
     def __init__(self, folder: Path) -> None:

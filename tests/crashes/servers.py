@@ -34,12 +34,7 @@ class Asking:
         self._connection = http.client.HTTPConnection(HOST, port, timeout=120)
 
     def ask(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:  # noqa: ANN401
-        """Return an answer's status and document; bytes are sent as the lines of a load.
-
-        Raises
-        ------
-        Ended
-        """
+        """Return an answer's status and document; bytes are sent as the lines of a load."""
         kind = {"Content-Type": "application/json"}
         if isinstance(document, bytes):
             body, kind = document, {"Content-Type": "application/x-ndjson"}
@@ -54,12 +49,7 @@ class Asking:
         return answer.status, json.loads(content) if content else None
 
     def lines(self, path: str, body: bytes) -> Iterator[Any]:
-        """Yield the lines that a load is answered with, as they come.
-
-        Raises
-        ------
-        Ended
-        """
+        """Yield the lines that a load is answered with, as they come."""
         kinds = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
         try:
             self._connection.request("POST", path, body, kinds)

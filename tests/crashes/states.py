@@ -46,14 +46,9 @@ def config_of(number: int) -> dict[str, Any]:
 class State:
     """All that one writer has made.
 
-    Attributes
-    ----------
-    items : mapping of collection to items by id
-        Of the shared collection the writer's own items.
-    beside : bool
-        Whether the comparison backend is attached; one writer alone does that.
-    snapshot : mapping or None
-        What the one snapshot of the writer's own collection holds; None where there is none.
+    ``items``: of the shared collection the writer's own items. ``beside``: whether the comparison
+    backend is attached; one writer alone does that. ``snapshot``: what the one snapshot of the
+    writer's own collection holds; None where there is none.
     """
 
     items: Mapping[str, Items] = field(default_factory=lambda: {SHARED: {}})
@@ -70,17 +65,10 @@ class State:
 class Request:
     """A change, and what it comes to.
 
-    Attributes
-    ----------
-    method : str
-        LOAD for a request that is answered line by line, SNAPSHOT for one about the one snapshot
-        there is: its name is put between ``path`` and ``document``.
-    document : Any
-        JSON of the body; for a load the body itself.
-    after : list of State
-        After each step; only the last for a request that is all or nothing.
-    status : int
-        That the answer must have.
+    ``method``: LOAD for a request that is answered line by line, SNAPSHOT for one about the one
+    snapshot there is: its name is put between ``path`` and ``document``. ``document``: JSON of the
+    body; for a load the body itself. ``after``: after each step; only the last for a request that
+    is all or nothing. ``status``: that the answer must have.
     """
 
     method: str
@@ -108,11 +96,7 @@ def entries_of(vector: Any) -> Entries:  # noqa: ANN401
 class Changes:
     """Draws the changes of one writer.
 
-    Parameters
-    ----------
-    number : int
-        Of the writer.
-    random_ : random.Random
+    ``number``: of the writer.
     """
 
     def __init__(self, number: int, random_: random.Random) -> None:

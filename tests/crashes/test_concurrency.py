@@ -24,13 +24,8 @@ NONE: Version = (-1, -1)
 class History:
     """When each write began and was acknowledged, and what readers saw when.
 
-    Attributes
-    ----------
-    began, ended : dict of Version to float
-    seen : list of (float, float, Version)
-        When a read began and ended, and what it saw.
-    halves : list
-        Reads that saw anything but one whole write.
+    ``seen``: when a read began and ended, and what it saw. ``halves``: reads that saw anything but
+    one whole write.
     """
 
     began: dict[Version, float] = field(default_factory=dict)

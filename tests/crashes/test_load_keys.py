@@ -17,12 +17,7 @@ _POINTS = ["in a transaction", "after commit, before memory", "after the write, 
 
 
 def sent(server: Running, kind: str, body: bytes) -> Any:  # noqa: ANN401
-    """Return the answer to a load.
-
-    Raises
-    ------
-    Ended
-    """
+    """Return the answer to a load."""
     connection = http.client.HTTPConnection(HOST, server.port, timeout=120)
     headers = {"Content-Type": TYPES[kind], "Idempotency-Key": "one load"}
     try:

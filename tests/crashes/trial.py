@@ -45,12 +45,7 @@ class Counts:
 class Trial:
     """Servers on one directory, one after the other.
 
-    Parameters
-    ----------
-    nursery : Nursery
-    folder : Path
-        Empty.
-    seed : int
+    ``folder``: Empty.
     """
 
     def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
@@ -87,13 +82,7 @@ class Trial:
         self._killed(server, "at random")
 
     def kill_at(self, point: str, times: int = 1) -> None:
-        """Let a server be written to until it ends at a point.
-
-        Raises
-        ------
-        Lost
-            It did not get there.
-        """
+        """Let a server be written to until it ends at a point."""
         if point in _OF_OLD_FILES:
             times = 1  # more would need more old files
             for log in self._data_dir.glob(f"{OLD}.sqlite-*"):  # of an earlier one, killed

@@ -10,15 +10,9 @@ from tests.crashes.states import Changes, Request, State
 class Writer:
     """Writes items that are its own, one request after the other.
 
-    Attributes
-    ----------
-    number : int
-    possible : list of State
-        What its items may be by now: one, but while a request is under way.
-    acknowledged : int
-        Writes that have been answered.
-    unanswered : int
-        Requests that were under way when a server ended.
+    ``possible``: what its items may be by now: one, but while a request is under way.
+    ``acknowledged``: writes that have been answered. ``unanswered``: requests that were under way
+    when a server ended.
     """
 
     def __init__(self, number: int, seed: int) -> None:

@@ -40,10 +40,7 @@ _IDS: Final = 12
 class ZombieTrial:
     """A cluster whose primary is lost, and comes back.
 
-    Attributes
-    ----------
-    acknowledged, refused
-        Writes.
+    ``acknowledged``, ``refused``: Writes.
     """
 
     def __init__(self, seed: int) -> None:
@@ -71,12 +68,7 @@ class ZombieTrial:
         return f"{self.acknowledged} writes acknowledged, {self.refused} refused"
 
     def round(self) -> None:
-        """Lose the primary, promote its standby, start the first again, restart all, and compare.
-
-        Raises
-        ------
-        Lost
-        """
+        """Lose the primary, promote its standby, start the first again, restart all; compare."""
         draw, pair = self._random, self._pair
         self._write_several()
         kill_server(pair.primary, SIGKILL)

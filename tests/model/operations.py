@@ -29,16 +29,8 @@ _SMALL: Final = 80
 class Operations:
     """Makes one random request after the other, and compares every answer with the shelves.
 
-    Parameters
-    ----------
-    client : Client
-        Of an application on a fresh directory; may be replaced after a restart.
-    seed : int
-
-    Attributes
-    ----------
-    counts : dict of str to int
-        How often each operation was done.
+    ``client``: of an application on a fresh directory; may be replaced after a restart. ``counts``:
+    how often each operation was done.
     """
 
     def __init__(self, client: Client, seed: int) -> None:

@@ -41,12 +41,7 @@ def over_cluster(url: str) -> Start:
 class Life:
     """Applications on one directory, one after the other.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty.
-    seed : int
-    start : callable
+    ``folder``: Empty.
     """
 
     def __init__(self, folder: Path, seed: int, start: Start = one_node) -> None:

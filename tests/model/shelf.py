@@ -30,13 +30,7 @@ class Kept:
 class Shelf:
     """The items of one collection in the order in which they were put.
 
-    Attributes
-    ----------
-    config : dict
-        What it was created with.
-    items : dict of id to Kept
-    attached : list of str
-        Comparison backends.
+    ``config``: what it was created with. ``attached``: comparison backends.
     """
 
     config: dict[str, Any]

@@ -52,13 +52,7 @@ class Differs(AssertionError):
 class Rounds:
     """Catalogs of one directory, one after the other, each used by several threads at once.
 
-    Parameters
-    ----------
-    folder : Path
-        Empty.
-    seed : int
-    rows : int
-        Items of a large load.
+    ``folder``: Empty. ``rows``: items of a large load.
     """
 
     def __init__(self, folder: Path, seed: int, rows: int) -> None:
@@ -105,12 +99,7 @@ class Rounds:
         return Operation(kind, name, puts, contents, replace=self._random.random() < 2 / 3)
 
     def run(self, count: int) -> None:
-        """Do so many rounds.
-
-        Raises
-        ------
-        Differs
-        """
+        """Do so many rounds."""
         for _ in range(count):
             sys.setswitchinterval(self._random.choice([0.005, 0.0005, 0.00002]))
             self._round()

@@ -51,17 +51,8 @@ class State:
 class Operation:
     """Something that is done.
 
-    Attributes
-    ----------
-    kind : str
-    name : str
-        Of a snapshot or a backend.
-    puts : tuple of Items
-        Each put by itself.
-    contents : Contents or None
-        Of the file that is sent.
-    replace : bool
-        Of a restore.
+    ``name``: of a snapshot or a backend. ``puts``: each put by itself. ``contents``: of the file
+    that is sent. ``replace``: of a restore.
     """
 
     kind: str
@@ -75,15 +66,8 @@ class Operation:
 class Done:
     """An operation, and how it ended.
 
-    Attributes
-    ----------
-    operation : Operation
-    outcome : str
-        "done", "there" for what was made already, or the name of an error.
-    puts : int
-        How many have been acknowledged.
-    seen : Any
-        What a reader has seen.
+    ``outcome``: "done", "there" for what was made already, or the name of an error. ``puts``: how
+    many have been acknowledged. ``seen``: what a reader has seen.
     """
 
     operation: Operation

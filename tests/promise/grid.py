@@ -25,17 +25,9 @@ _TIE: Final = 1e-9
 class Cell:
     """What one question found.
 
-    Attributes
-    ----------
-    scene, question : str
-    limit : int
-    target : float
-    recall, error : float
-        Mean over the queries, and its standard error.
-    speed : float
-        Processor time of the exact scan over that of the search.
-    methods : str
-        Share of the queries that each method answered.
+    ``recall``, ``error``: mean over the queries, and its standard error. ``speed``: processor time
+    of the exact scan over that of the search. ``methods``: share of the queries that each method
+    answered.
     """
 
     scene: str

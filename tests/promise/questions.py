@@ -22,12 +22,8 @@ _Mask = NDArray[np.uint8]
 class Part:
     """Queries under one filter.
 
-    Attributes
-    ----------
-    queries : (m, dim) float32 or CSR
-    permitted : (n,) uint8
-    deleted : bool
-        Whether rows that are not permitted are deleted, not filtered out.
+    ``queries``: (m, dim) float32 or CSR. ``permitted``: (n,) uint8. ``deleted``: whether rows that
+    are not permitted are deleted, not filtered out.
     """
 
     queries: Any
@@ -37,13 +33,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Parts whose recall is averaged.
-
-    Attributes
-    ----------
-    name : str
-    parts : tuple of Part
-    """
+    """Parts whose recall is averaged."""
 
     name: str
     parts: tuple[Part, ...]

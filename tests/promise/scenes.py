@@ -25,15 +25,8 @@ REAL: Final = (
 class Scene:
     """A collection and the queries sent to it.
 
-    Attributes
-    ----------
-    name : str
-    stored : (n, dim) float32 or CSR
-    classes : (n,) int64
-        What a filter can ask for.
-    queries : (m, dim) float32 or CSR
-        Not stored.
-    query_classes : (m,) int64
+    ``stored``: (n, dim) float32 or CSR. ``classes``: what a filter can ask for. ``queries``: not
+    stored. ``query_classes``: (m,) int64.
     """
 
     name: str

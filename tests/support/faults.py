@@ -40,18 +40,9 @@ _CALLS: Final[tuple[tuple[Any, str], ...]] = (
 class Faults:
     """Lets one call fail, counted among those of this thread.
 
-    Parameters
-    ----------
-    name : str
-        An errno or `SYSTEM`, for calls of the system; one of `SQLITE_CODES` or `SQLITE`, for what
-        is asked of that.
-    thread : str or None
-        The name of the threads whose calls fail; None for that of the caller.
-
-    Attributes
-    ----------
-    failed : str or None
-        What was made to fail.
+    ``name``: an errno or `SYSTEM`, for calls of the system; one of `SQLITE_CODES` or `SQLITE`, for
+    what is asked of that. ``thread``: the name of the threads whose calls fail; None for that of
+    the caller. ``failed``: what was made to fail.
     """
 
     def __init__(self, name: str, thread: str | None = None) -> None:

@@ -12,13 +12,7 @@ _SECONDS = 60
 
 
 class Work:
-    """What is done in a thread, and how it ended.
-
-    Attributes
-    ----------
-    result : Any
-    error : BaseException or None
-    """
+    """What is done in a thread, and how it ended."""
 
     def __init__(self, work: Callable[[], Any]) -> None:
         self.result: Any = None
@@ -52,14 +46,8 @@ def paused_at(
 ) -> Iterator[Work]:
     """Let some work come to a step and stop there until the block ends.
 
-    Parameters
-    ----------
-    owner : module or type
-    step : str
-        A function of it; only its first call stops.
-    work : callable
-    done : bool
-        Whether it stops after the step, not before.
+    ``step``: A function of it; only its first call stops. ``done``: whether it stops after the
+    step, not before.
     """
     reached, goes_on = threading.Event(), threading.Event()
     original = getattr(owner, step)

@@ -71,14 +71,7 @@ KINDS: dict[str, tuple[Json, Callable[[np.random.Generator], list[Json]]]] = {
 class Twins:
     """One node and a cluster that are told and asked the same.
 
-    Parameters
-    ----------
-    kind
-        Of the vectors.
-    database_url
-    folder
-    policies
-        Of the node; the cluster's are given at each start.
+    ``kind``: of the vectors. ``policies``: of the node; the cluster's are given at each start.
     """
 
     def __init__(

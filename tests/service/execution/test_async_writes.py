@@ -21,12 +21,7 @@ SECONDS: Final = 60
 
 
 class Gate:
-    """Stops the first commit until it is opened, and counts the writes of each.
-
-    Parameters
-    ----------
-    patch : MonkeyPatch
-    """
+    """Stops the first commit until it is opened, and counts the writes of each."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.began, self.may_go_on = threading.Event(), threading.Event()

@@ -32,14 +32,8 @@ CLIENTS = 12
 class Hostile:
     """Work of one kind: where it is done, and the request for it.
 
-    Attributes
-    ----------
-    owner, name
-        The function that is held while it works.
-    method, path, content
-        What is asked, again and again.
-    writes : bool
-        Whether others cannot write meanwhile.
+    ``owner``, ``name``: the function that is held while it works. ``method``, ``path``,
+    ``content``: what is asked, again and again. ``writes``: whether others cannot write meanwhile.
     """
 
     owner: Any

@@ -44,12 +44,8 @@ def cluster_services() -> dict[str, dict[str, Any]]:
 class Rehearsal:
     """Services of the profile as processes of this machine.
 
-    Parameters
-    ----------
-    folder
-        Has the secrets, and what processes write.
-    variables
-        What the caller of compose has set.
+    ``folder``: has the secrets, and what processes write. ``variables``: what the caller of compose
+    has set.
     """
 
     def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
@@ -99,16 +95,9 @@ class Rehearsal:
     ) -> "subprocess.Popen[bytes]":
         """Start a program of a service's image, with the variables of both alone.
 
-        Parameters
-        ----------
-        words
-            Of the program, such as the service's command.
-        name
-            Of the service.
-        exchanged
-            Words, and what stands for them on this machine.
-        more
-            Variables that differ on this machine.
+        ``words``: of the program, such as the service's command. ``name``: of the service.
+        ``exchanged``: Words, and what stands for them on this machine. ``more``: variables that
+        differ on this machine.
         """
         [entry] = [each.command for each in instructions() if each.keyword == "ENTRYPOINT"]
         assert entry == ["gcws-search"]

@@ -43,13 +43,7 @@ def steps(markdown: str) -> Iterator[Step]:
 
 
 def request(command: str) -> httpx.Request:
-    """Return what ``[printf FORMAT WORD... |] curl OPTION... URL`` would send.
-
-    Raises
-    ------
-    ValueError
-        For a word this reader does not know.
-    """
+    """Return what ``[printf FORMAT WORD... |] curl OPTION... URL`` would send."""
     *before, words = split(shlex.split(command))
     piped = printed(before[0]) if before else ""
     method, url, body = "", "", None

@@ -54,11 +54,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def linked(markdown: str, source: str) -> str:
     """Return a page whose links are those of the site.
 
-    Parameters
-    ----------
-    markdown : str
-    source : str
-        Where the page lies in the repository; relative links start from there.
+    ``source``: where the page lies in the repository; relative links start from there.
     """
 
     folder = posixpath.dirname(source)

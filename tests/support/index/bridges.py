@@ -13,15 +13,8 @@ def bridged(
 ) -> list[int]:
     """Return a row's links: those that remain, then the first rows behind each that is gone.
 
-    Parameters
-    ----------
-    row : int
-    own : sequence of int
-        Its links, those to deleted rows included.
-    deleted : mapping
-        The links of deleted rows.
-    width : int
-        No row has more links.
+    ``own``: its links, those to deleted rows included. ``deleted``: the links of deleted rows.
+    ``width``: no row has more links.
     """
     found = [each for each in own if each not in deleted]
     for lost in (each for each in own if each in deleted):

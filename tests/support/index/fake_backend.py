@@ -31,13 +31,7 @@ class Linked:
 class LinkedBackend:
     """An exact scan beside lists: a new row names the rows before it, and the first names it.
 
-    Attributes
-    ----------
-    linked : int
-        How many rows have been given a list.
-    notes : dict
-    keeps : bool
-        Whether there is anything to keep.
+    ``linked``: how many rows have been given a list. ``keeps``: whether there is anything to keep.
     """
 
     kind = "exact"

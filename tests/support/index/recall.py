@@ -55,12 +55,8 @@ def by_graph(index: SmallIndex) -> SmallIndex:
 class Recall:
     """Recall over some queries.
 
-    Attributes
-    ----------
-    mean, error : float
-        The mean share of the true hits, and the standard error of that mean.
-    methods : counter of str
-        How many queries each method answered.
+    ``mean``, ``error``: the mean share of the true hits, and the standard error of that mean.
+    ``methods``: how many queries each method answered.
     """
 
     mean: float

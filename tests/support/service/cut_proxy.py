@@ -23,10 +23,7 @@ class Cut(Enum):
 class CutProxy:
     """Forwards connections; cuts some that commit.
 
-    Parameters
-    ----------
-    port
-        Of the database.
+    ``port``: of the database.
     """
 
     def __init__(self, port: int) -> None:

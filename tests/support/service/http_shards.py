@@ -78,13 +78,7 @@ async def _answer(send: Send, status: int, body: bytes, length: int | None = Non
 class HttpShard:
     """One replica, which listens at a port of its own.
 
-    Parameters
-    ----------
-    database
-    folder
-    shard, shards, replica
-    key
-        That it asks for.
+    ``key``: that it asks for.
     """
 
     def __init__(

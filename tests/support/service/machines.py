@@ -35,14 +35,7 @@ _KEY: Final = secrets.token_hex()
 class Program:
     """A command of ``gcws-search`` that listens on a machine of its own.
 
-    Parameters
-    ----------
-    machine
-    words
-        Of the command line.
-    folder
-    variables
-        Of its environment.
+    ``words``: of the command line. ``variables``: of its environment.
     """
 
     def __init__(
@@ -92,15 +85,7 @@ class Program:
 class MachineCluster:
     """A database, replicas of two shards, two routers, and the machine of the clients.
 
-    Parameters
-    ----------
-    settings
-        Of the database's server.
-
-    Attributes
-    ----------
-    replicas
-        Of each shard.
+    ``settings``: of the database's server. ``replicas``: of each shard.
     """
 
     def __init__(self, **settings: str) -> None:

@@ -49,11 +49,7 @@ def unavailable() -> str | None:
 class Machine:
     """One machine.
 
-    Attributes
-    ----------
-    name, namespace, address
-    hardware
-        Its own hardware address.
+    ``hardware``: its own hardware address.
     """
 
     name: str

@@ -35,10 +35,7 @@ _NUMBERS: Final = count()
 class Postgres:
     """A server in a folder of its own; root starts it as another user, as it demands.
 
-    Parameters
-    ----------
-    settings
-        Of the server, in addition to `SETTINGS`.
+    ``settings``: of the server, in addition to `SETTINGS`.
     """
 
     def __init__(self, **settings: str) -> None:

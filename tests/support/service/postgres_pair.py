@@ -20,15 +20,7 @@ _SECONDS: Final = 60.0
 class PostgresPair:
     """Two servers: a primary, and one that may be its standby.
 
-    Parameters
-    ----------
-    settings
-        Of both servers.
-
-    Attributes
-    ----------
-    primary, standby
-        They swap when the standby is promoted.
+    ``settings``: of both servers. ``primary``, ``standby``: they swap when the standby is promoted.
     """
 
     def __init__(self, **settings: str) -> None:

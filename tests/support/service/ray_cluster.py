@@ -30,11 +30,7 @@ _RAY_OPTION: Final = "--object-store-memory=80000000"
 class RayCluster:
     """A head and nodes, each a process of ``gcws-search cluster node`` with its processes.
 
-    Parameters
-    ----------
-    database_url
-    variables
-        Of all processes, in addition to those that they need.
+    ``variables``: of all processes, in addition to those that they need.
     """
 
     def __init__(
@@ -162,11 +158,7 @@ class RayCluster:
 class RouterProcess:
     """A router of a cluster as a process, at a port of its own.
 
-    Parameters
-    ----------
-    cluster
-    name
-        Of its folder.
+    ``name``: of its folder.
     """
 
     def __init__(self, cluster: RayCluster, name: str = "router") -> None:

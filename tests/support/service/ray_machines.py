@@ -16,10 +16,7 @@ _PORT: Final = 6379
 class MachineNodes(RayCluster):
     """A head and nodes of Ray, each on a machine.
 
-    Parameters
-    ----------
-    cluster
-        Whose database they follow.
+    ``cluster``: whose database they follow.
     """
 
     def __init__(self, cluster: MachineCluster) -> None:
@@ -52,12 +49,7 @@ class MachineNodes(RayCluster):
 
 
 class RayMachineCluster(MachineCluster):
-    """A database, nodes of Ray that have the replicas, two routers, and the clients' machine.
-
-    Attributes
-    ----------
-    ray : MachineNodes
-    """
+    """A database, nodes of Ray that have the replicas, two routers, and the clients' machine."""
 
     def start_nodes(self, count: int, *, shards: int = 2, routers: int = 2) -> None:
         """Start a head and nodes, place all replicas, and start the routers."""

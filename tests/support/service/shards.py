@@ -38,16 +38,7 @@ def some_vectors(
 class Written:
     """A collection of a database, and a node to which the same is written.
 
-    Parameters
-    ----------
-    database
-    config
-    name
-
-    Attributes
-    ----------
-    changes : list of ChangeSet
-        What has been written, as routers send it.
+    ``changes``: what has been written, as routers send it.
     """
 
     def __init__(

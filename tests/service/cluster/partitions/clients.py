@@ -116,11 +116,7 @@ def asked(router: Program, body: dict[str, Any]) -> httpx.Response:
 class Load:
     """A writer and two readers a router, who go on until the block ends.
 
-    Attributes
-    ----------
-    history : History
-    cut_off
-        Routers that clients cannot reach now: their requests may fail without an answer.
+    ``cut_off``: routers that clients cannot reach now: their requests may fail without an answer.
     """
 
     def __init__(self, things: Things, seed: int = 7) -> None:

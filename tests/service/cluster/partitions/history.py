@@ -25,16 +25,8 @@ class Broken(AssertionError):  # a test fails by it
 class Write:
     """A request that puts some items, all of one version.
 
-    Attributes
-    ----------
-    router : int
-    ids
-    version
-        Of this write alone.
-    begun, ended : float
-        Never ended: nobody knows whether it was made.
-    is_refused
-        Whether it was answered that nothing was stored.
+    ``version``: of this write alone. ``begun``, ``ended``: never ended: nobody knows whether it was
+    made. ``is_refused``: whether it was answered that nothing was stored.
     """
 
     router: int
@@ -52,14 +44,8 @@ class Write:
 class Read(NamedTuple):
     """An answer with all items of some ids.
 
-    Attributes
-    ----------
-    router : int
-    versions
-        Of the ids that were found.
-    begun, ended : float
-    is_strict
-        Whether it had to find what any router acknowledged, not this one alone.
+    ``versions``: of the ids that were found. ``is_strict``: whether it had to find what any router
+    acknowledged, not this one alone.
     """
 
     router: int
@@ -80,13 +66,8 @@ class Noted(NamedTuple):
 class History:
     """Requests of all clients; any thread adds to it.
 
-    Attributes
-    ----------
-    writes, reads
-    answers
-        How often each router answered in which way.
-    refusals
-        What was said by answers that refused a request.
+    ``answers``: how often each router answered in which way. ``refusals``: what was said by answers
+    that refused a request.
     """
 
     def __init__(self) -> None:
@@ -121,12 +102,7 @@ class History:
             return self._longest.get((router, f"{what} 200"), 0.0)
 
     def check(self, noted: Iterable[Noted]) -> None:
-        """Compare all requests with what the database noted.
-
-        Raises
-        ------
-        Broken
-        """
+        """Compare all requests with what the database noted."""
         orders: dict[str, list[Noted]] = defaultdict(list)
         for each in sorted(noted, key=lambda each: each.key):
             orders[each.id].append(each)
@@ -166,12 +142,7 @@ class _Order:
         )
 
     def check(self, reads: Iterable[Read]) -> None:
-        """Look for writes out of order, and for reads of what was no more or not yet.
-
-        Raises
-        ------
-        Broken
-        """
+        """Look for writes out of order, and for reads of what was no more or not yet."""
         self._check_writes()
         before = _Seen()
         for read in sorted(reads, key=lambda each: each.ended):

@@ -60,12 +60,7 @@ def cluster(server: Postgres) -> Iterator[RayCluster]:
 
 
 class Router:
-    """A router of the cluster, and a collection of some items.
-
-    Parameters
-    ----------
-    cluster
-    """
+    """A router of the cluster, and a collection of some items."""
 
     def __init__(self, cluster: RayCluster) -> None:
         self.process = RouterProcess(cluster)
@@ -113,12 +108,8 @@ def router(cluster: RayCluster) -> Iterator[Router]:
 class Load:
     """Queries and small writes without a break; what they were answered.
 
-    Attributes
-    ----------
-    queries, writes : int
-        How often each was asked.
-    failures : list
-        What was answered that should not have been.
+    ``queries``, ``writes``: how often each was asked. ``failures``: what was answered that should
+    not have been.
     """
 
     def __init__(self, router: Router) -> None:
