@@ -315,7 +315,7 @@ def test_a_snapshot_that_is_removed_and_sent_anew_is_restored_as_it_was(
     other = catalog.snapshot("things", "t").path.read_bytes()
     catalog.drop("things")
     old = path.read_bytes()
-    with paused_at(Snapshots, "opened", lambda: catalog.restore("things", "s"), done=True) as work:
+    with paused_at(Snapshots, "open", lambda: catalog.restore("things", "s"), done=True) as work:
         found, file = catalog.snapshots.open("things", "s")
         catalog.snapshots.remove("things", "s")
         incoming = sent(catalog, "s", other)
