@@ -98,7 +98,7 @@ class ClusterCatalog:
         """Read what other routers have changed."""
         rows = [row for row in self.context.database.collections() if _is_named(row)]
         with self._changing:
-            found = {row.name: self._known(row) for row in rows}
+            found = {row.name: self._collection_of(row) for row in rows}
             dropped = {*self._by_name.values()} - {*found.values()}
             self._by_name = found
         for each in dropped:
@@ -109,7 +109,7 @@ class ClusterCatalog:
                 with suppress(ix.CollectionNotFound):  # dropped just now
                     each.load_names()
 
-    def _known(self, row: CollectionRow) -> ClusterCollection:
+    def _collection_of(self, row: CollectionRow) -> ClusterCollection:
         known = self._by_name.get(row.name)
         if known is not None and known.number == row.number:
             return known
@@ -150,7 +150,7 @@ class ClusterCatalog:
             raise StoreUnavailable("it did not answer last")
         if found is None and (row := self.context.database.find(name)) is not None:
             with self._changing:
-                found = self._known(row)
+                found = self._collection_of(row)
                 self._by_name = self._by_name | {name: found}
             found.load_names()
         return found
@@ -198,7 +198,7 @@ class ClusterCatalog:
 
     def _add(self, row: CollectionRow) -> ClusterCollection:
         with self._changing:
-            found = self._known(row)
+            found = self._collection_of(row)
             self._by_name = self._by_name | {row.name: found}
         return found
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, pairwise
+from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -33,14 +32,11 @@ from gcws_search.service.cluster.operations import (
 )
 from gcws_search.service.cluster.pairs import find_pairs
 from gcws_search.service.cluster.search import (
-    GatheredHits,
     MergedHits,
+    ShardAnswers,
     ShardHits,
-    explanation,
-    measured_recall,
     merge,
     search_message,
-    totals,
 )
 from gcws_search.service.cluster.shards import CollectionShards, ShardSet
 from gcws_search.service.contract import Point, QueryRequest
@@ -118,14 +114,7 @@ class ClusterCollection(MergedOperations):
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
-        parts = await self._find(asked)
-        return show(self._rank([(asked, *each) for each in self._count_costs(parts)]))
-
-    def _count_costs(self, parts: Sequence[GatheredHits]) -> list[tuple[GatheredHits, MergedHits]]:
-        """Return the hits of each query, in order, and count them."""
-        for found in parts:
-            self.context.metrics.count_searches(totals(found.shards) if len(found.hits) else ())
-        return [(found, hits) for found in parts for hits in found.hits]
+        return show(self._rank([(asked, hits) for hits in await self._find(asked)]))
 
     async def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
@@ -136,34 +125,30 @@ class ClusterCollection(MergedOperations):
             is_alone = one.vectors is None
             groups.setdefault((number,) if is_alone else one.group, []).append(number)
         work = [self._find_together(asked, numbers) for numbers in groups.values()]
-        groups_found = await asyncio.gather(*work)
-        results: dict[int, list[tuple[QueryRequest, GatheredHits, MergedHits]]] = {}
-        for numbers, parts in zip(groups.values(), groups_found, strict=True):
-            each = iter(self._count_costs(parts))
-            for number in numbers:
-                vectors = asked[number].vectors
-                count = 1 if vectors is None else len(vectors)
-                results[number] = [(asked[number], *next(each)) for _ in range(count)]
-        lines = [line for number in range(len(asked)) for line in results[number]]
+        found = dict(zip(chain(*groups.values()), chain(*await asyncio.gather(*work)), strict=True))
+        lines = [(one, hits) for number, one in enumerate(asked) for hits in found[number]]
         return await asyncio.to_thread(lambda: show(self._rank(lines)))
 
     async def _find_together(
         self, asked: Sequence[QueryRequest], numbers: Sequence[int]
-    ) -> list[GatheredHits]:
+    ) -> list[list[MergedHits]]:
+        """Return the hits of each of some requests that ask for the same."""
         one = asked[numbers[0]]
-        if len(numbers) > 1:
+        if len(numbers) == 1 and one.vectors is None:
+            sizes = [1]
+        else:
             rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
-            one = one._replace(vectors=ix.concatenate(rows))
+            sizes, one = [*map(len, rows)], one._replace(vectors=ix.concatenate(rows))
         try:
-            return await self._find(one)
+            return _split(await self._find(one), sizes)
         except ix.InvalidVector as error:
             if len(asked) > 1:
                 row, *rest = error.loc
                 error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
             raise
 
-    async def _find(self, asked: QueryRequest) -> list[GatheredHits]:
-        """Return the hits of the vectors of a request in parts, or of its only query."""
+    async def _find(self, asked: QueryRequest) -> list[MergedHits]:
+        """Return the hits of the vectors of a request, or of its only query."""
         more = dict[str, Any]()
         if asked.is_strict:
             database = self.context.database
@@ -177,59 +162,47 @@ class ClusterCollection(MergedOperations):
             more["unknown"] = encode_sparse(asked.with_unknown)
         elif vectors is not None:
             if len(vectors) > PART_ROWS:
-                return await self._search_in_parts(asked, vectors, more)
+                return await self._find_in_parts(asked, vectors, more)
             shown = asked.with_payload, asked.with_vector
             group = asked.group, shown, more.get("since"), more.get("at")
-            search = partial(self._search_together, asked, more)
-            return [await self._batcher.search(group, vectors, search, rows=len(vectors))]
-        return [await self._gather(asked, vectors, more)]
 
-    async def _search_together(
-        self, asked: QueryRequest, more: dict[str, Any], vectors: Sequence[ix.RawBatch]
-    ) -> list[GatheredHits]:
-        """Return the hits of queries of one group."""
-        whole = await self._gather(asked, ix.concatenate(vectors), more)
-        ends = [*accumulate(map(len, vectors))]
-        return [whole._replace(hits=whole.hits[first:last]) for first, last in pairwise([0, *ends])]
+            async def find(waiting: Sequence[ix.RawBatch]) -> list[list[MergedHits]]:
+                whole = await self._ask(asked, ix.concatenate(waiting), more)
+                return _split(whole, map(len, waiting))
 
-    async def _search_in_parts(
+            return await self._batcher.search(group, vectors, find, rows=len(vectors))
+        return await self._ask(asked, vectors, more)
+
+    async def _find_in_parts(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
-    ) -> list[GatheredHits]:
+    ) -> list[MergedHits]:
         """Return the hits of many vectors: shards search for some while hits of others are merged.
 
         An InvalidVector has a place that begins with the row.
         """
         room = asyncio.Semaphore(_MAX_CALLS)
 
-        async def search(first: int) -> GatheredHits:
+        async def find(first: int) -> list[MergedHits]:
             async with room:
                 try:
-                    return await self._gather(asked, vectors[first : first + PART_ROWS], more)
+                    return await self._ask(asked, vectors[first : first + PART_ROWS], more)
                 except ix.InvalidVector as error:
                     row, *rest = error.loc
                     error.loc = (first + int(row), *rest)
                     raise
 
-        tasks = [asyncio.ensure_future(search(row)) for row in range(0, len(vectors), PART_ROWS)]
+        tasks = [asyncio.ensure_future(find(row)) for row in range(0, len(vectors), PART_ROWS)]
         try:
-            return await asyncio.gather(*tasks)
+            return [*chain(*await asyncio.gather(*tasks))]
         finally:
             for task in tasks:
                 task.cancel()
 
-    async def _gather(
+    async def _ask(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
-    ) -> GatheredHits:
+    ) -> list[MergedHits]:
         """Return the hits of some vectors, or of the only query, by one message to each shard."""
         start = time.perf_counter()
-        shards, missing = await self._search(asked, vectors, more)
-        hits = merge(shards, asked.params.limit)
-        seconds = (time.perf_counter() - start) / max(1, len(hits))
-        return GatheredHits(shards, hits, seconds, missing)
-
-    async def _search(
-        self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
-    ) -> tuple[list[ShardHits], list[int]]:
         message = search_message(
             self.shards.head("search"),
             vectors,
@@ -248,7 +221,10 @@ class ClusterCollection(MergedOperations):
             raise await asyncio.to_thread(self.shards.not_found) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
-        return [ShardHits.of(answer) for answer in answers], missing
+        seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
+        found = ShardAnswers([ShardHits.of(answer) for answer in answers], seconds, missing)
+        self.context.metrics.count_searches(found.totals())
+        return merge(found, asked.params.limit)
 
     async def _vector_of(self, item_id: str, more: dict[str, Any]) -> ix.RawBatch:
         """Return an item's vector, from the shard that has it."""
@@ -257,41 +233,30 @@ class ClusterCollection(MergedOperations):
             raise ix.ItemNotFound(item_id)
         return found.vectors
 
-    def _rank(
-        self, lines: Sequence[tuple[QueryRequest, GatheredHits, MergedHits]]
-    ) -> list[ix.QueryResult]:
+    def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
         """Return what the answers show."""
-        shown, size = [], AnswerBytes(self.context.max_answer_bytes)
-        for asked, found, hits in lines:
-            ids, scores = hits.ids, hits.scores
-            payloads, places = None, list[tuple[int, int]]()
-            if asked.with_payload or asked.with_vector:
-                places = hits.places()
-            if asked.with_payload:
-                payloads = [found.shards[shard].payload(place) for shard, place in places]
+        size = AnswerBytes(self.context.max_answer_bytes)
+        payloads: list[list[bytes | None] | None] = []
+        for asked, hits in lines:
+            payloads.append(hits.payloads() if asked.with_payload else None)
             if asked.is_shown:
-                size.add_hits(ids, payloads)
-            shown.append((ids, scores, places, payloads))
+                size.add_hits(hits.ids, payloads[-1])
         return [
             ix.QueryResult(
-                ids,
-                scores,
-                payloads,
-                _cost(asked, found, hits) if asked.explain else None,
-                vectors=self._vectors(found.shards, places, size) if asked.with_vector else None,
-                shards=found.asked if asked.explain or asked.allow_partial else None,
+                hits.ids,
+                hits.scores,
+                texts,
+                hits.explanation(is_audited=_is_audited(asked)) if asked.explain else None,
+                vectors=self._vectors(hits, size) if asked.with_vector else None,
+                shards=hits.answers.coverage if asked.explain or asked.allow_partial else None,
             )
-            for (asked, found, hits), (ids, scores, places, payloads) in zip(
-                lines, shown, strict=True
-            )
+            for (asked, hits), texts in zip(lines, payloads, strict=True)
         ]
 
-    def _vectors(
-        self, shards: Sequence[ShardHits], places: Sequence[tuple[int, int]], size: AnswerBytes
-    ) -> list[ix.JsonVector | None]:
+    def _vectors(self, hits: MergedHits, size: AnswerBytes) -> list[ix.JsonVector | None]:
         found: list[ix.JsonVector | None] = []
-        for shard, place in places:
-            raw, is_deleted = shards[shard].vectors, place in shards[shard].deleted
+        for shard, place in hits.places():
+            raw, is_deleted = shard.vectors, place in shard.deleted
             found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))
             size.add_vectors(found[-1:])
         return found
@@ -408,14 +373,14 @@ class ClusterCollection(MergedOperations):
             finally:
                 ended(outcome)
 
-        def committed(outcome: ix.WriteResult | BaseException) -> None:
+        def after_commit(outcome: ix.WriteResult | BaseException) -> None:
             if isinstance(outcome, BaseException):
                 ended(outcome)
                 return
             self._note_names(prepared[-1])
             asyncio.run_coroutine_threadsafe(follow(outcome), loop)
 
-        self.committer.submit(prepare, committed, run)
+        self.committer.submit(prepare, after_commit, run)
 
     def delete(self, ids: Sequence[str]) -> int:
         """Delete items, and return how many there were."""
@@ -713,13 +678,14 @@ class ClusterCollection(MergedOperations):
         self.empty.close(dropped=True)
 
 
-def _cost(asked: QueryRequest, found: GatheredHits, hits: MergedHits) -> ix.Explanation:
-    """Return what a query cost, and what audited queries of its kind found."""
-    is_audited = asked.backend in (None, "gcws")
-    return explanation(found.shards, hits)._replace(
-        seconds=found.seconds,
-        measured_recall=measured_recall(found.shards, hits) if is_audited else None,
-    )
+def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:
+    """Return the hits of requests with so many queries each."""
+    every = iter(hits)
+    return [[*islice(every, size)] for size in sizes]
+
+
+def _is_audited(asked: QueryRequest) -> bool:
+    return asked.backend in (None, "gcws")
 
 
 def _is_of_one(error: Exception) -> bool:

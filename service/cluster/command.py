@@ -309,9 +309,9 @@ def _placement() -> Iterator[Placement]:
     require_token(os.environ)
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
-    from gcws_search.service.cluster.placing import connected  # noqa: PLC0415
+    from gcws_search.service.cluster.placing import connect_ray  # noqa: PLC0415
 
-    with connected() as placement:
+    with connect_ray() as placement:
         yield placement
 
 

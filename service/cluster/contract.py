@@ -73,7 +73,7 @@ class ChangeSet(NamedTuple):
     deleted: list[str]  # ids of items that were there before and are not after
     rows: list[Row]  # items put, by key
 
-    def divided(self, shards: int, buckets: int) -> list[ChangeSet]:
+    def divide(self, shards: int, buckets: int) -> list[ChangeSet]:
         """Return what concerns each shard."""
         parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]
         for item_id in self.deleted:

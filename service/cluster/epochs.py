@@ -87,7 +87,7 @@ class EpochMemory:
         return 0 if self.last is None else self.last.number
 
     @property
-    def said(self) -> list[str | int] | None:
+    def document(self) -> list[str | int] | None:
         """The last epoch as messages say it."""
         return None if self.last is None else [*self.last]
 
@@ -120,7 +120,7 @@ class EpochMemory:
         Malformed
             It is no epoch, of another cluster, or of another promotion.
         """
-        if said is None or said == self.said:
+        if said is None or said == self.document:
             return
         try:
             self.learn(Epoch.read(said))

@@ -144,7 +144,7 @@ class Follower:
         How often the database could not be followed.
     refusal
         Why nothing more can be stored; empty where it can.
-    disputed
+    dispute
         Why nothing can be answered: the database of this epoch has forgotten what it had.
     epoch
         Number of the primary's that was read last.
@@ -190,7 +190,7 @@ class Follower:
         self._backends: BackendsFollower | None = None
         self.fills = 0
         self.failures = 0
-        self.refusal = self.disputed = ""
+        self.refusal = self.dispute = ""
         self.epoch = 0
         self._memory = database.connections.memory
 
@@ -239,7 +239,7 @@ class Follower:
         """
         last = max(self._memory.number, epoch or 0)
         wanted = Moment(last, max(0, key) if epoch in (None, last) else 0)
-        is_there = self.reached > _EMPTY and not self.disputed
+        is_there = self.reached > _EMPTY and not self.dispute
         return is_there and Moment(self.epoch, self.reached) >= wanted
 
     def wait(self, key: int, seconds: float, epoch: int | None = None) -> bool:
@@ -282,7 +282,7 @@ class Follower:
             except Exception as error:
                 self._note(error)
             else:
-                self._last_error = self.refusal = self.disputed = ""
+                self._last_error = self.refusal = self.dispute = ""
                 self._full_since, self._tried_bytes = None, 0.0
 
     def _next(self) -> int | None:
@@ -359,12 +359,12 @@ class Follower:
             self._apply_changes(collection)
         except HistoryLost as error:
             if not error.is_forgotten and 0 < self.epoch == self._memory.number:
-                self.disputed = (
+                self.dispute = (
                     f"collection {self.number}: the database has forgotten a commit of"
                     f" {self._memory.last}; it may be an older copy of itself, which"
                     " 'gcws-search cluster adopt' has taken"
                 )
-                raise StoreUnavailable(self.disputed) from None
+                raise StoreUnavailable(self.dispute) from None
             self._fill(str(error))
         except ix.DamagedFile as error:
             if error.name != self.name:  # of the database, which is not ours to fill

@@ -278,9 +278,9 @@ class ShardHost:
             follower.wake()
 
     @property
-    def disputed(self) -> str:
+    def dispute(self) -> str:
         """Why nothing is answered of some collection; empty where all is."""
-        return next((each.disputed for each in self.followers if each.disputed), "")
+        return next((each.dispute for each in self.followers if each.dispute), "")
 
     def has_reached(self, asked: Message) -> bool:
         """Return whether a message need not wait."""
@@ -314,14 +314,14 @@ class ShardHost:
         """Return the answer to a message, errors in it; any thread. ``stop`` ends long work."""
         try:
             answer = self._answer(asked, stop)
-            return encode(answer._replace(head=answer.head | {"epoch": self._memory.said}))
+            return encode(answer._replace(head=answer.head | {"epoch": self._memory.document}))
         except Exception as error:
             if not isinstance(error, _EXPECTED):
                 _log.exception("a message could not be answered")
             known = self._followers.get(asked.head.get("collection", 0))
             if isinstance(error, ix.DamagedFile) and known is not None:
                 known.note_damage()
-            return encode_error(error, epoch=self._memory.said)
+            return encode_error(error, epoch=self._memory.document)
 
     def _answer(self, asked: Message, stop: threading.Event | None) -> Message:
         """Answer a message about the replica, or about one of its collections.
@@ -363,8 +363,8 @@ class ShardHost:
             raise Behind(at, follower.reached) from None
 
     def _answer_status(self) -> Message:
-        if self.disputed:
-            raise StoreUnavailable(self.disputed)
+        if self.dispute:
+            raise StoreUnavailable(self.dispute)
         place = self.place
         return Message(
             {

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.messages import decode_filter
-from gcws_search.service.cluster.search import answer_search, encode_stored_vectors, weighted
+from gcws_search.service.cluster.search import answer_search, encode_stored_vectors, weighted_mean
 from gcws_search.service.rpc.messages import (
     Message,
     blobs_of,
@@ -360,7 +360,7 @@ def merge_audited_recall(parts: Iterable[Heads]) -> list[ix.AuditedRecall]:
     for lines in asked.values():
         counts = np.array([line["queries"] for line in lines])
         means = np.array([line["found"] for line in lines])
-        mean = weighted(means, counts)
+        mean = weighted_mean(means, counts)
         sides = [
             float(np.sqrt((((counts / counts.sum()) * gap) ** 2).sum()))
             for gap in (

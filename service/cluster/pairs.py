@@ -62,7 +62,7 @@ def find_pairs(
                 _Across(shards, space, best, recall, rows, stop).search(shard, count)
     except CancelledError:
         return []
-    return best.ranked()
+    return best.rank()
 
 
 class _BestPairs:
@@ -104,7 +104,7 @@ class _BestPairs:
         del self._pairs[self.wanted :]
         self.threshold = self._pairs[-1][2]
 
-    def ranked(self) -> list[Pair]:
+    def rank(self) -> list[Pair]:
         """Return the pairs by falling score, ties by ids."""
         self._pairs.sort(key=_rank)
         return self._pairs[: self._limit]

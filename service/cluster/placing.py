@@ -131,7 +131,7 @@ _Actor: Final = ray.remote(ReplicaActor)
 
 
 @contextmanager
-def connected() -> Iterator[RayPlacement]:
+def connect_ray() -> Iterator[RayPlacement]:
     """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
 
     Raises

@@ -200,10 +200,6 @@ class ShardHits:
     expected_recall: Any  # NaN in the second: nothing was measured
     measured_recall: Any
 
-    def payload(self, place: int) -> bytes | None:
-        """Return the payload of a hit."""
-        return None if self.payloads is None else self.payloads[place]
-
     @classmethod
     def of(cls, answer: Message) -> ShardHits:
         """Read an answer; Malformed where it is none."""
@@ -233,47 +229,100 @@ class ShardHits:
         return cls(starts, scores, names, payloads, vectors, deleted, work, expected, measured)
 
 
-class MergedHits(NamedTuple):
-    """The hits of one query, as places in the answers of shards."""
-
-    ids: list[str]
-    scores: list[float]
-    origins: ix.Int64s  # shard of each hit, and its place in that one's answer
-    origin_places: ix.Int64s
-    number: int  # of the query
-
-    def places(self) -> list[tuple[int, int]]:
-        """Return the shards of the hits, and their places there."""
-        return [*zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)]
-
-
-class GatheredHits(NamedTuple):
-    """The hits of some queries, and the answers that they are places in."""
+class ShardAnswers(NamedTuple):
+    """What shards found for some queries that they were asked together."""
 
     shards: Sequence[ShardHits]
-    hits: Sequence[MergedHits]  # one a query
-    seconds: float  # how long the shards took, a query
+    seconds: float = 0.0  # how long a query took
     missing: Sequence[int] = ()  # shards that did not answer
 
     @property
-    def asked(self) -> ix.ShardsAsked:
+    def coverage(self) -> ix.ShardsAsked:
         """Which shards have answered."""
         answered = len(self.shards)
         return ix.ShardsAsked(answered + len(self.missing), answered, self.missing)
 
+    def totals(self) -> list[ix.Total]:
+        """Return what searches cost, by method; each query counts once."""
+        work = np.array([shard.work for shard in self.shards])
+        recall = np.mean([shard.expected_recall for shard in self.shards], axis=0)
+        methods = work[0, :, _METHOD]
+        found: list[ix.Total] = []
+        for method in np.unique(methods).tolist():
+            ours = methods == method
+            costs = work[:, ours][:, :, [_CANDIDATES, _SCORED]].sum(axis=(0, 1)).tolist()
+            found.append((ix.METHODS[method], int(ours.sum()), *costs, float(recall[ours].sum())))
+        return found
 
-def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
+
+class MergedHits(NamedTuple):
+    """The hits of one query, as places in the answers of shards."""
+
+    answers: ShardAnswers
+    number: int  # of the query
+    ids: list[str]
+    scores: list[float]
+    # shard of each hit, and its place in that one's answer
+    origins: ix.Int64s
+    origin_places: ix.Int64s
+
+    def places(self) -> list[tuple[ShardHits, int]]:
+        """Return the answers that the hits are of, and their places there."""
+        shards = self.answers.shards
+        pairs = zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)
+        return [(shards[shard], place) for shard, place in pairs]
+
+    def payloads(self) -> list[bytes | None]:
+        """Return the payloads of the hits, where they were asked for."""
+        return [
+            None if shard.payloads is None else shard.payloads[place]
+            for shard, place in self.places()
+        ]
+
+    def explanation(self, *, is_audited: bool) -> ix.Explanation:
+        """Return what the query cost on all shards together.
+
+        Recall, the expected and the measured one, is the mean of the shards', weighted by how many
+        hits each has.
+        """
+        shards = self.answers.shards
+        weights = np.bincount(self.origins, minlength=len(shards))
+        work = np.array([shard.work[self.number] for shard in shards])
+        expected, measured = (
+            np.array([column[self.number] for column in columns])
+            for columns in (
+                [shard.expected_recall for shard in shards],
+                [shard.measured_recall for shard in shards],
+            )
+        )
+        known, sums = ~np.isnan(measured), work.sum(axis=0).tolist()
+        is_measured = is_audited and known.any()
+        return ix.Explanation(
+            method=ix.METHODS[int(work[int(np.argmax(weights)), _METHOD])],
+            bands=sums[_BANDS],
+            depth=int(work[:, _DEPTH].max()),
+            candidates=sums[_CANDIDATES],
+            scored=sums[_SCORED],
+            beam=int(work[:, _BEAM].max()),
+            expected_recall=weighted_mean(expected, weights),
+            seconds=self.answers.seconds,
+            measured_recall=weighted_mean(measured[known], weights[known]) if is_measured else None,
+        )
+
+
+def merge(answers: ShardAnswers, limit: int) -> list[MergedHits]:
     """Return the best hits of each query over all shards.
 
     Scores are exact, so the merged ranking is that of one collection with the hits of all.
     """
+    shards = answers.shards
     m = len(shards[0].starts) - 1
     queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])
     scores = np.concatenate([hits.scores for hits in shards])
     counts = [len(hits.scores) for hits in shards]
     origins = np.repeat(np.arange(len(shards)), counts)
     places = np.concatenate([np.arange(count) for count in counts])
-    names = PackedNames.joined([hits.names for hits in shards])
+    names = PackedNames.concatenate([hits.names for hits in shards])
     order = _order_of_hits(scores, queries, [np.diff(hits.starts) for hits in shards])
     queries = queries[order]
     _sort_ties(order, queries, scores[order], names)
@@ -284,11 +333,12 @@ def merge(shards: Sequence[ShardHits], limit: int) -> list[MergedHits]:
     origins, places = origins[best], places[best]
     return [
         MergedHits(
+            answers,
+            number,
             ids[first:last],
             best_scores[first:last],
             origins[first:last],
             places[first:last],
-            number,
         )
         for number, (first, last) in enumerate(pairwise([0, *ends]))
     ]
@@ -321,50 +371,7 @@ def _sort_ties(
         tied[:] = tied[sorted(range(len(ids)), key=ids.__getitem__)]
 
 
-def explanation(shards: Sequence[ShardHits], hits: MergedHits) -> ix.Explanation:
-    """Return what a query cost on all shards together.
-
-    The recall to be expected is the mean of the shards', weighted by how many hits each has.
-    """
-    work = np.array([shard.work[hits.number] for shard in shards])
-    weights = np.bincount(hits.origins, minlength=len(shards))
-    expected = np.array([shard.expected_recall[hits.number] for shard in shards])
-    sums = work.sum(axis=0).tolist()
-    return ix.Explanation(
-        method=ix.METHODS[int(work[int(np.argmax(weights)), _METHOD])],
-        bands=sums[_BANDS],
-        depth=int(work[:, _DEPTH].max()),
-        candidates=sums[_CANDIDATES],
-        scored=sums[_SCORED],
-        beam=int(work[:, _BEAM].max()),
-        expected_recall=weighted(expected, weights),
-    )
-
-
-def measured_recall(shards: Sequence[ShardHits], hits: MergedHits) -> float | None:
-    """Return what audited queries of this kind found, None where no shard has any."""
-    weights = np.bincount(hits.origins, minlength=len(shards))
-    measured = np.array([shard.measured_recall[hits.number] for shard in shards])
-    known = ~np.isnan(measured)
-    return weighted(measured[known], weights[known]) if known.any() else None
-
-
-def weighted(values: Any, weights: Any) -> float:  # noqa: ANN401  # arrays of equal length
+def weighted_mean(values: Any, weights: Any) -> float:  # noqa: ANN401  # arrays of equal length
     """Return a weighted mean; the plain one where all weights are 0."""
     total = float(weights.sum())
     return float((values * weights).sum() / total) if total else float(values.mean())
-
-
-def totals(shards: Sequence[ShardHits]) -> list[ix.Total]:
-    """Return what searches cost, by method; each query counts once."""
-    work = np.array([shard.work for shard in shards])
-    recall = np.mean([shard.expected_recall for shard in shards], axis=0)
-    methods = work[0, :, _METHOD]
-    found: list[ix.Total] = []
-    for method in np.unique(methods).tolist():
-        ours = methods == method
-        candidates, scored = work[:, ours][:, :, [_CANDIDATES, _SCORED]].sum(axis=(0, 1)).tolist()
-        found.append(
-            (ix.METHODS[method], int(ours.sum()), candidates, scored, float(recall[ours].sum()))
-        )
-    return found

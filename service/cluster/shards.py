@@ -344,7 +344,7 @@ class ShardSet(Collector):
     @property
     def epoch(self) -> list[str | int] | None:
         """The last epoch that is known, as messages say it."""
-        return self._memory.said
+        return self._memory.document
 
     def _hear(self, answer: Message) -> None:
         """Take note of the last epoch that a replica knows."""
@@ -459,7 +459,7 @@ class ShardSet(Collector):
         """
         if self._loop is None or len(change.deleted) > _MAX_DELETED:
             return
-        parts = [encode_change(each) for each in change.divided(len(self), buckets)]
+        parts = [encode_change(each) for each in change.divide(len(self), buckets)]
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._send, number, parts)
 

@@ -52,7 +52,7 @@ _GRACE_SECONDS: Final = 5.0
 _log = logging.getLogger(__name__)
 
 
-def reserved(host: str, port: int) -> list[socket.socket]:
+def reserve_addresses(host: str, port: int) -> list[socket.socket]:
     """Return bound sockets that hold the addresses to listen on, and do not listen.
 
     Each front listens on sockets of its own at these addresses: the system spreads connections.
@@ -66,11 +66,11 @@ def reserved(host: str, port: int) -> list[socket.socket]:
     for family, _, _, _, address in dict.fromkeys(kinds):
         if found and not port:  # one free port, where any will do
             break
-        found.append(_bound((family, address)))
+        found.append(_bind((family, address)))
     return found
 
 
-def _bound(address: Address) -> socket.socket:
+def _bind(address: Address) -> socket.socket:
     family, place = address
     found = socket.socket(family)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -84,7 +84,7 @@ def _bound(address: Address) -> socket.socket:
 def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) -> None:
     """Be a front until told to stop."""
     _begin(settings)
-    sockets = [_bound(address) for address in addresses]
+    sockets = [_bind(address) for address in addresses]
     for each in sockets:
         each.listen(_BACKLOG)
     config = uvicorn.Config(create_front(settings, folder), **server_options(settings))
@@ -190,7 +190,7 @@ class Processes:
     def __init__(self, settings: Settings) -> None:
         context = multiprocessing.get_context("spawn")
         self._settings = settings
-        self._sockets = reserved(settings.host, settings.port)
+        self._sockets = reserve_addresses(settings.host, settings.port)
         self._folder = Path(tempfile.mkdtemp(prefix="gcws-"))
         self._opened = context.Event()
         addresses = [(each.family, each.getsockname()) for each in self._sockets]

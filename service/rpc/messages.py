@@ -124,7 +124,7 @@ class PackedNames(NamedTuple):
         return cls(text, sizes.cumsum(dtype=np.int64))
 
     @classmethod
-    def joined(cls, parts: Sequence[PackedNames]) -> PackedNames:
+    def concatenate(cls, parts: Sequence[PackedNames]) -> PackedNames:
         """Return the strings of all parts."""
         starts = np.cumsum([0, *(len(part.text) for part in parts[:-1])])
         ends = [part.ends + start for part, start in zip(parts, starts, strict=True)]

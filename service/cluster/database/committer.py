@@ -142,7 +142,7 @@ class GroupPlan:
         return not (self.rows or self.deleted or self.loads)
 
     @property
-    def replaced(self) -> list[str]:
+    def ids_to_remove(self) -> list[str]:
         """Ids of the items in the database that go."""
         return [
             item_id for item_id in self.existing if item_id in self.rows or item_id in self.deleted
@@ -151,7 +151,7 @@ class GroupPlan:
     @property
     def growth(self) -> int:
         """How many items more there are after it."""
-        return len(self.rows) - len(self.replaced)
+        return len(self.rows) - len(self.ids_to_remove)
 
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
         """Take a write, and return what it does; ItemExists: nothing of it was taken."""
@@ -429,7 +429,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         given = (item_id for write in writes for item_id in write.ids)
         free_id = max(free_id, ix.number_beyond(given))
 
-        def taken(ids: Sequence[str]) -> list[str]:
+        def find_taken(ids: Sequence[str]) -> list[str]:
             asked = self._look_up(connection, [PreparedDelete(ids=ids)]).fetchall()
             if not asked:
                 return []
@@ -440,7 +440,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         found: list[PreparedWrite] = []
         for write in writes:
             if isinstance(write, PreparedPut) and None in write.ids:
-                ids, numbers = ix.number_items(write.ids, free_id, taken)
+                ids, numbers = ix.number_items(write.ids, free_id, find_taken)
                 write = replace(write, ids=ids, numbers=numbers)  # noqa: PLW2901
                 free_id = numbers.stop
             found.append(write)
@@ -522,7 +522,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         connection.run(_COMMIT, number, plan.key, stamp)
 
     def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:
-        replaced = plan.replaced
+        replaced = plan.ids_to_remove
         if replaced:
             connection.run(
                 f"DELETE FROM items_{self._number} AS i USING {_ASKED}"

@@ -149,7 +149,7 @@ def test_what_a_replica_read_of_a_former_primary_goes_once_it_hears_of_the_last(
         former = promote(pair)
         assert wait_until(lambda: is_read(database))
         written.put(some_vectors(rng, "abd"))
-        last = database.connections.memory.said
+        last = database.connections.memory.document
         rows = written.rows()
         kill_server(pair.primary, SIGKILL)
         start_again(former)

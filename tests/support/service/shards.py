@@ -104,7 +104,7 @@ def send(hosts: Sequence[ShardHost], written: Written, changes: Sequence[ChangeS
     """Return when all hosts have what was written, some of which is sent to them."""
     buckets = written.database.buckets
     for shard, host in enumerate(hosts):
-        sent = [encode_change(each.divided(len(hosts), buckets)[shard]) for each in changes]
+        sent = [encode_change(each.divide(len(hosts), buckets)[shard]) for each in changes]
         blobs = [blob for each in sent for blob in each.blobs]
         said: dict[str, Any] = {"key": written.head, "changes": [each.head for each in sent]}
         assert ask(host, "follow", written.number, blobs, **said).head["key"] >= written.head

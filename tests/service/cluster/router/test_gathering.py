@@ -55,3 +55,18 @@ def test_a_query_is_answered_whatever_comes_with_it(
     among = client.run(ask([query, {**query, **more}] * TOGETHER))
     assert [each.status_code for each in among] == [200, status] * TOGETHER
     assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
+
+
+def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterClient) -> None:
+    def count() -> float:
+        lines = client.get("/metrics").text.splitlines()
+        counts = [line for line in lines if line.startswith("gcws_searches_total{")]
+        return sum(float(line.rpartition(" ")[2]) for line in counts)
+
+    async def ask() -> None:
+        body = {"vector": [1, 7, 2, 2], "limit": 5}
+        await asyncio.gather(*(client.http.post(f"{URL}/query", json=body) for _ in range(TOGETHER)))
+
+    before = count()
+    client.run(ask())
+    assert count() - before == TOGETHER

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.service.cluster.search import ShardHits, merge
+from gcws_search.service.cluster.search import ShardAnswers, ShardHits, merge
 from gcws_search.service.rpc.messages import Message, PackedNames, encode_names
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)
@@ -34,13 +34,13 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
 def test_merged_hits_are_the_best_of_all(
     shards: list[list[list[tuple[float, str]]]], limit: int
 ) -> None:
-    found = merge([hits_of(lines) for lines in shards], limit)
+    found = merge(ShardAnswers([hits_of(lines) for lines in shards]), limit)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
         assert [(-s, i) for s, i in zip(hits.scores, hits.ids, strict=True)] == every[:limit]
         for item_id, (shard, place) in zip(hits.ids, hits.places(), strict=True):
-            [first] = hits_of(shards[shard]).names.at(np.array([place]))
+            [first] = shard.names.at(np.array([place]))
             assert first == item_id
 
 
@@ -50,5 +50,5 @@ def test_names_are_found_by_their_places(names: list[str]) -> None:
     every = np.arange(len(names))
     assert packed.at(every) == names
     assert packed.at(every[::-1]) == names[::-1]
-    both = PackedNames.joined([packed, PackedNames.of(*encode_names(["x", "ÿ"])), packed])
+    both = PackedNames.concatenate([packed, PackedNames.of(*encode_names(["x", "ÿ"])), packed])
     assert both.at(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]

@@ -74,7 +74,7 @@ def test_changes_sent_one_by_one_are_applied(
     hosts: list[ShardHost], written: Written, rng: np.random.Generator
 ) -> None:
     for change in write(written, rng):
-        for host, part in zip(hosts, change.divided(2, written.database.buckets), strict=True):
+        for host, part in zip(hosts, change.divide(2, written.database.buckets), strict=True):
             sent = encode_change(part)
             said = {"key": change.after.key, "changes": [sent.head]}
             answer = ask(host, "follow", written.number, sent.blobs, **said)

@@ -241,7 +241,7 @@ def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted
             written.committer = Committer(database, written.number, "things")
             if writes_again:  # up to the same key
                 written.put(some_vectors(rng, ids(15)))
-            assert wait_until(lambda: bool(host.disputed))
+            assert wait_until(lambda: bool(host.dispute))
             with pytest.raises(Malformed, match="cluster adopt"):
                 ask(host, "status", 0)
             with pytest.raises(Behind):
