@@ -45,6 +45,10 @@ _RECORD_KEY: Final = "position"
 """Of what a file keeps of its position, among the records of loads."""
 
 _MORE_ROOM: Final = 1.1
+_REFILL_SECONDS: Final = 600.0
+"""How long a file that did not fit is not filled again, unless there is more room."""
+_CHUNK_BYTES: Final = 1 << 25
+"""About the vectors of one commit."""
 _CANNOT_STORE: Final = (ix.DiskFull, ix.StorageFailed, ix.OutOfDescriptors)
 
 _log = logging.getLogger(__name__)
@@ -98,15 +102,12 @@ _NOTHING: Final = FilePosition(START, _EMPTY)
 class FollowPolicy:
     """How a shard follows."""
 
-    chunk_bytes: int = 1 << 25  # about the vectors of one commit
     chunk_rows: int = 4096  # rows of one commit
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
     # vectors that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
     # how long a full disk is waited for before the file is dropped and filled again
     full_seconds: float = 60.0
-    # how long a file that did not fit is not filled again, unless there is more room
-    refill_seconds: float = 600.0
 
 
 FOLLOW: Final = FollowPolicy()
@@ -332,7 +333,7 @@ class Follower:
         """Drop the file, and fill another one where there is more room than was too little."""
         self._discard()
         room, now = self._catalog.free_bytes, time.monotonic()
-        is_recent = now - self._tried_at < self._policy.refill_seconds
+        is_recent = now - self._tried_at < _REFILL_SECONDS
         if is_recent and room <= _MORE_ROOM * self._tried_bytes:
             raise ix.DiskFull(self.name)
         self._tried_bytes, self._tried_at = room, now
@@ -471,7 +472,7 @@ class Follower:
         policy, config = self._policy, collection.config
         if config.form == "sparse" or config.dim is None:
             return policy.chunk_rows
-        return max(1, min(policy.chunk_rows, policy.chunk_bytes // (4 * config.dim)))
+        return max(1, min(policy.chunk_rows, _CHUNK_BYTES // (4 * config.dim)))
 
     def _apply(self, collection: ix.StoredCollection, changes: Changes) -> None:
         """Apply changes, the last of them with the position of all."""

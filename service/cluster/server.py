@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily as Counter, GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.applications import Starlette
@@ -191,46 +191,34 @@ class ShardMetrics(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics."""
-        messages = CounterMetricFamily(
-            "gcws_shard_messages", "Messages answered.", labels=["method"]
-        )
-        seconds = CounterMetricFamily(
+        messages = Counter("gcws_shard_messages", "Messages answered.", labels=["method"])
+        seconds = Counter(
             "gcws_shard_message_seconds", "How long they took, together.", labels=["method"]
         )
         for name, number in self._messages.copy().items():
             messages.add_metric([name], number)
             seconds.add_metric([name], self._seconds[name])
         yield from (messages, seconds)
-        behind = GaugeMetricFamily(
-            "gcws_shard_changes_behind",
-            "Changes that are not here yet.",
-            labels=["collection"],
+        host, followers = self._host, self._host.followers
+        behind = Gauge(
+            "gcws_shard_changes_behind", "Changes that are not here yet.", labels=["collection"]
         )
-        followers = self._host.followers
         for each in followers:
             behind.add_metric([str(each.number)], each.head - each.reached)
         yield behind
-        for name, told, value in (
-            ("gcws_shard_follow_failures", "Times that it could not follow.", "failures"),
-            ("gcws_shard_fills", "Files that were of no use, and were filled again.", "fills"),
+        failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
+        refill = "Files that were of no use, and were filled again."
+        reachable = "1 while the database answers."
+        full = "1 while the shard can store nothing more."
+        for kind, name, text, value in (
+            (Counter, "gcws_shard_follow_failures", "Times that it could not follow.", failures),
+            (Counter, "gcws_shard_fills", refill, fills),
+            (Gauge, "gcws_shard_database_reachable", reachable, host.is_reachable),
+            (Gauge, "gcws_shard_full", full, bool(host.refusal)),
+            (Gauge, "gcws_shard_bytes", "Memory of the items.", host.nbytes),
+            (Gauge, "gcws_shard_resident_bytes", "Memory of the process.", resident_bytes()),
         ):
-            yield CounterMetricFamily(
-                name, told, value=sum(getattr(each, value) for each in followers)
-            )
-        reachable = GaugeMetricFamily(
-            "gcws_shard_database_reachable", "1 while the database answers."
-        )
-        reachable.add_metric([], float(self._host.is_reachable))
-        yield reachable
-        yield GaugeMetricFamily(
-            "gcws_shard_full",
-            "1 while the shard can store nothing more.",
-            value=float(bool(self._host.refusal)),
-        )
-        yield GaugeMetricFamily("gcws_shard_bytes", "Memory of the items.", value=self._host.nbytes)
-        yield GaugeMetricFamily(
-            "gcws_shard_resident_bytes", "Memory of the process.", value=resident_bytes()
-        )
+            yield kind(name, text, value=float(value))
 
 
 class ShardService:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily as Counter, GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
@@ -421,25 +421,15 @@ class ShardSet(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield what is counted."""
-        replicas = GaugeMetricFamily(
-            "gcws_router_replicas", "Replicas that may be asked.", labels=["shard"]
-        )
-        calls = CounterMetricFamily(
-            "gcws_router_calls", "Messages sent to replicas.", labels=["shard"]
-        )
-        unanswered = CounterMetricFamily(
-            "gcws_router_unanswered",
-            "Messages that no replica of a shard answered in time.",
-            labels=["shard"],
-        )
-        failures = CounterMetricFamily(
-            "gcws_router_failures",
-            "Messages that a replica did not answer as it should, by what was wrong.",
-            labels=["shard", "kind"],
-        )
-        full = GaugeMetricFamily(
-            "gcws_router_full_replicas", "Replicas that can store nothing more.", labels=["shard"]
-        )
+        shard_label = ["shard"]
+        unanswered_text = "Messages that no replica of a shard answered in time."
+        failures_text = "Messages that a replica did not answer as it should, by what was wrong."
+        full_text = "Replicas that can store nothing more."
+        replicas = Gauge("gcws_router_replicas", "Replicas that may be asked.", labels=shard_label)
+        calls = Counter("gcws_router_calls", "Messages sent to replicas.", labels=shard_label)
+        unanswered = Counter("gcws_router_unanswered", unanswered_text, labels=shard_label)
+        failures = Counter("gcws_router_failures", failures_text, labels=["shard", "kind"])
+        full = Gauge("gcws_router_full_replicas", full_text, labels=shard_label)
         for shard, every in enumerate(self._replicas.shards):
             full.add_metric([str(shard)], sum(bool(each.refusal) for each in every))
         for shard, listed in enumerate(self._able()):

@@ -65,7 +65,8 @@ def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterCli
 
     async def ask() -> None:
         body = {"vector": [1, 7, 2, 2], "limit": 5}
-        await asyncio.gather(*(client.http.post(f"{URL}/query", json=body) for _ in range(TOGETHER)))
+        work = (client.http.post(f"{URL}/query", json=body) for _ in range(TOGETHER))
+        await asyncio.gather(*work)
 
     before = count()
     client.run(ask())
