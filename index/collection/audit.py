@@ -39,6 +39,8 @@ _log = logging.getLogger(__name__)
 
 _DEVIATIONS: Final = 1.96
 """Standard errors on each side of a mean that make an interval of 95 per cent."""
+_SAVE_SECONDS: Final = 60.0
+"""Between two commits of results, at least."""
 _ROUNDING: Final = 1e-9
 _MAX_TALLIES: Final = 4096
 """Greatest number of tallies; the first are forgotten."""
@@ -381,7 +383,7 @@ class Auditor(BackgroundTask):
         self.skip_pause.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
 
     def _save_if_due(self) -> None:
-        if time.monotonic() - self._last_saved < self._audit.policy.save_seconds:
+        if time.monotonic() - self._last_saved < _SAVE_SECONDS:
             return
         try:
             self._writer.run_between_changes(self.save)

@@ -519,8 +519,7 @@ class MemoryCollection:
         indexed = self.index_of(view, backend)
         mask, count = self.mask(view, where)
         rows = RowView(view.vectors, mask, count, self._live_sample(view))
-        max_ties = self.policies.batch.max_ties
-        found = indexed.search_in_parts(view.ids, rows, queries, params, skip, max_ties=max_ties)
+        found = indexed.search_in_parts(view.ids, rows, queries, params, skip)
         return QueryResults(view, found, params.limit)
 
     def search_rows(
@@ -543,10 +542,7 @@ class MemoryCollection:
         """
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))
-        max_ties = self.policies.batch.max_ties
-        return self.index_of(view).search_in_parts(
-            view.ids, rows, queries, params, skip, max_ties=max_ties
-        )
+        return self.index_of(view).search_in_parts(view.ids, rows, queries, params, skip)
 
     def pairs(
         self,

@@ -14,7 +14,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.writer import Writer
@@ -32,6 +32,12 @@ from gcws_search.index.storage.store import Store
 if TYPE_CHECKING:
     import sqlite3
 
+_MAX_REST_SECONDS: Final = 60.0
+"""It rests twice as long after each failure, up to this time."""
+_RETRY_SECONDS: Final = 0.01
+"""Rest at least where others were in the way."""
+_STEP_PAGES: Final = 256
+"""Given back while writers wait."""
 _log = logging.getLogger(__name__)
 
 
@@ -75,7 +81,7 @@ class Reclaimer(BackgroundTask):
         self._rest_seconds = (
             policy.rest_seconds
             if self._try_reclaim()
-            else min(2.0 * self._rest_seconds, policy.max_rest_seconds)
+            else min(2.0 * self._rest_seconds, _MAX_REST_SECONDS)
         )
 
     def _try_reclaim(self) -> bool:
@@ -86,7 +92,7 @@ class Reclaimer(BackgroundTask):
         try:
             if not self._reclaim():
                 self._due = True
-                time.sleep(self._policy.retry_seconds)
+                time.sleep(_RETRY_SECONDS)
         except StoreError as error:
             _log.warning(
                 "file of collection %r: its space is not reclaimed (%s)", self._store.name, error
@@ -117,7 +123,7 @@ class Reclaimer(BackgroundTask):
             return False
 
     def _release_pages(self, connection: sqlite3.Connection) -> None:
-        step = partial(_release_some_pages, connection, self._policy.step_pages)
+        step = partial(_release_some_pages, connection, _STEP_PAGES)
         resumed = time.perf_counter()
         while not self.stopping.is_set() and self._writer.run_between_changes(step):
             # For as long as this took, others now have the file.

@@ -32,32 +32,6 @@ class DeltaPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy:
-    """How many queries are searched for together.
-
-    Attributes
-    ----------
-    max_ties : int
-        Queries times rows: all rows may tie, where all items are equal.
-    """
-
-    max_ties: int = 1 << 25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPolicy:
-    """How a file is read at a start.
-
-    Attributes
-    ----------
-    chunk_bytes : int
-        Bytes of rows that are read at a time, about.
-    """
-
-    chunk_bytes: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """When rows are renumbered without the dead ones.
 
@@ -123,12 +97,6 @@ class ReclaimPolicy:
         ... or 1/share of all pages, when that is more.
     rest_seconds : float
         Rest before and in between, so that the space of many deletes is reclaimed at once.
-    max_rest_seconds : float
-        It rests twice as long after each failure, up to this time.
-    retry_seconds : float
-        Rest at least where others were in the way.
-    step_pages : int
-        Pages given back while writers wait.
     busy_seconds : float
         How long other readers of a file are waited for before its log is moved.
     """
@@ -136,9 +104,6 @@ class ReclaimPolicy:
     min_pages: int = 128
     share: int = 4
     rest_seconds: float = 0.5
-    max_rest_seconds: float = 60.0
-    retry_seconds: float = 0.01
-    step_pages: int = 256
     busy_seconds: float = 30.0
 
     def is_due(self, free: int, pages: int) -> bool:
@@ -187,8 +152,6 @@ class AuditPolicy:
         Queries that wait for their exact answer; more are left out.
     weeks : int
         For how many weeks the results are kept.
-    save_seconds : float
-        Time between two commits of them, at least.
     """
 
     share: float = 0.001
@@ -196,7 +159,6 @@ class AuditPolicy:
     busy: float = 0.01
     max_waiting: int = 16
     weeks: int = 53
-    save_seconds: float = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
