@@ -7,6 +7,7 @@ from typing import Final
 
 from gcws_search.index.contracts.policies import (
     AuditPolicy,
+    BatchPolicy,
     CheckpointPolicy,
     CompactionPolicy,
     DeltaPolicy,
@@ -15,6 +16,7 @@ from gcws_search.index.contracts.policies import (
     PairPolicy,
     ProbePolicy,
     ReclaimPolicy,
+    RecoveryPolicy,
 )
 from gcws_search.index.graph.lifecycle import GraphPolicy
 
@@ -26,7 +28,9 @@ class Policies:
     graph: GraphPolicy = field(default_factory=GraphPolicy)
     probe: ProbePolicy = field(default_factory=ProbePolicy)
     pairs: PairPolicy = field(default_factory=PairPolicy)
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     delta: DeltaPolicy = field(default_factory=DeltaPolicy)
+    batch: BatchPolicy = field(default_factory=BatchPolicy)
     compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     reclaim: ReclaimPolicy = field(default_factory=ReclaimPolicy)

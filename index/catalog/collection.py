@@ -175,8 +175,8 @@ class StoredCollection:
         self.metadata = self._load_meta("metadata", metadata_of, "its metadata is")
         reason = "the number of its next item is"
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
-        memory = self.memory
-        rows = load_rows(self.store, self.space, memory.backend, progress)
+        memory, policy = self.memory, self.memory.policies.recovery
+        rows = load_rows(self.store, self.space, memory.backend, policy, progress)
         with storage_errors(self.name), rows as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.memory.next_id = max(self.memory.next_id, next_id)

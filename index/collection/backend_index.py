@@ -31,8 +31,6 @@ MAX_CATCHING_UP: Final = 8
 """A new index takes in the rows that were put while it was built, at most `MAX_CATCHING_UP` times,
 until `SMALL_BATCH` rows are left. Changes wait only for the last of these."""
 
-MAX_TIES: Final = 1 << 25
-"""Queries asked at a time, times rows: all rows may tie with a query's last hit."""
 _CHUNK_ROWS: Final = 8192
 """Rows that a build takes in between two checks whether to stop."""
 
@@ -73,6 +71,8 @@ class BackendIndex:
         queries: VectorBatch,
         params: SearchParams,
         skip: Int64s | None,
+        *,
+        max_ties: int,
     ) -> BatchHits:
         """Return the hits of each query, some queries at a time.
 
@@ -86,8 +86,10 @@ class BackendIndex:
             m of them.
         skip : (m,) int64 or None
             A row each query must not return, or -1.
+        max_ties : int
+            Of the queries asked at a time: all rows may tie with a query's last hit.
         """
-        step = max(1, MAX_TIES // max(1, len(rows.vectors)))
+        step = max(1, max_ties // max(1, len(rows.vectors)))
         if len(queries) <= step:
             return self.backend.search(self.state, rows, queries, params, skip)
         parts = []

@@ -519,7 +519,8 @@ class MemoryCollection:
         indexed = self.index_of(view, backend)
         mask, count = self.mask(view, where)
         rows = RowView(view.vectors, mask, count, self._live_sample(view))
-        found = indexed.search_in_parts(view.ids, rows, queries, params, skip)
+        max_ties = self.policies.batch.max_ties
+        found = indexed.search_in_parts(view.ids, rows, queries, params, skip, max_ties=max_ties)
         return QueryResults(view, found, params.limit)
 
     def search_rows(
@@ -542,7 +543,10 @@ class MemoryCollection:
         """
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))
-        return self.index_of(view).search_in_parts(view.ids, rows, queries, params, skip)
+        max_ties = self.policies.batch.max_ties
+        return self.index_of(view).search_in_parts(
+            view.ids, rows, queries, params, skip, max_ties=max_ties
+        )
 
     def pairs(
         self,

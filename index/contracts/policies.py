@@ -32,6 +32,32 @@ class DeltaPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchPolicy:
+    """How many queries are searched for together.
+
+    Attributes
+    ----------
+    max_ties : int
+        Queries times rows: all rows may tie, where all items are equal.
+    """
+
+    max_ties: int = 1 << 25
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryPolicy:
+    """How a file is read at a start.
+
+    Attributes
+    ----------
+    chunk_bytes : int
+        Bytes of rows that are read at a time, about.
+    """
+
+    chunk_bytes: int = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """When rows are renumbered without the dead ones.
 
