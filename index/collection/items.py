@@ -275,7 +275,6 @@ class QueryResults(Sequence[QueryResult]):
         ids = [names[row] for row in rows]
         if len(set(scores)) < len(scores):
             ranked = sorted(zip([-score for score in scores], ids, rows, strict=True))
-            scores = [-score for score, _, _ in ranked]
             ids = [item_id for _, item_id, _ in ranked]
             rows = [row for _, _, row in ranked]
         payloads = view.payloads

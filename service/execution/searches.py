@@ -163,9 +163,9 @@ def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: Answer
 
 def _entries(collection: ix.StoredCollection) -> int:
     """Return about how many numbers a scan of the collection reads."""
-    config = collection.config
-    is_dense = config.form == "dense" and config.dim is not None
-    return len(collection) * (config.dim or 0 if is_dense else _TYPICAL_NONZEROS)
+    space = collection.space
+    numbers = (space.dim or 0) if space.form == "dense" else _TYPICAL_NONZEROS
+    return collection.memory.published.count * numbers
 
 
 def _certain_hits(asked: QueryRequest, items: int) -> int:
