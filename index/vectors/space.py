@@ -76,8 +76,10 @@ class VectorSpace:
                 expected=f"{self.dim} values", got=f"{array.shape[1]} values", loc=(first_row,)
             )
         usable = array.dtype == np.float32 and array.flags.carray
-        with np.errstate(over="ignore", invalid="ignore"):
-            dense = array if usable else array.astype(np.float32, order="C")
+        dense = array
+        if not usable:
+            with np.errstate(over="ignore", invalid="ignore"):
+                dense = array.astype(np.float32, order="C")
         norms = np.empty(len(dense), np.float64)
         dense_norms(dense, norms)
         alone = len(norms) == 1 and 0 < norms.item() <= MAX_NORM  # the usual query

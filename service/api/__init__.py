@@ -7,7 +7,7 @@
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`, `backend_bodies`, `query_options`: what clients send
 - `derived`: bodies made of the index's own types
-- `requests`, `points`, `configurations`: bodies become calls of the index
+- `requests`: bodies become calls of the index
 - `pages`: pages of a ranking by `offset`
 - `answers`, `results`: what clients get
 - `openapi`: the API page

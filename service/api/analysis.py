@@ -10,7 +10,7 @@ from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service import media_types
-from gcws_search.service.api import points, requests
+from gcws_search.service.api import requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.bodies import PairsBody
 from gcws_search.service.api.query_options import FilterDocument
@@ -148,7 +148,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     service.startup.require_kernels()
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.limits)
-    also = [points.point_to_map(each, service.limits, i) for i, each in enumerate(body.also)]
+    also = [requests.point_to_map(each, service.limits, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(
         sample=body.sample, landmarks=body.landmarks, seed=body.seed, key=body.key
     )

@@ -7,7 +7,7 @@ import numpy as np
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service.api import configurations, requests
+from gcws_search.service.api import requests
 from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
@@ -41,7 +41,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     service = service_of(request)
     service.startup.require_kernels()
     collection = service.collection(name)
-    params = configurations.params_to_attach(body)
+    params = requests.params_to_attach(body)
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return json_response(asdict(described), 201)

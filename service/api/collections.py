@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service.api import configurations, requests, results
+from gcws_search.service.api import requests, results
 from gcws_search.service.api.answers import (
     CollectionAnswer,
     CollectionList,
@@ -73,7 +73,7 @@ async def list_collections(request: Request) -> Response:
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
-    config = configurations.config(body, service.limits)
+    config = requests.config(body, service.limits)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(results.describe, collection)
     return json_response(description, 201 if is_new else 200)
@@ -95,7 +95,7 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     """
     service = service_of(request)
     collection = service.collection(name)
-    metadata = configurations.metadata(body.metadata, collection.config.dim)
+    metadata = requests.metadata(body.metadata, collection.config.dim)
     service.room.require()
     await service.workers.writes.run(collection.replace_metadata, metadata)
     return json_response(await service.workers.searches.run(results.describe, collection))

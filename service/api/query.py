@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from gcws_search import index as ix
 from gcws_search.service import json_bodies, media_types, problems
-from gcws_search.service.api import pages, points, requests, results
+from gcws_search.service.api import pages, requests, results
 from gcws_search.service.api.answers import (
     BatchAnswer,
     CountAnswer,
@@ -168,8 +168,8 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     service.startup.require_kernels()
-    a = points.point_to_explain(body.a, service.limits, "a")
-    b = points.point_to_explain(body.b, service.limits, "b")
+    a = requests.point_to_explain(body.a, service.limits, "a")
+    b = requests.point_to_explain(body.b, service.limits, "b")
 
     def work() -> Response:
         return json_response(collection.explain(a, b, limit=body.limit).to_dict())

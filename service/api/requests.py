@@ -1,24 +1,30 @@
-"""From checked bodies to the index's own words: vectors, items, filters, search parameters."""
+"""From checked bodies to the index's own words: vectors, items, queries, configurations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any, Final, TypeVar
 
 import numpy as np
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.service.api.backend_bodies import BODY_OF, AttachBody
 from gcws_search.service.api.bodies import (
     BatchBody,
     BatchParams,
     CompareBody,
+    CreateBody,
+    ExplainedBody,
+    MetadataBody,
     NamesParams,
     PageParams,
     QueryBody,
 )
-from gcws_search.service.contract import CollectionProtocol, QueryRequest
+from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
 from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
@@ -27,7 +33,15 @@ from gcws_search.service.guards.limits import (
     short_payload,
 )
 from gcws_search.service.ingest.names import Naming, Use
-from gcws_search.service.models import ItemBody, NamedBody, PackedBody, VectorBody, vector_of
+from gcws_search.service.models import (
+    ItemBody,
+    NamedBody,
+    PackedBody,
+    VectorBody,
+    json_text,
+    vector_of,
+)
+from gcws_search.service.problems import invalid_request
 
 T = TypeVar("T")
 _MAX_DIGITS: Final = 10
@@ -460,3 +474,116 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
         is_strict=raw.consistency == "strict",
         offset=raw.offset,
     )
+
+
+def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
+    """Return an id or a vector whose similarity is to be explained.
+
+    Raises
+    ------
+    InvalidParameter, InvalidVector
+        At ``(word, …)``.
+    """
+    raw = body.vector
+    if (raw is None) == (body.id is None):
+        got = "neither" if raw is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
+    return str(body.id) if raw is None else _one_vector(raw, limits, word, "vector")
+
+
+def point_to_map(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
+    """Return an id or a vector that is given a place on a map besides the sample.
+
+    Raises
+    ------
+    InvalidVector
+        At ``("also", number, …)``.
+    """
+    return str(raw) if isinstance(raw, str | int) else _one_vector(raw, limits, "also", number)
+
+
+def _one_vector(raw: VectorBody, limits: Limits, *loc: str | int) -> ix.OneVector:
+    require_short_vector(raw, limits, *loc)
+    vector = vector_of(raw)
+    if isinstance(vector, ix.NamedVector):
+        try:
+            ix.require_different_names(vector)
+        except ix.InvalidVector as error:
+            raise error.at(*loc) from None
+    return vector
+
+
+def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
+    """Return a collection's configuration.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body.dim is not None and body.dim > limits.max_dim:
+        raise ix.InvalidParameter(
+            expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
+        )
+    center = body.transform.center
+    transform = place_errors(
+        ix.Transform,
+        "transform",
+        center=None if center is None else tuple(center),
+        power=body.transform.power,
+        normalize=body.transform.normalize,
+    )
+    backend = place_errors(
+        ix.backend_params,
+        "backend",
+        "params",
+        kind=body.backend.kind,
+        params=body.backend.params.model_dump(),
+    )
+    try:
+        return ix.CollectionConfig(
+            dim=body.dim, transform=transform, backend=backend, storage=body.storage
+        )
+    except ix.InvalidParameter as error:
+        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def metadata(body: MetadataBody | None, dim: int | None) -> bytes | None:
+    """Return the metadata of a collection of this dim as JSON text; None for none.
+
+    Raises
+    ------
+    InvalidParameter
+    """
+    if body is None:
+        return None
+    image = None if body.view is None else body.view.image
+    if image is not None and dim is not None:
+        shape = image.width, image.height, image.channels
+        if prod(shape) != dim:
+            raise ix.InvalidParameter(
+                expected=f"width × height × channels to be dim, {dim}",
+                got="{} × {} × {}".format(*shape),
+                loc=("metadata", "view", "image"),
+            )
+    try:
+        return json_text(body.model_dump(exclude_unset=True))
+    except ValueError:
+        raise ix.InvalidParameter(
+            expected="finite numbers", got="NaN or an infinity", loc=("metadata",)
+        ) from None
+
+
+def params_to_attach(body: AttachBody) -> ix.BackendParams:
+    """Return the parameters of a backend to be attached.
+
+    Raises
+    ------
+    InvalidRequest, InvalidParameter
+    """
+    model = BODY_OF[body.kind]
+    try:
+        checked = model.model_validate({"kind": body.kind, "params": body.params})
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    params = checked.model_dump()["params"]
+    return place_errors(ix.backend_params, "params", kind=body.kind, params=params)
