@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -21,7 +20,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.cluster.messages import encode_filter
 from gcws_search.service.cluster.operations import (
-    MergedOperations,
+    ClusterOperations,
     comparison_message,
     decode_ids,
     decode_keys,
@@ -39,7 +38,7 @@ from gcws_search.service.cluster.search import (
     search_message,
 )
 from gcws_search.service.cluster.shards import CollectionShards, ShardSet
-from gcws_search.service.contract import Point, QueryRequest
+from gcws_search.service.contract import QueryRequest
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.rpc.batcher import Batcher
@@ -73,7 +72,7 @@ class RouterContext:
     max_pairs: int  # more near-duplicate pairs are not listed at once
 
 
-class ClusterCollection(MergedOperations):
+class ClusterCollection(ClusterOperations):
     """A collection whose items are in a database and on shards."""
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
@@ -81,13 +80,11 @@ class ClusterCollection(MergedOperations):
         self.name = row.name
         self.config = ix.CollectionConfig.from_dict(row.config)
         self.context = context
-        self.empty = self._in_memory()
-        """It has no items; sketches and explanations need none."""
-        self.space = self.empty.space
-        self.names = self.empty.names
+        self.shards = CollectionShards(row, context.database, context.shards, context.threads)
+        self.space = self.shards.empty.space
+        self.names = self.shards.empty.names
         if self.names.is_open:
             self.names.allocate = self._allocate
-        self.shards = CollectionShards(row.number, row.name, context.database, context.shards)
         self.committer = self.shards.committer
         self.names_read = 0
         """Key of the last change whose names are known here."""
@@ -462,7 +459,7 @@ class ClusterCollection(MergedOperations):
         """Return the notes of a backend that learns of items, so that all shards have the same."""
         if not isinstance(params, ix.NystroemParams):
             return None
-        with self._sample(params.landmarks, params.seed, None) as sample:
+        with self.shards.lend_sample(params.landmarks, params.seed, None) as sample:
             sample.attach(params, _LEARNING)
             notes = ix.notes_of_backend(sample.memory.index_of(sample.memory.view, _LEARNING))
         return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
@@ -596,86 +593,22 @@ class ClusterCollection(MergedOperations):
         answers = self.shards.ask("compare", _LONG_SECONDS, stop, blobs, **head)
         return merge_comparisons(answers, params.limit)
 
-    def explain(self, a: Point, b: Point, *, limit: int) -> ix.Explained:
-        """Return what each coordinate adds to a similarity."""
-        first, second = (self._vector_of_point(each) for each in (a, b))
-        return self.empty.explain(first, second, limit=limit)
-
-    def _vector_of_point(self, point: Point) -> Any:  # noqa: ANN401  # whatever `explain` takes
-        """Return a vector as it is, and an item's in the place of its id."""
-        if not isinstance(point, str):
-            return point
-        row = self.context.database.fetch(self.number, [point]).get(point)
-        if row is None:
-            raise ix.ItemNotFound(point)
-        raw = self.space.from_blobs([row.vector])
-        if raw.form == "dense":
-            return raw.dense[0]
-        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
-
-    def sketch(
-        self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
-    ) -> ix.Signatures | ix.AnyArray:
-        """Return the samples of vectors, or their b-bit codes."""
-        return self.empty.sketch(vectors, encoding)
-
     def pairs(
         self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
     ) -> list[tuple[str, str, float]]:
         """Return near-duplicate pairs; soon, once ``stop`` is set."""
-        max_pairs = self.context.max_pairs
         return find_pairs(
             self.shards,
-            self.space,
-            max_pairs,
+            self.context.max_pairs,
             min_score=min_score,
             recall=recall,
             limit=limit,
             stop=stop,
         )
 
-    def map_items(
-        self, params: ix.MapParams, where: ix.Filter | None, also: Sequence[Point]
-    ) -> ix.ItemMap:
-        """Return places in a plane for a sample of the items."""
-        with self._sample(params.sample, params.seed, where) as sample:
-            placed = [self._place(each, sample) for each in also]
-            return ix.map_items(sample.memory, params, also=placed)
-
-    def _place(self, point: Point, sample: ix.StoredCollection) -> Any:  # noqa: ANN401
-        """Return an item of a sample by its id, which leaves it out of its neighbours."""
-        is_there = isinstance(point, str) and sample.memory.locate(point)[1] is not None
-        return point if is_there else self._vector_of_point(point)
-
-    def profile(self, sample: int, seed: int) -> ix.Profile:
-        """Return histograms of a sample of the items."""
-        with self._sample(sample, seed, None) as found:
-            profile = ix.profile(found.memory, sample=sample, seed=seed)
-        return replace(profile, items=self.context.database.count(self.number))
-
-    def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
-        """Return a collection of no items, in memory wherever the shards have their vectors."""
-        config = replace(self.config, storage="memory")
-        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
-
-    @contextmanager
-    def _sample(
-        self, count: int, seed: int, where: ix.Filter | None
-    ) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory that has some of the items."""
-        items = self.shards.sample(count, seed, encode_filter(where))
-        sample = self._in_memory(self.context.threads)
-        try:
-            sample.names.load(self.names.listed())
-            if len(items):
-                sample.put(items)
-            yield sample
-        finally:
-            sample.close(dropped=True)
-
     def close(self) -> None:
         """Let nothing be written through this object any more."""
-        self.empty.close(dropped=True)
+        self.shards.empty.close(dropped=True)
 
 
 def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:

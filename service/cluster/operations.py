@@ -1,15 +1,16 @@
 """What routers ask shards of a collection: each shard's answer, and the answers of all as one.
 
-`OPERATIONS` has a row for each. Of one that every shard does on its own items alone, the row of
-`MergedOperations` is all that a cluster needs.
+`OPERATIONS` and `LONG` have a row for each message. A row of `ClusterOperations` is all that a
+cluster needs of an operation that each shard does on its own items alone, that takes vectors alone,
+or that looks at a sample.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeVar
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -40,6 +41,9 @@ T = TypeVar("T")
 Answer = Callable[[ix.StoredCollection, Message], Message]
 Heads = Sequence[dict[str, Any]]
 Pair = tuple[str, str, float]
+Sampled = tuple[int, int, ix.Filter | None]
+Method: TypeAlias = Callable[Concatenate[ix.StoredCollection, P], T]
+Operation: TypeAlias = "Callable[Concatenate[ClusterOperations, P], T]"
 
 
 # Items
@@ -276,15 +280,13 @@ def merge_stats(parts: Heads) -> dict[str, Any]:
     return found
 
 
-# What each shard does on its own items alone
+# Operations over a cluster, in one of three ways
 
 
 def over_shards(
-    method: Callable[Concatenate[ix.StoredCollection, P], T],
-    show: Callable[[T], dict[str, Any]],
-    merge: Callable[[Heads], T],
-) -> Callable[Concatenate[MergedOperations, P], T]:
-    """Return a method of a cluster's collection that does what each shard's does, together.
+    method: Method[P, T], show: Callable[[T], dict[str, Any]], merge: Callable[[Heads], T]
+) -> Operation[P, T]:
+    """Return an operation that each shard does on its own items alone.
 
     The message has the method's name and its arguments.
 
@@ -301,15 +303,86 @@ def over_shards(
         arguments = {each: asked.head[each] for each in [*signature.parameters][1:]}
         return Message(show(getattr(collection, name)(**arguments)))
 
-    def ask(self: MergedOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    def ask(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         arguments = dict([*bound.arguments.items()][1:])
         return merge([each.head for each in self.shards.ask(name, **arguments)])
 
     OPERATIONS[name] = answer
-    ask.__name__, ask.__doc__ = name, method.__doc__
-    return ask
+    return _named(ask, method)
+
+
+def by_vectors(method: Method[P, T], *points: str) -> Operation[P, T]:
+    """Return an operation on vectors alone, which a collection without items does.
+
+    Parameters
+    ----------
+    points
+        Arguments that may be ids: the vectors of these items are read.
+    """
+    signature = inspect.signature(method)
+
+    def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        bound = signature.bind(self.shards.empty, *args, **kwargs)
+        for name in points:
+            bound.arguments[name] = self.shards.vector_of(bound.arguments[name])
+        return method(*bound.args, **bound.kwargs)
+
+    return _named(do, method)
+
+
+def on_sample(
+    method: Method[P, T],
+    draw: Callable[P, Sampled],
+    *,
+    points: str | None = None,
+    count_all: Callable[[T, int], T] | None = None,
+) -> Operation[P, T]:
+    """Return an operation on a sample of the items, which is drawn from all shards.
+
+    Parameters
+    ----------
+    draw
+        Returns how many items, by which seed, and which of them, of the operation's arguments.
+    points
+        Argument with vectors and ids: the vectors of items beside the sample are read.
+    count_all
+        Puts the number of all items into the result.
+    """
+    signature = inspect.signature(method)
+
+    def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        with self.shards.lend_sample(*draw(*args, **kwargs)) as sample:
+            bound = signature.bind(sample, *args, **kwargs)
+            if points is not None:
+                bound.arguments[points] = [
+                    self.shards.vector_of(each, sample) for each in bound.arguments.get(points, ())
+                ]
+            result = method(*bound.args, **bound.kwargs)
+        if count_all is None:
+            return result
+        return count_all(result, self.shards.database.count(self.shards.number))
+
+    return _named(do, method)
+
+
+def _named(operation: Operation[P, T], method: Method[P, T]) -> Operation[P, T]:
+    """Give an operation the name of its method, and what is said of it."""
+    for name in ("__name__", "__qualname__", "__doc__"):
+        setattr(operation, name, getattr(method, name))
+    return operation
+
+
+def _draw_for_map(
+    params: ix.MapParams, where: ix.Filter | None = None, also: Sequence[Any] = ()
+) -> Sampled:
+    del also
+    return params.sample, params.seed, where
+
+
+def _draw_for_profile(sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> Sampled:
+    return sample, seed, None
 
 
 def _show_curve(curve: ix.CostCurve) -> dict[str, Any]:
@@ -388,10 +461,18 @@ LONG: Final[dict[str, Callable[..., Message]]] = {
 """Those that may compute for minutes, and look whether they are still waited for (``stop``)."""
 
 
-class MergedOperations:
-    """A collection as it is on all shards together."""
+class ClusterOperations:
+    """What a collection of a cluster does of what one of a node does; a row is all it takes."""
 
     shards: CollectionShards
 
     curve = over_shards(ix.StoredCollection.curve, _show_curve, _merge_curves)
     audited = over_shards(ix.StoredCollection.audited, _show_audits, _merge_audits)
+    explain = by_vectors(ix.StoredCollection.explain, "a", "b")
+    sketch = by_vectors(ix.StoredCollection.sketch)
+    map_items = on_sample(ix.StoredCollection.map_items, _draw_for_map, points="also")
+    profile = on_sample(
+        ix.StoredCollection.profile,
+        _draw_for_profile,
+        count_all=lambda profile, items: replace(profile, items=items),
+    )

@@ -32,7 +32,6 @@ _LONG_SECONDS: Final = 3600.0
 
 def find_pairs(
     shards: CollectionShards,
-    space: ix.VectorSpace,
     max_pairs: int,
     *,
     min_score: float,
@@ -59,7 +58,7 @@ def find_pairs(
             best.add(decode_pairs(answers.pop()))
         for shard in range(count - 1):
             for rows in _rows_of_shard(shards, shard, count):
-                _Across(shards, space, best, recall, rows, stop).search(shard, count)
+                _Across(shards, best, recall, rows, stop).search(shard, count)
     except CancelledError:
         return []
     return best.rank()
@@ -134,7 +133,6 @@ class _Across:
     def __init__(
         self,
         shards: CollectionShards,
-        space: ix.VectorSpace,
         best: _BestPairs,
         recall: float,
         rows: Sequence[Row],
@@ -144,7 +142,7 @@ class _Across:
         self._best = best
         self._recall = recall
         self._rows = rows
-        self._vectors = space.from_blobs([row.vector for row in rows])
+        self._vectors = shards.empty.space.from_blobs([row.vector for row in rows])
         self._stop = stop
 
     def search(self, shard: int, shards: int) -> None:

@@ -16,6 +16,7 @@ from collections.abc import (
 )
 from concurrent import futures
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
@@ -25,12 +26,18 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, Moment, ReplicaClient, bucket_of
+from gcws_search.service.cluster.contract import (
+    ChangeSet,
+    CollectionRow,
+    Moment,
+    ReplicaClient,
+    bucket_of,
+)
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.messages import encode_change, raise_error
+from gcws_search.service.cluster.messages import encode_change, encode_filter, raise_error
 from gcws_search.service.cluster.operations import decode_items
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
@@ -595,18 +602,24 @@ class CollectionShards:
 
     Attributes
     ----------
-    committer
-        Of the collection's writes; each change goes to the shards.
     every
         The shards of all collections.
+    empty
+        The collection without items, in memory.
+    committer
+        Of the collection's writes; each change goes to the shards.
     """
 
-    def __init__(self, number: int, name: str, database: Database, every: ShardSet) -> None:
-        self.number = number
+    def __init__(
+        self, row: CollectionRow, database: Database, every: ShardSet, threads: int | None
+    ) -> None:
+        self.number = row.number
         self.every = every
         self.database = database
-        self.committer = Committer(database, number, name, self._publish)
-        self._name = name
+        self.empty = _in_memory(row)
+        self.committer = Committer(database, row.number, row.name, self._publish)
+        self._row = row
+        self._threads = threads
 
     def _publish(self, change: ChangeSet) -> None:
         self.every.publish(self.number, change, self.database.buckets)
@@ -655,9 +668,9 @@ class CollectionShards:
 
     def not_found(self) -> Exception:
         """Return why shards do not know the collection: it was dropped, or replaced just now."""
-        is_replaced = self.database.find(self._name) is not None
+        is_replaced = self.database.find(self._row.name) is not None
         error = ix.CollectionLoading if is_replaced else ix.CollectionNotFound
-        return error(self._name)
+        return error(self._row.name)
 
     def refresh(self) -> list[Message]:
         """Let all replicas read the list of comparison backends; return what they answer."""
@@ -674,12 +687,45 @@ class CollectionShards:
         shard = bucket_of(item_id, self.database.buckets) % count
         return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
 
-    def sample(self, count: int, seed: int, where: str | None) -> ix.ItemBatch:
-        """Return so many items that pass a filter (JSON), drawn at random, in the order of keys."""
-        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=where)]
+    def vector_of(self, point: Any, beside: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
+        """Return a vector as it is, and an item's in the place of its id.
+
+        The id of an item that ``beside`` has stays: it is left out of its own neighbours.
+        """
+        if not isinstance(point, str):
+            return point
+        if beside is not None and beside.memory.locate(point)[1] is not None:
+            return point
+        row = self.database.fetch(self.number, [point]).get(point)
+        if row is None:
+            raise ix.ItemNotFound(point)
+        raw = self.empty.space.from_blobs([row.vector])
+        if raw.form == "dense":
+            return raw.dense[0]
+        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
+
+    @contextmanager
+    def lend_sample(
+        self, count: int, seed: int, where: ix.Filter | None
+    ) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory that has some of the items."""
+        items = self.sample(count, seed, where)
+        sample = _in_memory(self._row, self._threads)
+        try:
+            sample.names.load(self.empty.names.listed())
+            if len(items):
+                sample.put(items)
+            yield sample
+        finally:
+            sample.close(dropped=True)
+
+    def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
+        """Return so many items that pass a filter, drawn at random, in the order of their keys."""
+        text = encode_filter(where)
+        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
         rng = np.random.default_rng(abs(seed))
         shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
-        head = self.head("rows", filter=where, seed=abs(seed), with_vector=True)
+        head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
         questions = [Message(head | {"sample": int(share)}) for share in shares]
         answers = self.every.wait(self.every.ask_all(questions))
         keys, parts = zip(*map(decode_items, answers), strict=True)
@@ -690,3 +736,9 @@ class CollectionShards:
             found.vectors[order],
             [found.payloads[place] for place in order.tolist()],
         )
+
+
+def _in_memory(row: CollectionRow, threads: int | None = None) -> ix.StoredCollection:
+    """Return a collection of no items, in memory wherever the shards have their vectors."""
+    config = replace(ix.CollectionConfig.from_dict(row.config), storage="memory")
+    return ix.StoredCollection.in_memory(row.name, config, threads=threads)
