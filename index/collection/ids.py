@@ -107,9 +107,10 @@ class RowsById:
         """Return the number of ids."""
         return sum(map(len, self._shards))
 
-    def get(self, item_id: str) -> int | None:
-        """Return the row of an id, None when there is no such item."""
-        return self._shards[hash(item_id) % _SHARDS].get(item_id)
+    def rows(self, ids: Iterable[str]) -> list[int | None]:
+        """Return the row of each id, None where there is no such item."""
+        shards = self._shards
+        return [shards[hash(item_id) % _SHARDS].get(item_id) for item_id in ids]
 
     def put(self, ids: Iterable[str], first: int) -> None:
         """Give ids rows from ``first`` on, whether they had one or not."""

@@ -234,20 +234,20 @@ class MemoryCollection:
 
     def rows_of(self, ids: Iterable[str]) -> list[int]:
         """Return the rows of those ids that there are."""
-        return [row for row in map(self._row_of.get, ids) if row is not None]
+        return [row for row in self._row_of.rows(ids) if row is not None]
 
     def sequences_of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there is no such item."""
-        rows = [*map(self._row_of.get, ids)]
+        rows = self._row_of.rows(ids)
         if rows.count(None) == len(rows):  # most inserts
-            return [*rows]
+            return rows
         sequences = self.view.sequences
         return [None if row is None else int(sequences[row]) for row in rows]
 
     def payloads_of(self, ids: Sequence[str]) -> list[bytes | None]:
         """Return the payload of each id, None where there is no such item."""
         view = self.view
-        rows = map(self._row_of.get, ids)
+        rows = self._row_of.rows(ids)
         return [None if row is None else view.payloads[row] for row in rows]
 
     def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
@@ -458,7 +458,7 @@ class MemoryCollection:
         """Return a view, and the row of each item in it; -1 for one that is not there."""
         with self._lock:
             self._append_pending()
-            rows = map(self._row_of.get, ids)
+            rows = self._row_of.rows(ids)
             return self.published, np.array([-1 if row is None else row for row in rows], np.int64)
 
     def mask(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:

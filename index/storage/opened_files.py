@@ -235,8 +235,13 @@ class OpenedFiles:
 
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
         """Return a change where a program other than SQLite wrote to the file."""
-        last, self_moved = self._last, state is None or state.is_moving
-        is_unmoved = not self_moved and last is not None and _moves(state) == _moves(last)
+        last = self._last
+        is_unmoved = (
+            state is not None
+            and last is not None
+            and not state.is_moving
+            and (state.salts, state.backfilled) == (last.salts, last.backfilled)
+        )
         floor = 0 if state is None else state.file_bytes
         if is_unmoved:
             floor = max(floor, self._size)
@@ -285,11 +290,6 @@ class OpenedFiles:
         return _LogState(
             1 << 16 if size == 1 else size, frames, pages, salts, done, started != done
         )
-
-
-def _moves(state: _LogState | None) -> tuple[bytes, int] | None:
-    """Return what differs once frames of the log have been moved to the file."""
-    return None if state is None else (state.salts, state.backfilled)
 
 
 def _name_change(name: str, file: os.stat_result) -> FileChange | None:

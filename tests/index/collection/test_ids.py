@@ -41,7 +41,7 @@ def test_rows_by_id_agree_with_a_dictionary(rng: np.random.Generator) -> None:
             rows.remove(gone)
             del plain[gone]
         assert len(rows) == len(plain)
-        assert [rows.get(name) for name in names] == [plain.get(name) for name in names]
+        assert rows.rows(names) == [plain.get(name) for name in names]
 
 
 def test_an_unknown_id_cannot_be_removed() -> None:
