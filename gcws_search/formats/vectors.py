@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from os import PathLike
@@ -14,6 +15,8 @@ from gcws_search.index import InputVectors, InvalidVector
 
 _ROWS_AND_COLUMNS: Final = 2
 _MAX_INDEX: Final = 2**31 - 1
+_FORM: Final = ("indices or names", "values")
+"""Keys of a vector as JSON has it, at most."""
 
 
 def parse_rows(data: Any) -> InputVectors:
@@ -175,10 +178,10 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> InputVectors:
     except (TypeError, ValueError):
         raise InvalidVector(expected="numbers as values", got=_odd(pairs)) from None
     if kinds and all(issubclass(kind, str) for kind in kinds):
-        names = [*dict.fromkeys(keys)]
-        places = dict(zip(names, range(len(names)), strict=True))
+        places: defaultdict[str, int] = defaultdict()
+        places.default_factory = places.__len__  # a new name has the next place
         codes = np.fromiter(map(places.__getitem__, keys), np.int64, len(keys))
-        return InputVectors.sparse(indptr, codes, values, names)
+        return InputVectors.sparse(indptr, codes, values, [*places])
     if any(not issubclass(kind, int | np.integer) or issubclass(kind, bool) for kind in kinds):
         raise InvalidVector(
             expected="coordinates that are all names or all whole numbers",
@@ -193,7 +196,7 @@ def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> InputVectors:
 
 
 def _coordinates(vector: Mapping[Any, Any], row: int) -> tuple[list[Any], list[Any]]:
-    for word in ("indices", "names"):
+    for word in ("indices", "names") if len(vector) <= len(_FORM) else ():
         if set(vector) == {word} or set(vector) == {word, "values"}:
             keys = vector[word]
             if isinstance(keys, str | int | float):

@@ -93,9 +93,12 @@ class InputVectors:
         indices, values = self.indices[entries], self.values[entries]
         if self.names is None:
             return InputVectors.sparse(indptr, indices, values)
-        used, indices = np.unique(indices, return_inverse=True)
-        names = [self.names[code] for code in used.tolist()]
-        return InputVectors.sparse(indptr, indices, values, names)
+        is_used = np.zeros(len(self.names), np.bool_)
+        is_used[indices] = True
+        if is_used.all():
+            return InputVectors.sparse(indptr, indices, values, self.names)
+        names = [self.names[code] for code in np.flatnonzero(is_used).tolist()]
+        return InputVectors.sparse(indptr, (np.cumsum(is_used) - 1)[indices], values, names)
 
     def check(self, space: VectorSpace, find: Find) -> RawBatch:
         """Return the vectors as the index takes them.
