@@ -5,8 +5,7 @@ Of programs:
 - `vectors`: arrays, sparse matrices, dicts
 - `payloads`: dicts and columns as JSON; conditions on them
 - `items`: ids, vectors and payloads together
-- `columns`: columns of Arrow as ids and fields of payloads
-- `frames`: pandas, polars and Arrow
+- `frames`: pandas, polars and Arrow; what their columns mean and hold
 - `given`: any of these
 - `bodies`: bodies of a load: Arrow or `.npy`
 

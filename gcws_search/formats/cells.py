@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -100,27 +100,19 @@ def is_missing(text: str) -> bool:
     return text.strip() in MISSING
 
 
-class NumberParser:
-    """Text as numbers.
+def number_parser(point: str = ".") -> Callable[[str], int | float | bool | None]:
+    """Return what reads text as a number or a truth; None where it is neither."""
+    pattern = re.compile(_SIGNED.format(point=re.escape(point)))
 
-    Parameters
-    ----------
-    point : str
-        A point, or a comma.
-    """
-
-    def __init__(self, point: str = ".") -> None:
-        self._point = point
-        self._pattern = re.compile(_SIGNED.format(point=re.escape(point)))
-
-    def of(self, text: str) -> int | float | bool | None:
-        """Return a number or a truth; None where the text is neither."""
+    def parse(text: str) -> int | float | bool | None:
         plain = text.strip()
         if plain in TRUE or plain in FALSE:
             return plain in TRUE
-        if not self._pattern.fullmatch(plain):
+        if not pattern.fullmatch(plain):
             return None
-        return int(plain) if _INTEGER.fullmatch(plain) else float(plain.replace(self._point, "."))
+        return int(plain) if _INTEGER.fullmatch(plain) else float(plain.replace(point, "."))
+
+    return parse
 
 
 def type_of(kind: Kind) -> Any:

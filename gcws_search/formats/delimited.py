@@ -19,9 +19,9 @@ from gcws_search.formats.cells import (
     FALSE,
     TRUE,
     CellCounts,
-    NumberParser,
     is_missing,
     null_values,
+    number_parser,
     tally,
     type_of,
 )
@@ -231,9 +231,9 @@ def _delimiter(lines: list[bytes]) -> bytes:
 def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
     """Return whether the first line is a row as the second is, and has no names of columns.
 
-    NumberParser with even steps between them are names, as pandas writes them, or years have.
+    Numbers with even steps between them are names, as pandas writes them, or years have.
     """
-    number = NumberParser().of
+    number = number_parser()
     kinds = [[number(cell.decode(errors="replace")) for cell in line.split(delimiter)]
              for line in lines[:2]]  # fmt: skip
     first = [each for each in kinds[0] if each is not None]
@@ -347,7 +347,7 @@ class CellRows:
             if self._is_lenient:
                 kind, cells = pa.binary(), [text and text.encode()] * batch.num_rows
             elif name in self._types and text is not None:
-                cells = [NumberParser().of(text)] * batch.num_rows
+                cells = [number_parser()(text)] * batch.num_rows
             batch = batch.append_column(name, pa.array(cells, kind))
         return batch
 
@@ -361,7 +361,7 @@ class CellRows:
                 raise BadFile(f"{self._source.file.name}: {place}: {detail}{_SKIP}")
             bad.setdefault(row, detail)
 
-        number = NumberParser(table.point).of
+        number = number_parser(table.point)
         read = self._decode(batch, number, wrong, table.file) if self._is_lenient else batch
         layout = self._layout
         matrix = np.empty((len(numbers), len(layout.vector)), np.float32)

@@ -63,35 +63,28 @@ class BadFile(Exception):
     """A file is not what it is to be; the text is one sentence that names it."""
 
 
-class _Counted(io.RawIOBase):
-    """Counts the bytes that are read of a file."""
+class _Stream(io.RawIOBase):
+    """A stream whose beginning may have been read already.
 
-    def __init__(self, raw: BinaryIO, told: Callable[[int], None]) -> None:
-        self._raw = raw
-        self._told = told
+    Parameters
+    ----------
+    below : BinaryIO
+        Closed with it.
+    count : callable or None
+        Called with the number of bytes of each piece.
+    """
 
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        piece = self._raw.read(len(buffer))
-        buffer[: len(piece)] = piece
-        self._told(len(piece))
-        return len(piece)
-
-    def close(self) -> None:
-        if not self.closed and self._raw is not sys.stdin.buffer:
-            self._raw.close()
-        super().close()
-
-
-class _Peeked(io.RawIOBase):
-    """A stream whose beginning has been read already, and what is closed with it."""
-
-    def __init__(self, head: bytes, rest: BinaryIO, *below: BinaryIO) -> None:
+    def __init__(
+        self,
+        rest: BinaryIO,
+        *below: BinaryIO,
+        head: bytes = b"",
+        count: Callable[[int], None] | None = None,
+    ) -> None:
         self._head = memoryview(head)
         self._rest = rest
         self._below = below
+        self._count = count
 
     def readable(self) -> bool:
         return True
@@ -103,12 +96,15 @@ class _Peeked(io.RawIOBase):
             return size
         piece = self._rest.read(len(buffer))
         buffer[: len(piece)] = piece
+        if self._count is not None:
+            self._count(len(piece))
         return len(piece)
 
     def close(self) -> None:
         if not self.closed:
             for each in (self._rest, *self._below):
-                each.close()
+                if each is not sys.stdin.buffer:
+                    each.close()
         super().close()
 
 
@@ -161,7 +157,7 @@ class InputFile:
         self.is_whole_head = len(self.head) < HEAD_BYTES
         self.format = self._binary_format() or self._text_format(encoding)
         if self.path is None:
-            self._first = cast(BinaryIO, io.BufferedReader(_Peeked(start, stream), 1 << 20))
+            self._first = cast(BinaryIO, io.BufferedReader(_Stream(stream, head=start), 1 << 20))
 
     def close(self) -> None:
         """Close what is open of it."""
@@ -240,7 +236,7 @@ class InputFile:
     def _decompress(self) -> BinaryIO:
         raw: BinaryIO = sys.stdin.buffer if self.path is None else self.path.open("rb")
         self.read_bytes = 0
-        counted = io.BufferedReader(_Counted(raw, self._count), 1 << 20)
+        counted = io.BufferedReader(_Stream(raw, count=self._count), 1 << 20)
         magic = counted.peek(4)[:4]
         if magic.startswith(_GZIP):
             return self._above(cast(BinaryIO, gzip.GzipFile(fileobj=counted)), counted)
@@ -253,7 +249,7 @@ class InputFile:
 
     @staticmethod
     def _above(plain: BinaryIO, counted: Any) -> BinaryIO:
-        raw = _Peeked(b"", plain, counted)
+        raw = _Stream(plain, counted)
         return cast(BinaryIO, io.BufferedReader(raw, 1 << 20))
 
     def _count(self, size: int) -> None:

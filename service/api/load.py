@@ -28,25 +28,26 @@ from gcws_search.service.execution.context import (
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import JsonRoute
-from gcws_search.service.ingest import formats, npy
+from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
     LoadKey,
     LoadState,
+    iso_time,
     progress_of,
     require_key,
-    told_time,
 )
-from gcws_search.service.ingest.ndjson import NdjsonRows
-from gcws_search.service.ingest.rows import ItemRows
+from gcws_search.service.ingest.ndjson import read_ndjson
+from gcws_search.service.ingest.npy import read_npy
+from gcws_search.service.ingest.rows import ChunkSizes, ItemRows
 from gcws_search.service.ingest.source import (
     BodyAborted,
     BodyPipe,
     ByteReader,
     Source,
-    bounded,
-    inflated,
-    peeked,
+    bound_bytes,
+    inflate,
+    peek,
 )
 from gcws_search.service.responses import (
     READ_PROBLEMS,
@@ -271,7 +272,7 @@ def _entry(entry: LoadEntry) -> dict[str, Any]:
         "total_bytes": entry.total_bytes,
         "rejected": entry.account.rejected_count,
         "rate": round(entry.rate, 1),
-        "started": told_time(entry.started),
+        "started": iso_time(entry.started),
         "error": entry.error,
     }
 
@@ -286,7 +287,7 @@ def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
         "total_bytes": progress.mark.size if progress.is_complete else None,
         "rejected": progress.rejected_count,
         "rate": round(progress.mark.rows / max(progress.seconds, 1e-9), 1),
-        "started": told_time(progress.started),
+        "started": iso_time(progress.started),
         "error": None,
     }
 
@@ -346,18 +347,23 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
         _require_its_parameters(params, stated)
     if settings.max_load_bytes is not None:
         bodies.refuse_announced(request, settings.max_load_bytes)
-    rows, size = settings.load_chunk_rows, settings.load_chunk_bytes
+    sizes = ChunkSizes(
+        settings.load_chunk_rows,
+        settings.load_chunk_bytes,
+        settings.max_line_bytes,
+        settings.max_arrow_batch_bytes,
+    )
 
     def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
-        whole = bounded(inflated(source, encoding), settings.max_load_bytes)
-        start, first = peeked(whole, formats.START_BYTES)
+        whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)
+        start, first = peek(whole, formats.START_BYTES)
         plain = counting(first)
         kind = stated or formats.media_type_of(start, media_types.NDJSON)
         _require_its_parameters(params, kind)
         formats.require_not_foreign(start, kind)
         if kind == media_types.NDJSON:
-            return NdjsonRows(plain, limits, rows, size, settings.max_line_bytes)
-        reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
+            return read_ndjson(plain, limits, sizes)
+        reader = ByteReader(plain, max_read_bytes=sizes.batch_bytes)
         if kind == media_types.NPY:
             if params.id_start is None and params.payloads == "keep":
                 raise ix.InvalidParameter(
@@ -365,15 +371,12 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
                     got="rows without ids",
                     loc=("payloads",),
                 )
-            sizes = npy.Sizes(rows, size, settings.max_line_bytes, settings.max_arrow_batch_bytes)
-            return npy.NpyRows(reader, limits, params.id_start, sizes)
-        longest = settings.max_arrow_batch_bytes
-        takes_others = params.columns is not None
+            return read_npy(reader, limits, params.id_start, sizes)
         from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
-            ArrowRows,
+            read_arrow,
         )
 
-        return ArrowRows(reader, limits, rows, size, longest, takes_others=takes_others)
+        return read_arrow(reader, limits, sizes, takes_others=params.columns is not None)
 
     return chunks
 

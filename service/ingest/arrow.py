@@ -1,7 +1,7 @@
 """Arrow streams: ``id`` or none, ``vector`` or ``indices`` + ``values``, and ``payload``."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,63 +21,51 @@ from gcws_search.service.guards.limits import (
     short_payload,
 )
 from gcws_search.service.ingest import arrow_columns
-from gcws_search.service.ingest.rows import ItemRows, Reject
+from gcws_search.service.ingest.rows import ChunkSizes, ItemRows, Reject
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.models import json_text
 
 
-@dataclass(frozen=True, slots=True)
-class ArrowRows:
-    """The chunks of an Arrow stream; its own batches are cut and joined to chunks.
+def read_arrow(
+    reader: ByteReader, limits: Limits, sizes: ChunkSizes, *, takes_others: bool = False
+) -> Iterator[ItemRows]:
+    """Yield the chunks of an Arrow stream; its own batches are cut and joined to chunks.
 
     Parameters
     ----------
     takes_others : bool
         Whether columns that items do not have become fields of their payloads.
+
+    Raises
+    ------
+    MalformedBody, InvalidParameter, BodyTooLarge
     """
+    check = partial(arrow_columns.check_items, takes_others=takes_others)
+    first = 0
+    for batch in _rebatch(batches(reader, check, sizes.batch_bytes), sizes):
+        yield replace(from_batch(batch, first, limits), size=reader.taken)
+        first += len(batch)
 
-    reader: ByteReader
-    limits: Limits
-    chunk_rows: int
-    chunk_bytes: int
-    max_batch_bytes: int
-    takes_others: bool = False
 
-    def __iter__(self) -> Iterator[ItemRows]:
-        """Yield chunks of rows.
-
-        Raises
-        ------
-        MalformedBody, InvalidParameter, BodyTooLarge
-        """
-        first = 0
-        for batch in self._joined():
-            yield replace(from_batch(batch, first, self.limits), size=self.reader.taken)
-            first += len(batch)
-
-    def _batches(self) -> Iterator[Any]:
-        check = partial(arrow_columns.check_items, takes_others=self.takes_others)
-        return batches(self.reader, check, self.max_batch_bytes)
-
-    def _joined(self) -> Iterator[Any]:
-        """Yield batches of the size of a chunk."""
-        gathered: list[Any] = []
-        rows, size = 0, 0
-        for batch in self._batches():
-            row_bytes = max(1, batch.nbytes // max(1, len(batch)))
-            start = 0
-            while start < len(batch):
-                room = min(self.chunk_rows - rows, (self.chunk_bytes - size) // row_bytes)
-                part = batch.slice(start, max(1, room))
-                gathered.append(part)
-                start += len(part)
-                rows += len(part)
-                size += len(part) * row_bytes
-                if rows >= self.chunk_rows or size + row_bytes > self.chunk_bytes:
-                    yield pa.concat_batches(gathered)
-                    gathered, rows, size = [], 0, 0
-        if gathered:
-            yield pa.concat_batches(gathered)
+def _rebatch(parts: Iterable[Any], sizes: ChunkSizes) -> Iterator[Any]:
+    """Yield record batches of the size of a chunk."""
+    gathered: list[Any] = []
+    rows, size = 0, 0
+    for batch in parts:
+        row_bytes = max(1, batch.nbytes // max(1, len(batch)))
+        start = 0
+        while start < len(batch):
+            room = min(sizes.rows - rows, (sizes.bytes_ - size) // row_bytes)
+            part = batch.slice(start, max(1, room))
+            gathered.append(part)
+            start += len(part)
+            rows += len(part)
+            size += len(part) * row_bytes
+            if rows >= sizes.rows or size + row_bytes > sizes.bytes_:
+                yield pa.concat_batches(gathered)
+                gathered, rows, size = [], 0, 0
+    if gathered:
+        yield pa.concat_batches(gathered)
 
 
 def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN401
@@ -150,16 +138,16 @@ def _payload(text: str | None, fields: dict[str, Any] | None, limits: Limits) ->
                 expected="the text of a JSON object", got=repr(text)[:80], loc=("payload",)
             )
     if fields is None:
-        return _stored(value, limits)
+        return _short_payload(value, limits)
     for name in fields if value else ():
         if name in value:
             raise ix.InvalidPayload(
                 expected="fields other than the columns", got=repr(name)[:80], loc=("payload",)
             )
-    return _stored({**(value or {}), **fields}, limits)
+    return _short_payload({**(value or {}), **fields}, limits)
 
 
-def _stored(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
+def _short_payload(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
     try:
         text = None if value is None else json_text(value)
     except ValueError:
@@ -242,7 +230,7 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
     MalformedBody, BodyTooLarge
     """
     try:
-        with _opened(reader) as stream:
+        with _open_stream(reader) as stream:
             check(stream.schema)
             for batch in stream:
                 batch.validate(full=True)
@@ -250,15 +238,15 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
             if reader.read(1):
                 raise MalformedBody("expected the body to end after the Arrow stream, got more")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise _malformed(error) from None
+        raise _not_arrow(error) from None
 
 
-def _opened(reader: ByteReader) -> Any:  # noqa: ANN401
+def _open_stream(reader: ByteReader) -> Any:  # noqa: ANN401
     try:
         return pa.ipc.open_stream(reader)
     except BodyTooLarge as error:  # other bytes, taken for a length
-        raise _malformed(error) from None
+        raise _not_arrow(error) from None
 
 
-def _malformed(error: Exception) -> MalformedBody:
+def _not_arrow(error: Exception) -> MalformedBody:
     return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")

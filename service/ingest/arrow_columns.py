@@ -49,14 +49,14 @@ def _is_any(kind: Any, tests: Any) -> bool:  # noqa: ANN401
 
 
 def _is_text(kind: Any) -> bool:  # noqa: ANN401
-    return _is_any(_decoded(kind), (*_TEXTS, *_BYTES))
+    return _is_any(_value_type(kind), (*_TEXTS, *_BYTES))
 
 
 def _is_number(kind: Any) -> bool:  # noqa: ANN401
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
-def _decoded(kind: Any) -> Any:  # noqa: ANN401
+def _value_type(kind: Any) -> Any:  # noqa: ANN401
     """Return the type of a column's values, dictionary-encoded or not."""
     return kind.value_type if pa.types.is_dictionary(kind) else kind
 
@@ -99,7 +99,7 @@ def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
             ", ".join(map(repr, others)),
         )
     _check_vectors(schema)
-    kinds = {name: _decoded(schema.field(name).type) for name in names}
+    kinds = {name: _value_type(schema.field(name).type) for name in names}
     id_ = kinds.get("id", pa.string())
     if not (_is_any(id_, (*_TEXTS, *_BYTES)) or pa.types.is_integer(id_)):
         _refuse("ids as strings or integers", str(id_), "id")
@@ -120,11 +120,11 @@ def _check_vectors(schema: Any) -> None:  # noqa: ANN401
     if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
         expected = "a column vector, or columns indices or names, and values"
         _refuse(expected, ", ".join(names) or "none")
-    kinds = {name: _decoded(schema.field(name).type) for name in VECTORS if name in names}
+    kinds = {name: _value_type(schema.field(name).type) for name in VECTORS if name in names}
     for name, kind in kinds.items():
         is_list = _is_any(kind, _LISTS)
         if name == "names":
-            if not (is_list and _is_any(_decoded(kind.value_type), _TEXTS)):
+            if not (is_list and _is_any(_value_type(kind.value_type), _TEXTS)):
                 _refuse("lists of strings", str(kind), name)
         elif not (is_list and _is_number(kind.value_type)):
             _refuse("lists of numbers", str(kind), name)

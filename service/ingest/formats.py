@@ -61,7 +61,7 @@ def media_type_of(start: bytes, text: str) -> str:
     for magic, kind in _TAKEN.items():
         if start.startswith(magic):
             return kind
-    found = _binary(start) or _written(start, text)
+    found = _binary_format(start) or _text_format(start, text)
     if found is None:
         return text
     expected = [NAMES[kind] for kind in (text, NPY, ARROW)]
@@ -71,19 +71,19 @@ def media_type_of(start: bytes, text: str) -> str:
 def require_not_foreign(start: bytes, kind: str) -> None:
     """Raise MalformedBody where the first bytes are those of another format than ``kind``."""
     if any(start.startswith(magic) for magic, taken in _TAKEN.items() if taken != kind):
-        raise MalformedBody(f"expected {NAMES[kind]}, got {described(start)}")
-    if _binary(start) is not None:
-        raise MalformedBody(f"expected {NAMES[kind]}, got {described(start)}")
+        raise MalformedBody(f"expected {NAMES[kind]}, got {start_words(start)}")
+    if _binary_format(start) is not None:
+        raise MalformedBody(f"expected {NAMES[kind]}, got {start_words(start)}")
 
 
-def described(start: bytes) -> str:
+def start_words(start: bytes) -> str:
     """Return in words what a body is that is not of the format it should be."""
     if not start:
         return "an empty body"
     for magic, kind in _TAKEN.items():
         if start.startswith(magic):
             return NAMES[kind]
-    found = _binary(start) or _separated(start)
+    found = _binary_format(start) or _table_format(start)
     if found is not None:
         return f"{found.name}; {LOADS_FILES}" if found.loads else found.name
     head = start[:START_BYTES]
@@ -92,18 +92,18 @@ def described(start: bytes) -> str:
     return f"other data, which starts with the bytes {head.hex(' ')}"
 
 
-def _binary(start: bytes) -> _Foreign | None:
+def _binary_format(start: bytes) -> _Foreign | None:
     return next((found for magic, found in _FOREIGN.items() if start.startswith(magic)), None)
 
 
-def _written(start: bytes, text: str) -> _Foreign | None:
+def _text_format(start: bytes, text: str) -> _Foreign | None:
     """Return what a text is that is neither lines of JSON objects nor one object."""
     if text == NDJSON and start.lstrip().startswith(b"["):
         return _Foreign("a JSON array; send one item a line", loads=False)
-    return _separated(start)
+    return _table_format(start)
 
 
-def _separated(start: bytes) -> _Foreign | None:
+def _table_format(start: bytes) -> _Foreign | None:
     """Return what a table written as text is; None for any other text."""
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _SVMLIGHT.match(line):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import IdempotencyMismatch, InvalidRequest
-from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, LoadState, Mark, told_time
+from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, LoadState, Mark, iso_time
 from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
@@ -129,7 +129,7 @@ class Account:
                 "inserted": self.before.inserted,
                 "updated": self.before.updated,
                 "rejected_count": self.before.rejected_count,
-                "started": told_time(self.before.started),
+                "started": iso_time(self.before.started),
                 "complete": self.before.is_complete,
             }
         return told
@@ -152,30 +152,30 @@ class Account:
 Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRows]]
 
 
-class _Place(NamedTuple):
-    """Where a chunk ends.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the body up to there.
-    keep : callable or None
-        Returns what the commit keeps of a load under a key, by what it rejected and put.
-    """
-
-    rows: int
-    keep: Callable[[list[Reject], ix.WriteResult], ix.LoadRecord] | None
+Keep: TypeAlias = Callable[[list[Reject], ix.WriteResult], ix.LoadRecord] | None
+"""Returns what the commit keeps of a load under a key, by what it rejected and put."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A chunk ready to be committed, None where nothing of it can be, and what is not in it."""
+    """A chunk ready to be committed.
+
+    Attributes
+    ----------
+    put : object
+        What the collection has prepared; None where nothing of the chunk can be stored.
+    rejects : list of Reject
+        Rows that are not in it.
+    end : int
+        Rows of the body up to its end.
+    """
 
     chunk: ItemRows
     raw: ix.RawBatch
     put: Any
     rejects: list[Reject]
-    place: _Place
+    end: int
+    keep: Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +261,11 @@ class Load:
         ) as storage:
             storing: Future[None] | None = None
             try:
-                for chunk in read(source, partial(self._counted, account)):
+                for chunk in read(source, partial(self._count, account)):
                     self._go_on()
                     if chunk.end <= self._rows_before:
                         continue  # stored or rejected before
-                    staged = self._staged(chunk, account)
+                    staged = self._stage(chunk, account)
                     if storing is not None:
                         storing.result()
                     storing = storage.submit(self._store, staged, account, report)
@@ -273,7 +273,7 @@ class Load:
                 if storing is not None:
                     storing.result()  # raises what went wrong in an earlier chunk
 
-    def _counted(self, account: Account, source: Source) -> Source:
+    def _count(self, account: Account, source: Source) -> Source:
         """Return a source that is counted, and ends when the load is stopped."""
         counted = account.count.counting(source)
 
@@ -313,21 +313,20 @@ class Load:
         )
         return self.key.record(progress)
 
-    def _staged(self, whole: ItemRows, account: Account) -> _Staged:
+    def _stage(self, whole: ItemRows, account: Account) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
         keep = None
         if self.key is not None:
             keep = partial(self._record, account, account.count.mark(whole.end, whole.size))
         chunk = whole.after(self._rows_before)
         self._stop_at(chunk.rejects)
-        good, raw, bad = self._checked(chunk)
+        good, raw, bad = self._check(chunk)
         self.require_room()
-        return self._prepared(good, raw, [*chunk.rejects, *bad], _Place(whole.end, keep))
+        return self._prepare(good, raw, [*chunk.rejects, *bad], whole.end, keep)
 
-    def _prepared(
-        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], place: _Place
+    def _prepare(
+        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], end: int, keep: Keep
     ) -> _Staged:
-        keep = place.keep
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
@@ -339,13 +338,13 @@ class Load:
                 )
             except ix.InvalidVector as error:  # what only the transform shows
                 space = self.collection.space
-                chunk, raw, bad = self._sorted_out(chunk, raw, error, space.prepare)
+                chunk, raw, bad = self._leave_out(chunk, raw, error, space.prepare)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(chunk, raw, error)
             else:
-                return _Staged(chunk, raw, put, rejects, place)
+                return _Staged(chunk, raw, put, rejects, end, keep)
             rejects += bad
-        return _Staged(chunk, raw, None, rejects, place)
+        return _Staged(chunk, raw, None, rejects, end, keep)
 
     def _store(self, staged: _Staged, account: Account, report: Report) -> None:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
@@ -354,15 +353,16 @@ class Load:
                 result = self.collection.commit(staged.put)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
-                staged = self._prepared(chunk, raw, [*staged.rejects, *bad], staged.place)
+                rejects = [*staged.rejects, *bad]
+                staged = self._prepare(chunk, raw, rejects, staged.end, staged.keep)
             else:
                 account.add(result)
                 break
         account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
-        account.rows = staged.place.rows
+        account.rows = staged.end
         report(account.committed, account.rejected_count)
 
-    def _checked(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
+    def _check(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         space, find = self.collection.space, Naming(self.collection, "store").coordinates
         try:
             return chunk, chunk.vectors.check(space, find), []
@@ -376,7 +376,7 @@ class Load:
         raw = good.vectors.check(space, find) if len(good) else space.from_items([])
         return good, raw, rejects
 
-    def _sorted_out(
+    def _leave_out(
         self,
         chunk: ItemRows,
         raw: ix.RawBatch,

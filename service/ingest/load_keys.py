@@ -130,7 +130,7 @@ class LoadKey:
         if before.parameters != parameters:
             raise IdempotencyMismatch(
                 f"expected the parameters {before.parameters!r} that were sent under the key "
-                f"{key!r} at {told_time(before.started)}, got {parameters!r}"
+                f"{key!r} at {iso_time(before.started)}, got {parameters!r}"
             )
         return cls(key, before, keep_seconds)
 
@@ -154,7 +154,7 @@ class LoadKey:
             size = f"whose first {mark.rows} rows in {mark.size} bytes are stored,"
         return IdempotencyMismatch(
             f"expected the body {size} that was sent under the key {self.key!r} at "
-            f"{told_time(self.before.started)}, got {got} at {told_time(time.time())}"
+            f"{iso_time(self.before.started)}, got {got} at {iso_time(time.time())}"
         )
 
 
@@ -177,7 +177,7 @@ def progress_of(collection: CollectionProtocol, record: ix.LoadRecord) -> LoadSt
         raise ix.DamagedFile(collection.name, reason) from error
 
 
-def told_time(seconds: float) -> str:
+def iso_time(seconds: float) -> str:
     """Return a time as ISO 8601 writes it, in UTC."""
     return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 

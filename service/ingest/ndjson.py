@@ -2,7 +2,7 @@
 
 import io
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
@@ -15,9 +15,11 @@ from gcws_search.service.guards.limits import (
     require_short_vector,
     short_payload,
 )
-from gcws_search.service.ingest.rows import ItemRows, Reject
+from gcws_search.service.ingest.rows import ChunkSizes, ItemRows, Reject
 from gcws_search.service.ingest.source import Source
 from gcws_search.service.models import ItemBody, vector_of
+
+_Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
@@ -47,73 +49,43 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
         yield line, end + len(line)
 
 
-@dataclass(slots=True)
-class _Pending:
-    """The chunk being gathered."""
+def read_ndjson(source: Source, limits: Limits, sizes: ChunkSizes) -> Iterator[ItemRows]:
+    """Yield the chunks of an NDJSON body.
 
-    numbers: list[int] = field(default_factory=list)
-    ids: list[str | None] = field(default_factory=list)
-    payloads: list[bytes | None] = field(default_factory=list)
-    vectors: list[ix.OneVector] = field(default_factory=list)
-    rejects: list[Reject] = field(default_factory=list)
-    line_bytes: int = 0
-    size: int = 0
-
-    def add(self, number: int, line: bytes, end: int, limits: Limits) -> None:
-        """Read one line; what is wrong with it becomes a reject."""
-        self.line_bytes += len(line)
-        self.size = end
+    Raises
+    ------
+    BodyTooLarge
+    """
+    numbers: list[int] = []
+    items: list[_Item] = []
+    rejects: list[Reject] = []
+    size = end = 0
+    for number, (line, end) in enumerate(lines(source, sizes.row_bytes)):
+        size += len(line)
         try:
-            item = json_bodies.parse(ItemBody, line, limits)
-            item_id = None if item.id is None else str(item.id)
-            if item_id is not None:
-                require_short_id(item_id, limits, "id")
-            require_short_vector(item.vector, limits, "vector")
-            payload = short_payload(item.payload, limits, "payload")
+            items.append(_item(line, limits))
+            numbers.append(number)
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
-            self.rejects.append(Reject.of(number, error))
-            return
-        self.numbers.append(number)
-        self.ids.append(item_id)
-        self.payloads.append(payload)
-        self.vectors.append(vector_of(item.vector))
-
-    def rows(self) -> ItemRows:
-        """Return the chunk."""
-        return ItemRows(
-            np.array(self.numbers, np.int64),
-            self.ids,
-            self.payloads,
-            ix.InputVectors(mixed=self.vectors),
-            self.rejects,
-            self.size,
-        )
+            rejects.append(Reject.of(number, error))
+        if len(numbers) + len(rejects) >= sizes.rows or size >= sizes.bytes_:
+            yield _rows(numbers, items, rejects, end)
+            numbers, items, rejects, size = [], [], [], 0
+    if numbers or rejects:
+        yield _rows(numbers, items, rejects, end)
 
 
-@dataclass(frozen=True, slots=True)
-class NdjsonRows:
-    """The chunks of an NDJSON body."""
+def _item(line: bytes, limits: Limits) -> _Item:
+    """Return id, payload and vector of one line."""
+    item = json_bodies.parse(ItemBody, line, limits)
+    item_id = None if item.id is None else str(item.id)
+    if item_id is not None:
+        require_short_id(item_id, limits, "id")
+    require_short_vector(item.vector, limits, "vector")
+    payload = short_payload(item.payload, limits, "payload")
+    return item_id, payload, vector_of(item.vector)
 
-    source: Source
-    limits: Limits
-    chunk_rows: int
-    chunk_bytes: int
-    max_line_bytes: int
 
-    def __iter__(self) -> Iterator[ItemRows]:
-        """Yield chunks of rows.
-
-        Raises
-        ------
-        BodyTooLarge
-        """
-        pending = _Pending()
-        found = lines(self.source, self.max_line_bytes)
-        for number, (line, end) in enumerate(found):
-            pending.add(number, line, end, self.limits)
-            rows = len(pending.numbers) + len(pending.rejects)
-            if rows >= self.chunk_rows or pending.line_bytes >= self.chunk_bytes:
-                yield pending.rows()
-                pending = _Pending()
-        if pending.numbers or pending.rejects:
-            yield pending.rows()
+def _rows(numbers: list[int], items: list[_Item], rejects: list[Reject], end: int) -> ItemRows:
+    ids, payloads = [item_id for item_id, _, _ in items], [payload for _, payload, _ in items]
+    vectors = ix.InputVectors(mixed=[vector for _, _, vector in items])
+    return ItemRows(np.array(numbers, np.int64), ids, payloads, vectors, rejects, end)

@@ -14,7 +14,7 @@ from gcws_search.index import AnyArray
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.guards.limits import Limits, require_count, require_few_queries
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.rows import ItemRows
+from gcws_search.service.ingest.rows import ChunkSizes, ItemRows
 from gcws_search.service.ingest.source import ByteReader
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -63,7 +63,7 @@ def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> 
     try:
         version = npy.read_magic(io.BytesIO(magic))
     except ValueError:
-        raise MalformedBody(f"expected .npy data, got {_described(magic)}") from None
+        raise MalformedBody(f"expected .npy data, got {_start_words(magic)}") from None
     read = _READERS.get(version)
     if read is None:
         raise MalformedBody(f"expected .npy of version 1 to 3, got version {version[0]}")
@@ -74,7 +74,7 @@ def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> 
         raise MalformedBody(f"expected an .npy header, got another: {text}") from None
     if is_one and len(shape) == 1:
         shape = (1, *shape)
-    header = _checked(shape, dtype, fortran_order)
+    header = _header(shape, dtype, fortran_order)
     require_count(header.shape[1], limits)
     return header
 
@@ -91,13 +91,13 @@ class _Head:
         return self._reader.read(size)
 
 
-def _described(start: bytes) -> str:
+def _start_words(start: bytes) -> str:
     if start and _MAGIC.startswith(start[: len(_MAGIC)]):
         return "a body that ends inside the first bytes"
-    return formats.described(start)
+    return formats.start_words(start)
 
 
-def _checked(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
+def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
     """Return what a head says, unless it is of no matrix of numbers.
 
     Raises
@@ -160,92 +160,57 @@ def _require_end(reader: ByteReader, rows: int) -> None:
         raise MalformedBody(f"expected the body to end after {rows} rows, got more bytes")
 
 
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Numbers of rows and bytes that are held at once.
-
-    Attributes
-    ----------
-    chunk_rows, chunk_bytes : int
-        Of a chunk.
-    row_bytes : int
-        Of a row.
-    array_bytes : int
-        Of an array in Fortran order, whose rows are there when all of it is.
-    """
-
-    chunk_rows: int
-    chunk_bytes: int
-    row_bytes: int
-    array_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class NpyRows:
-    """The chunks of an ``.npy`` body.
+def read_npy(
+    reader: ByteReader, limits: Limits, id_start: int | None, sizes: ChunkSizes
+) -> Iterator[ItemRows]:
+    """Yield the chunks of an ``.npy`` body.
 
     Parameters
     ----------
     id_start : int or None
         Id of the first row; the others count on. None: the collection numbers them.
+
+    Raises
+    ------
+    MalformedBody, InvalidVector, BodyTooLarge
     """
+    header = read_header(reader, limits)
+    if header.row_bytes > sizes.row_bytes:
+        raise BodyTooLarge(sizes.row_bytes, "a row")
+    step = max(1, min(sizes.rows, sizes.bytes_ // max(1, header.row_bytes)))
+    read = _by_columns if header.is_by_columns else _by_rows
+    first = 0
+    for array in read(reader, header, step, sizes.batch_bytes):
+        last = first + len(array)
+        ids: list[str | None] = [None] * len(array)
+        if id_start is not None:
+            ids = [*map(str, range(id_start + first, id_start + last))]
+        vectors = ix.InputVectors(array)
+        yield ItemRows(np.arange(first, last), ids, [None] * len(array), vectors, size=reader.taken)
+        first = last
 
-    reader: ByteReader
-    limits: Limits
-    id_start: int | None
-    sizes: Sizes
 
-    def __iter__(self) -> Iterator[ItemRows]:
-        """Yield chunks of rows.
+def _by_rows(reader: ByteReader, header: Header, step: int, _max_bytes: int) -> Iterator[AnyArray]:
+    total = header.shape[0]
+    for first in range(0, total, step):
+        array = _read(reader, header, min(step, total - first), first)
+        if first + len(array) == total:
+            _require_end(reader, total)
+        yield array
+    if not total:
+        _require_end(reader, 0)
 
-        Raises
-        ------
-        MalformedBody, InvalidVector, BodyTooLarge
-        """
-        header = read_header(self.reader, self.limits)
-        if header.row_bytes > self.sizes.row_bytes:
-            raise BodyTooLarge(self.sizes.row_bytes, "a row")
-        arrays = self._of_columns(header) if header.is_by_columns else self._of_rows(header)
-        first = 0
-        for array in arrays:
-            last = first + len(array)
-            ids: list[str | None] = [None] * len(array)
-            if self.id_start is not None:
-                ids = [*map(str, range(self.id_start + first, self.id_start + last))]
-            yield ItemRows(
-                numbers=np.arange(first, last),
-                ids=ids,
-                payloads=[None] * len(array),
-                vectors=ix.InputVectors(array),
-                size=self.reader.taken,
-            )
-            first = last
 
-    def _chunks(self, header: Header) -> Iterator[tuple[int, int]]:
-        """Yield where each chunk begins and how many rows it has."""
-        sizes, total = self.sizes, header.shape[0]
-        step = max(1, min(sizes.chunk_rows, sizes.chunk_bytes // max(1, header.row_bytes)))
-        for first in range(0, total, step):
-            yield first, min(step, total - first)
-
-    def _of_rows(self, header: Header) -> Iterator[AnyArray]:
-        total = header.shape[0]
-        for first, count in self._chunks(header):
-            array = _read(self.reader, header, count, first)
-            if first + count == total:
-                _require_end(self.reader, total)
-            yield array
-        if not total:
-            _require_end(self.reader, 0)
-
-    def _of_columns(self, header: Header) -> Iterator[AnyArray]:
-        max_bytes, size = self.sizes.array_bytes, header.shape[0] * header.row_bytes
-        if size > max_bytes:
-            raise ix.InvalidVector(
-                expected=f"an array in C order, or one in Fortran order of at most {max_bytes} "
-                "bytes (numpy.ascontiguousarray makes one in C order)",
-                got=f"Fortran order and {size} bytes",
-            )
-        array = _whole(self.reader, header)
-        for first, count in self._chunks(header):
-            yield array[first : first + count]
+def _by_columns(
+    reader: ByteReader, header: Header, step: int, max_bytes: int
+) -> Iterator[AnyArray]:
+    size = header.shape[0] * header.row_bytes
+    if size > max_bytes:
+        raise ix.InvalidVector(
+            expected=f"an array in C order, or one in Fortran order of at most {max_bytes} "
+            "bytes (numpy.ascontiguousarray makes one in C order)",
+            got=f"Fortran order and {size} bytes",
+        )
+    array = _whole(reader, header)
+    for first in range(0, len(array), step):
+        yield array[first : first + step]

@@ -94,7 +94,7 @@ class BodyPipe:
             return chunk
 
 
-def bounded(source: Source, limit_bytes: int | None) -> Source:
+def bound_bytes(source: Source, limit_bytes: int | None) -> Source:
     """Return a source that raises BodyTooLarge after ``limit_bytes`` bytes."""
     if limit_bytes is None:
         return source
@@ -111,7 +111,7 @@ def bounded(source: Source, limit_bytes: int | None) -> Source:
     return take
 
 
-def inflated(source: Source, encoding: str) -> Source:
+def inflate(source: Source, encoding: str) -> Source:
     """Return the source decompressed: as its encoding says, or when it starts as gzip does.
 
     Raises
@@ -119,7 +119,7 @@ def inflated(source: Source, encoding: str) -> Source:
     MalformedBody
         From the returned source: the body is no gzip, or ends inside it.
     """
-    first, again = peeked(source, len(_GZIP_MAGIC))
+    first, again = peek(source, len(_GZIP_MAGIC))
     if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
         return again
     raw = io.BufferedReader(ByteReader(again, max_read_bytes=_READ_BYTES), _READ_BYTES)
@@ -138,7 +138,7 @@ def inflated(source: Source, encoding: str) -> Source:
     return take
 
 
-def peeked(source: Source, size: int) -> tuple[bytes, Source]:
+def peek(source: Source, size: int) -> tuple[bytes, Source]:
     """Return the first bytes of a body, ``size`` or more unless it ends, and a source of it all."""
     first = source()
     while len(first) < size:

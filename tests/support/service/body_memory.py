@@ -20,8 +20,9 @@ from gcws_search.service.api import analysis, backend_bodies, bodies as requests
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.ingest import arrow, npy
-from gcws_search.service.ingest.ndjson import NdjsonRows
-from gcws_search.service.ingest.source import ByteReader, Source, inflated
+from gcws_search.service.ingest.ndjson import read_ndjson
+from gcws_search.service.ingest.rows import ChunkSizes
+from gcws_search.service.ingest.source import ByteReader, Source, inflate
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings
 
@@ -37,6 +38,7 @@ ENTRY_BYTES: Final = 1024
 """Of each query or item, whose number is limited."""
 CHUNK_ROWS: Final = 1000
 STREAM_BYTES: Final = MIB
+SIZES: Final = ChunkSizes(CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, STREAM_BYTES)
 """The longest line, chunk, array in columns and record batch of a load."""
 ENTRIES: Final = {
     "empty objects": "{}",
@@ -243,18 +245,15 @@ def loads(size: int) -> Iterator[tuple[str, bytes, Callable[[Source], object]]]:
     """Yield bodies of loads of about ``size`` bytes, and what reads them."""
 
     def lines(source: Source) -> object:
-        return NdjsonRows(source, LIMITS, CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES)
+        return read_ndjson(source, LIMITS, SIZES)
 
     def array_rows(source: Source) -> object:
         reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        sizes = npy.Sizes(CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, STREAM_BYTES)
-        return npy.NpyRows(reader, LIMITS, 0, sizes)
+        return npy.read_npy(reader, LIMITS, 0, SIZES)
 
     def batches(source: Source) -> object:
         reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        return arrow.ArrowRows(
-            reader, LIMITS, CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, takes_others=True
-        )
+        return arrow.read_arrow(reader, LIMITS, SIZES, takes_others=True)
 
     for name, item in {**items(), "blanks": "", "numbers": "7", "words": '"a"'}.items():
         line = f"{item}\n".encode()
@@ -287,7 +286,7 @@ def load_cases(size: int) -> Iterator[Case]:
 
 def drain(body: bytes, read: Callable[[Source], Any]) -> None:
     chunks = deque(body[start : start + (1 << 16)] for start in range(0, len(body), 1 << 16))
-    source = inflated(lambda: chunks.popleft() if chunks else b"", "")
+    source = inflate(lambda: chunks.popleft() if chunks else b"", "")
     deque(read(source), maxlen=0)
 
 
