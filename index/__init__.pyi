@@ -1,11 +1,5 @@
 from .analysis.item_map import (
-    LANDMARKS as LANDMARKS,
-    MAP_SAMPLE as MAP_SAMPLE,
     MAX_ALSO as MAX_ALSO,
-    MAX_LANDMARKS as MAX_LANDMARKS,
-    MAX_MAP_SAMPLE as MAX_MAP_SAMPLE,
-    MapParams as MapParams,
-    MapPolicy as MapPolicy,
     map_items as map_items,
 )
 from .analysis.profile import (
@@ -46,7 +40,6 @@ from .collection.audit import (
     AuditedRecall as AuditedRecall,
 )
 from .collection.compare import (
-    BackendComparison as BackendComparison,
     Comparison as Comparison,
 )
 from .collection.group_commit import (
@@ -85,8 +78,10 @@ from .contracts.analysis import (
     MAX_SHARES as MAX_SHARES,
     NO_NEIGHBOUR as NO_NEIGHBOUR,
     SHARES as SHARES,
+    BackendComparison as BackendComparison,
     Explained as Explained,
     ItemMap as ItemMap,
+    MapParams as MapParams,
     Places as Places,
     Share as Share,
 )

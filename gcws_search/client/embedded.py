@@ -16,7 +16,6 @@ import numpy as np
 from gcws_search.client.errors import CLASSES, note_stored
 from gcws_search.client.results import (
     Added,
-    BackendFigures,
     Compared,
     GivenIds,
     Hit,
@@ -472,8 +471,7 @@ class EmbeddedCollection:
         with _naming_argument("queries"):
             parts = None if queries is None else self._parts(rows_of(queries))
             found = self.index.compare(parts, params, sample=sample, seed=seed, backends=backends)
-        figures = [BackendFigures(**asdict(each)) for each in found.backends]
-        return Compared(figures, found.similarities.tolist())
+        return Compared(found.backends, found.similarities.tolist())
 
     # Reading
 

@@ -13,7 +13,6 @@ import orjson
 
 from gcws_search.client.results import (
     Added,
-    BackendFigures,
     Compared,
     GivenIds,
     Hit,
@@ -32,6 +31,7 @@ from gcws_search.formats.vectors import is_id, row_of
 from gcws_search.index import InputVectors
 from gcws_search.index.contracts.analysis import (
     NO_NEIGHBOUR,
+    BackendComparison,
     Explained,
     ItemMap,
     Places,
@@ -264,8 +264,8 @@ def _hits_of(found: dict[str, Any]) -> Hits:
 
 def compared_of(found: dict[str, Any]) -> Compared:
     """Return backends side by side, by the answer of the route ``compare``."""
-    figures = [BackendFigures(**each) for each in found["backends"]]
-    return Compared(figures, found["mean_similarity"])
+    backends = [BackendComparison(**each) for each in found["backends"]]
+    return Compared(backends, found["mean_similarity"])
 
 
 def explained_of(found: dict[str, Any]) -> Explained:

@@ -9,6 +9,8 @@ from typing import Any, Final, NamedTuple, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from gcws_search.index.contracts.analysis import BackendComparison
+
 _SHOWN: Final = 5
 
 
@@ -215,22 +217,6 @@ class Pair(NamedTuple):
     score: float
 
 
-@dataclass(frozen=True, slots=True)
-class BackendFigures:
-    """What one backend found and cost; see the route ``compare`` for each field."""
-
-    name: str
-    kind: str
-    kernel: str
-    recall: float
-    recall_own: float
-    latency_p50_seconds: float
-    latency_p95_seconds: float
-    candidates: float
-    bytes_per_item: float
-    build_seconds: float
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class Compared:
     """Backends side by side.
@@ -241,7 +227,7 @@ class Compared:
         Of each query and its exact neighbours.
     """
 
-    backends: list[BackendFigures]
+    backends: list[BackendComparison]
     mean_similarity: list[float]
 
     def __repr__(self) -> str:

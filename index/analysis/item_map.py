@@ -7,7 +7,7 @@ left to the neighbours. Neighbours are those within the sample, by exact scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -17,7 +17,13 @@ from gcws_search.index.collection.explain import Explainable
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import split, with_mass
-from gcws_search.index.contracts.analysis import NEIGHBOURS, NO_NEIGHBOUR, ItemMap, Places
+from gcws_search.index.contracts.analysis import (
+    NEIGHBOURS,
+    NO_NEIGHBOUR,
+    ItemMap,
+    MapParams,
+    Places,
+)
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
@@ -32,71 +38,17 @@ from gcws_search.index.threads import Workers
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
 
-MAP_SAMPLE: Final = 5_000
-MAX_MAP_SAMPLE: Final = 20_000
-LANDMARKS: Final = 256
-MAX_LANDMARKS: Final = 1_024
 MAX_ALSO: Final = 1_000
+MAX_READ: Final = 1 << 36
+"""All pairs are compared where that reads at most this many numbers. With 20,000 of 70,000 rows of
+784 floats searches take 2.3 seconds of a processor, and comparing all pairs 9.5."""
+MIN_SHARE: Final = 0.125
+"""All pairs are compared where the sample is a smaller share of the items. A search goes past the
+items that are not in it: for 20,000 of 1,000,000 rows of 16 floats searches take 30 seconds, and
+comparing all pairs one."""
+_RECALL: Final = 0.9
 _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapPolicy:
-    """How neighbours are found.
-
-    Attributes
-    ----------
-    max_read : int
-        All pairs are compared where that reads at most this many numbers. With 20,000 of 70,000
-        rows of 784 floats searches take 2.3 seconds of a processor, and comparing all pairs 9.5.
-    min_share : float
-        All pairs are compared where the sample is a smaller share of the items. A search goes past
-        the items that are not in it: for 20,000 of 1,000,000 rows of 16 floats searches take 30
-        seconds, and comparing all pairs one.
-    recall : float
-        Of the searches.
-    """
-
-    max_read: int = 1 << 36
-    min_share: float = 0.125
-    recall: float = 0.9
-
-
-MAP_POLICY: Final = MapPolicy()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MapParams:
-    """What a map is asked for.
-
-    Attributes
-    ----------
-    sample : int
-        Items at most, 1 to `MAX_MAP_SAMPLE`.
-    landmarks : int
-        Of the sample, 2 to `MAX_LANDMARKS`; all of it where it is smaller.
-    seed : int
-        Of the choice of both.
-    key : str or None
-        Of the payload's value that is shown; dots reach into objects.
-    """
-
-    sample: int = MAP_SAMPLE
-    landmarks: int = LANDMARKS
-    seed: int = 0
-    key: str | None = None
-
-    def __post_init__(self) -> None:
-        """Raise InvalidParameter when a number is out of range."""
-        for name, low, high in (
-            ("sample", 1, MAX_MAP_SAMPLE),
-            ("landmarks", 2, MAX_LANDMARKS),
-            ("seed", 0, 2**63 - 1),
-        ):
-            value = getattr(self, name)
-            if not low <= value <= high:
-                raise InvalidParameter(expected=f"{low} to {high}", got=str(value), loc=(name,))
 
 
 class _Point(NamedTuple):
@@ -123,7 +75,6 @@ def map_items(
     *,
     where: Filter | None = None,
     also: Sequence[Explainable] = (),
-    policy: MapPolicy = MAP_POLICY,
 ) -> ItemMap:
     """Return a map of items drawn without replacement, or of all where there are no more.
 
@@ -153,7 +104,7 @@ def map_items(
     xy, also_xy = _coordinates(view.vectors[rows], landmarks, points, memory.backend.workers)
     return ItemMap(
         ids=[view.ids[row] for row in rows.tolist()],
-        sample=Places(xy, *_neighbours(memory, view, rows, policy)),
+        sample=Places(xy, *_neighbours(memory, view, rows)),
         also=Places(also_xy, *_neighbours_of(points, view.vectors[rows], rows)),
         values=None
         if params.key is None
@@ -225,14 +176,12 @@ def _scores(point: _Point, rows: VectorBatch) -> Float64s:
     return with_mass(gmm_rows(point.vector, rows), point.vector, rows, point.mass)
 
 
-def _neighbours(
-    memory: MemoryCollection, view: View, rows: Int64s, policy: MapPolicy
-) -> tuple[Int64s, Float64s]:
+def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Int64s, Float64s]:
     """Return the neighbours of each of some rows among these, as `Places` has them."""
     vectors, workers = view.vectors[rows], memory.backend.workers
-    params = SearchParams(limit=NEIGHBOURS, recall=policy.recall)
-    is_large = len(rows) * vectors.numbers > policy.max_read
-    if is_large and len(rows) >= policy.min_share * len(view):
+    params = SearchParams(limit=NEIGHBOURS, recall=_RECALL)
+    is_large = len(rows) * vectors.numbers > MAX_READ
+    if is_large and len(rows) >= MIN_SHARE * len(view):
         permitted = np.zeros(len(view), np.uint8)
         permitted[rows] = 1
         found = memory.search_rows(view, permitted, vectors, params, skip=rows)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
-from gcws_search.index.analysis.item_map import MapParams, map_items
+from gcws_search.index.analysis.item_map import map_items
 from gcws_search.index.analysis.profile import PROFILE_SAMPLE, Profile, profile
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.background import Searches
@@ -44,7 +44,7 @@ from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
 from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
-from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
+from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap, MapParams
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve

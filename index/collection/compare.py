@@ -19,6 +19,7 @@ from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_mass, split, with_mass
+from gcws_search.index.contracts.analysis import BackendComparison
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, join_rows
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
@@ -34,38 +35,6 @@ _RELATIVE: Final = 1e-6
 """Kernels are exact to float32's rounding: a score may be below that of its equal by this."""
 _KERNEL_ENTRIES: Final = 1 << 22
 """About how many kernel values are in memory at a time."""
-
-
-@dataclass(frozen=True, slots=True)
-class BackendComparison:
-    """What one backend did.
-
-    Attributes
-    ----------
-    kernel : str
-        What it estimates.
-    recall : float
-        Mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
-    recall_own : float
-        Mean share of the exact neighbours by its own kernel among its hits, re-ranked by that.
-    latency_p50_seconds, latency_p95_seconds : float
-        Of queries one by one.
-    candidates : float
-        Mean number of rows found or scanned, of a query.
-    build_seconds : float
-        How long its index has taken to make, in this process.
-    """
-
-    name: str
-    kind: str
-    kernel: str
-    recall: float
-    recall_own: float
-    latency_p50_seconds: float
-    latency_p95_seconds: float
-    candidates: float
-    bytes_per_item: float
-    build_seconds: float
 
 
 @dataclass(frozen=True, slots=True)

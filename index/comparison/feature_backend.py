@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.comparison.fourier import FeatureMap, FourierMap
+from gcws_search.index.comparison.fourier import FourierMap
 from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
 from gcws_search.index.contracts.arrays import (
     Float32s,
@@ -34,6 +34,7 @@ from gcws_search.index.similarities.gmm import EPSILON
 from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
 from gcws_search.index.threads import Workers
 
+FeatureMap = FourierMap | NystroemMap
 GROWTH: Final = 4
 """Landmarks are drawn again once the rows have grown by this factor."""
 _FLOATS_A_THREAD: Final = 1 << 19  # work below which a second thread does not pay

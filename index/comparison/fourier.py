@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -35,24 +35,6 @@ _CHUNK_FLOATS: Final = 1 << 18
 _COORDINATES_A_THREAD: Final = 64
 _ROWS_A_THREAD: Final = 48
 _SPARSE_ROWS_A_THREAD: Final = 4
-
-
-class FeatureMap(Protocol):
-    """A map from vectors to k real features each."""
-
-    @property
-    def width(self) -> int:
-        """The number of features, k."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory the map holds."""
-
-    def transform(self, batch: VectorBatch) -> Float32s:
-        """Return the (n, k) features of n vectors, whose inner products estimate the kernel."""
-
-    def fill(self, batch: VectorBatch, out: Float32s) -> None:
-        """Write features, and zeros after them, to an (n, padded_width(k)) array; any thread."""
 
 
 class FourierMap:

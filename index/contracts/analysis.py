@@ -1,11 +1,12 @@
-"""Answers of an analysis: what each coordinate adds to a score, and a map of items."""
+"""Answers of an analysis: shares of a score, a map of items, what a backend finds and costs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.parameters import Seed, Within, require_fields
 
 MAX_SHARES: Final = 4096
 """Coordinates that an explanation lists one by one."""
@@ -14,6 +15,32 @@ NEIGHBOURS: Final = 15
 """Of each place on a map, at most."""
 NO_NEIGHBOUR: Final = -1
 _SHOWN: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapParams:
+    """What a map shows.
+
+    Parameters
+    ----------
+    sample : int
+        Items at most, drawn at random; all, where there are no more.
+    landmarks : int
+        Items of the sample that the axes are learned from.
+    seed : int
+        Of the choice of the sample and its landmarks.
+    key : str or None
+        Payload key whose values are shown; dots reach into objects.
+    """
+
+    sample: Annotated[int, Within(1, 20_000)] = 5_000
+    landmarks: Annotated[int, Within(2, 1_024)] = 256
+    seed: Seed = 0
+    key: str | None = None
+
+    def __post_init__(self) -> None:
+        """Raise InvalidParameter when a field is outside its range."""
+        require_fields(self)
 
 
 class Share(NamedTuple):
@@ -142,3 +169,35 @@ class ItemMap:
     def __repr__(self) -> str:
         """Return the sizes in one line."""
         return f"ItemMap({len(self.ids)} items, also {self.also!r})"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendComparison:
+    """What one backend did.
+
+    Attributes
+    ----------
+    kernel : str
+        What it estimates.
+    recall : float
+        Mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
+    recall_own : float
+        Mean share of the exact neighbours by its own kernel among its hits, re-ranked by that.
+    latency_p50_seconds, latency_p95_seconds : float
+        Of queries one by one.
+    candidates : float
+        Mean number of rows found or scanned, of a query.
+    build_seconds : float
+        How long its index has taken to make, in this process.
+    """
+
+    name: str
+    kind: str
+    kernel: str
+    recall: float
+    recall_own: float
+    latency_p50_seconds: float
+    latency_p95_seconds: float
+    candidates: float
+    bytes_per_item: float
+    build_seconds: float

@@ -94,7 +94,7 @@ def _checks(parameters: type[Any]) -> list[tuple[str, tuple[str, ...], Within | 
     return found
 
 
-def _require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
+def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
     """Raise InvalidParameter unless each field is one of its words, or in its range."""
     for name, words, bounds, may_be_none in _checks(parameters.__class__):
         value = getattr(parameters, name)
@@ -171,7 +171,7 @@ class GcwsParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require_fields(self)
+        require_fields(self)
 
     @property
     def kind(self) -> Literal["gcws"]:
@@ -214,7 +214,7 @@ class FourierParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require_fields(self)
+        require_fields(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,7 +247,7 @@ class RandomBinningParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range; fill in the shape."""
-        _require_fields(self)
+        require_fields(self)
         permitted = SHAPES[self.distribution]
         if permitted is None:
             expected = f"null: {self.distribution} has no shape"
@@ -288,7 +288,7 @@ class NystroemParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require_fields(self)
+        require_fields(self)
 
 
 BackendParams = GcwsParams | ExactParams | FourierParams | RandomBinningParams | NystroemParams
@@ -314,7 +314,7 @@ class Transform:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        _require_fields(self)
+        require_fields(self)
         for value in self.center or ():
             require(
                 abs(value) <= MAX_CENTER,
@@ -428,7 +428,7 @@ class CollectionConfig:
             expected=f"null or 1 to {MAX_DIM}",
             got=self.dim,
         )
-        _require_fields(self)
+        require_fields(self)
         center = self.transform.center
         if center is not None:
             require(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -28,13 +28,6 @@ narrow about their mean; the second number is of the octaves beside it."""
 _TOLERANCE: Final = 1e-8
 _INSIDE: Final = (0.25, 0.5, 0.75)
 _MIN: Final = 2.0**_MIN_OCTAVE
-
-
-class PolyaCurve(Protocol):
-    """k(r·E[S]) as a function of r."""
-
-    def along(self, distances: Float64s) -> Float64s:
-        """Return k, entry by entry, for distances in units of the mean pitch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +54,7 @@ class Cubics:
     fine: Float64s
 
     def along(self, distances: Float64s) -> Float64s:
-        """Return k; see `PolyaCurve`."""
+        """Return k(r·E[S]), entry by entry, for distances in units of the mean pitch."""
         flat = np.ascontiguousarray(distances, np.float64).reshape(-1)
         words = flat.view(np.int64)
         before = ((_MIN_OCTAVE + _EXPONENT_BIAS) << self.bits) - 1
@@ -100,12 +93,15 @@ class Lines:
     ends: Float64s
 
     def along(self, distances: Float64s) -> Float64s:
-        """Return k; see `PolyaCurve`."""
+        """Return k(r·E[S]), entry by entry, for distances in units of the mean pitch."""
         last = len(self.ends) - 1
         raw = np.minimum(distances, last / self.mean) * self.mean
         piece = np.minimum(raw.astype(np.int64), last - 1)
         left = self.ends[piece]
         return np.asarray(left + (raw - piece) * (self.ends[piece + 1] - left), np.float64)
+
+
+PolyaCurve = Cubics | Lines
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import AsyncIterator
-from typing import Annotated, ClassVar
+from dataclasses import fields
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import StreamingResponse
@@ -13,6 +14,7 @@ from gcws_search.service import media_types
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.bodies import PairsBody
+from gcws_search.service.api.derived import body_of
 from gcws_search.service.api.query_options import FilterDocument
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
@@ -30,7 +32,15 @@ router = APIRouter(
 _LINES_A_PIECE = 1000
 
 
-class MapBody(Body):
+if TYPE_CHECKING:
+    _MapOptions = Any
+else:
+    _MapOptions = body_of(
+        ix.MapParams, "MapOptions", key=Annotated[str, Field(min_length=1, max_length=1024)] | None
+    )
+
+
+class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index takes
     """What a map shows."""
 
     without_body = b"{}"
@@ -48,21 +58,6 @@ class MapBody(Body):
         },
     )
 
-    sample: int = Field(
-        default=ix.MAP_SAMPLE,
-        description="Items at most, drawn at random; all, where there are no more.",
-        json_schema_extra=bounds(1, ix.MAX_MAP_SAMPLE),
-    )
-    landmarks: int = Field(
-        default=ix.LANDMARKS,
-        description="Items of the sample that the axes are learned from.",
-        json_schema_extra=bounds(2, ix.MAX_LANDMARKS),
-    )
-    seed: int = Field(
-        default=0,
-        description="Of the choice of the sample and its landmarks.",
-        json_schema_extra=bounds(0),
-    )
     filter: FilterDocument | None = Field(
         default=None, description="Only items whose payloads pass are drawn; null: all."
     )
@@ -70,12 +65,6 @@ class MapBody(Body):
         default=[],
         description="Ids and vectors that are given places and neighbours too.",
         json_schema_extra={"maxItems": ix.MAX_ALSO},
-    )
-    key: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=1024,
-        description="Payload key whose values are shown; dots reach into objects.",
     )
 
 
@@ -149,9 +138,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.limits)
     also = [requests.point_to_map(each, service.limits, i) for i, each in enumerate(body.also)]
-    params = ix.MapParams(
-        sample=body.sample, landmarks=body.landmarks, seed=body.seed, key=body.key
-    )
+    params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 
     def work() -> Response:
         found = collection.map_items(params, where, also)

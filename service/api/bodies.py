@@ -334,7 +334,25 @@ class LoadParams(BaseModel):
     )
 
 
-class QueryBody(Body):
+class SearchOptions(BaseModel):
+    """What one query, or many, ask for."""
+
+    limit: Limit = 10
+    offset: Offset = 0
+    recall: Recall = 0.9
+    min_score: MinScore = 0.0
+    guarantee: Guarantee = "measured"
+    with_payload: WithPayload = True
+    with_vector: WithVector = False
+    backend: BackendName = None
+    rerank: Rerank = "gmm"
+    candidates: Candidates = None
+    explain: Explain = False
+    allow_partial: AllowPartial = False
+    consistency: Consistency = "session"
+
+
+class QueryBody(SearchOptions, Body):
     """What to search for: a ``vector``, or the ``id`` of a stored item."""
 
     model_config = examples(
@@ -363,22 +381,9 @@ class QueryBody(Body):
     id: Id | None = Field(
         default=None, description="Searches around this stored item, which is left out of the hits."
     )
-    limit: Limit = 10
-    offset: Offset = 0
-    recall: Recall = 0.9
-    min_score: MinScore = 0.0
     filter: FilterDocument | None = Field(
         default=None, description="Only items whose payloads pass are found; null: all."
     )
-    guarantee: Guarantee = "measured"
-    with_payload: WithPayload = True
-    with_vector: WithVector = False
-    backend: BackendName = None
-    rerank: Rerank = "gmm"
-    candidates: Candidates = None
-    explain: Explain = False
-    allow_partial: AllowPartial = False
-    consistency: Consistency = "session"
 
 
 class BatchBody(Body):
@@ -395,24 +400,11 @@ class BatchBody(Body):
     on_error: OnError = "stop"
 
 
-class BatchParams(BaseModel):
+class BatchParams(SearchOptions):
     """What the queries of an ``.npy`` body or an Arrow stream ask for."""
 
     model_config = ConfigDict(extra="forbid")
 
-    limit: Limit = 10
-    offset: Offset = 0
-    recall: Recall = 0.9
-    min_score: MinScore = 0.0
-    guarantee: Guarantee = "measured"
-    with_payload: WithPayload = True
-    with_vector: WithVector = False
-    backend: BackendName = None
-    rerank: Rerank = "gmm"
-    candidates: Candidates = None
-    explain: Explain = False
-    allow_partial: AllowPartial = False
-    consistency: Consistency = "session"
     on_error: OnError = "stop"
 
 

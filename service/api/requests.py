@@ -23,6 +23,7 @@ from gcws_search.service.api.bodies import (
     NamesParams,
     PageParams,
     QueryBody,
+    SearchOptions,
 )
 from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
 from gcws_search.service.guards.limits import (
@@ -243,7 +244,7 @@ def require_limit(limit: int, max_limit: int, name: str = "limit") -> None:
         raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=(name,))
 
 
-def search_params(body: QueryBody | BatchParams | CompareBody, limits: Limits) -> ix.SearchParams:
+def search_params(body: SearchOptions | CompareBody, limits: Limits) -> ix.SearchParams:
     """Return what a query asks for.
 
     Raises
@@ -360,17 +361,21 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
     return asked._replace(vectors=found, unknown_names=naming.unknown, with_unknown=with_unknown)
 
 
-def query_of(body: QueryBody, limits: Limits) -> QueryRequest:
-    """Return all of a checked query but its vector.
+def query_of(body: SearchOptions, limits: Limits) -> QueryRequest:
+    """Return all of checked queries but their vectors.
 
     Raises
     ------
     InvalidParameter, InvalidFilter
     """
-    where, text = (None, b"") if body.filter is None else condition(body.filter, limits)
+    item_id, where, text = None, None, b""
+    if isinstance(body, QueryBody):
+        item_id = None if body.id is None else str(body.id)
+        if body.filter is not None:
+            where, text = condition(body.filter, limits)
     return QueryRequest(
         vectors=None,
-        item_id=None if body.id is None else str(body.id),
+        item_id=item_id,
         params=search_params(body, limits),
         where=where,
         filter_text=text,
@@ -459,21 +464,10 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
     ------
     InvalidParameter
     """
-    return QueryRequest(
-        vectors=rows if isinstance(rows, ix.RawBatch) else None,
-        with_unknown=rows if isinstance(rows, ix.SparseVector) else None,
-        item_id=None,
-        params=search_params(raw, limits),
-        where=None,
-        filter_text=b"",
-        backend=raw.backend,
-        with_payload=raw.with_payload,
-        with_vector=raw.with_vector,
-        explain=raw.explain,
-        allow_partial=raw.allow_partial,
-        is_strict=raw.consistency == "strict",
-        offset=raw.offset,
-    )
+    asked = query_of(raw, limits)
+    if isinstance(rows, ix.RawBatch):
+        return asked._replace(vectors=rows)
+    return asked._replace(with_unknown=rows)
 
 
 def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
