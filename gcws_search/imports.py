@@ -1,4 +1,4 @@
-"""Quick imports for our own commands: without garbage collection, and without optional libraries.
+"""Faster imports for our own commands: no garbage collection, no optional libraries.
 
 Some libraries import an optional one, such as pandas, although we never call what needs it.
 """
@@ -13,7 +13,7 @@ __all__ = ["quick_imports"]
 
 @contextmanager
 def quick_imports(*unused: str) -> Iterator[None]:
-    """Import what follows without collecting garbage, and as if some modules were not there.
+    """Import with garbage collection off and some modules blocked.
 
     Modules that are loaded already stay. Other threads cannot import the others meanwhile, and a
     library may remember that they were missing.
@@ -21,7 +21,7 @@ def quick_imports(*unused: str) -> Iterator[None]:
     Parameters
     ----------
     unused : str
-        Dotted names of modules that others can do without.
+        Dotted names of the modules to block.
     """
     hidden = [name for name in unused if name not in sys.modules]
     was_collecting = gc.isenabled()

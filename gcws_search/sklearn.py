@@ -74,7 +74,7 @@ _NOTHING: Final = VectorBatch("sparse", indptr=np.zeros(2, np.int64), norms=np.z
 
 @contextmanager
 def _value_errors() -> Iterator[None]:
-    """Raise what is wrong with parameters or vectors as scikit-learn's users expect it."""
+    """Raise invalid parameters and vectors as ValueError, as scikit-learn does."""
     try:
         yield
     except InvalidInput as error:
@@ -108,12 +108,12 @@ def _threads(n_jobs: Any) -> int:
 
 
 class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """What all have in common: input, threads, and what is left out of a copy."""
+    """The base: input, threads, pickling."""
 
     n_jobs: int | None
 
     def fit(self, X: Any, y: object = None) -> Self:
-        """Take note of the number of columns, and learn what there is to learn.
+        """Learn the number of columns, and landmarks if the map has any.
 
         Parameters
         ----------
@@ -582,7 +582,7 @@ class GmmNeighbors(BaseEstimator):
         return (distances, indices) if return_distance else indices
 
     def _nearest(self, X: Any, own: Int64s, count: int) -> tuple[Float64s, Int64s]:
-        """Return distances and rows; ``own`` is the row that each query is not to find, or -1."""
+        """Return distances and rows; ``own`` is the row each query must not find, or -1."""
         indices = np.full((len(own), count), -1, np.int64)
         distances = np.ones((len(own), count))
         asked = _nonzero_rows(X, slice(0, len(own)))

@@ -198,7 +198,7 @@ class Collection:
         here: Callable[[EmbeddedCollection], R],
         there: Callable[[RemoteCollection], Coroutine[Any, Any, R]],
     ) -> R:
-        """Do an operation in this process, or ask the server for it."""
+        """Run an operation here, or ask the server for it."""
         place = self.place
         return here(place) if isinstance(place, EmbeddedCollection) else run(there(place))
 
@@ -626,7 +626,7 @@ async def _on_thread(function: Callable[[], R]) -> R:
 def _awaiting(
     operation: Callable[Concatenate[Collection, P], R],
 ) -> Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]:
-    """Return an operation as a method to be awaited: its own body, above another `_do`."""
+    """Return an operation as a coroutine: the same body, with the `_do` of AsyncCollection."""
 
     @wraps(operation)
     async def method(self: AsyncCollection, *given: P.args, **named: P.kwargs) -> R:

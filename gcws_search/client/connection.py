@@ -77,7 +77,7 @@ def connect_async(
 
 
 class _Server(Requester):
-    """What can be asked of a server besides one collection, as coroutines.
+    """Requests to a server that are about no one collection, as coroutines.
 
     A forked process has copies of its parent's sockets. If both use one, each may read the answer
     of the other. So a client notes the process that opened it, and no other uses or closes it.
@@ -418,7 +418,7 @@ class AsyncServer(_Server):
 
 
 def _close(process: int, client: httpx.Client) -> None:
-    """Close a client, unless it is another process's, whose locks may be taken for good."""
+    """Close a client of this process; the locks of another process's may never be released."""
     if process == os.getpid():
         client.close()
 

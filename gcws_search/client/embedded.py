@@ -176,7 +176,7 @@ class OpenFolder:
 
     @classmethod
     def free_lock(cls) -> None:
-        """Let a forked process open folders: whichever thread had the lock is not there."""
+        """Replace the lock in a forked process: the thread that held it does not exist there."""
         cls._lock = threading.RLock()
 
     def _close_if_unused(self) -> None:
@@ -522,7 +522,7 @@ def item_of(stored: ix.StoredItem) -> Item:
 
 
 def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
-    """Return the hits of all queries as arrays; ties are told apart by id, as one query's are."""
+    """Return the hits of all queries as arrays, ties by id."""
     if len(parts) != 1:
         return hits_of([(each.ids, each.scores) for part in parts for each in part], limit)
     [found] = parts
@@ -549,12 +549,12 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
 
 
 def _at_row(error: InvalidInput, row: int) -> InvalidInput:
-    """Return an error of the only row of a part as one of row ``row``."""
+    """Return an error of a part of one row with the number of that row."""
     return type(error)(expected=error.expected, got=error.got, loc=(row, *error.loc[1:]))
 
 
 def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
-    """Return an error of a batch as one of the whole: its row counts from the first batch on."""
+    """Return an error of a batch with its row counted from the start of the load."""
     if isinstance(error, ItemExists):
         return ItemExists(error.item_id, first + error.row)
     at = next((at for at, part in enumerate(error.loc) if isinstance(part, int)), None)
@@ -571,7 +571,7 @@ def _code(error: Exception) -> str:
 
 @contextmanager
 def _naming_argument(name: str) -> Iterator[None]:
-    """Let errors of vectors say which argument they are about."""
+    """Name the argument in errors of vectors."""
     try:
         yield
     except InvalidVector as error:

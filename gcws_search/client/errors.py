@@ -1,4 +1,4 @@
-"""What can go wrong between a client and its server, and the index's errors as a server tells them.
+"""Errors between a client and its server; problems of the API as the index's own errors.
 
 ::
 
@@ -62,7 +62,7 @@ class ServerBusy(ServerError):
 
 
 class AccessRefused(ServerError):
-    """The server asks for a key, and the one that was sent does not permit this."""
+    """The key is missing, wrong, or may only read."""
 
 
 def _classes(root: type[GcwsError]) -> Iterator[type[GcwsError]]:
@@ -130,12 +130,12 @@ def error_of(
 
 
 def _with_progress(error: GcwsError, document: Mapping[str, Any]) -> GcwsError:
-    """Note on an error what a load had stored when it ended."""
+    """Add a note to an error: the rows that its load stored."""
     note_stored(error, document.get("committed") or 0)
     return error
 
 
 def note_stored(error: GcwsError, rows: int) -> None:
-    """Note on an error what writes of the same load stored before the one that failed."""
+    """Add a note to an error: the rows that earlier writes of its load stored."""
     if rows:
         error.add_note(f"earlier writes of this load stored {rows} rows")

@@ -109,7 +109,7 @@ def _by_name(item: Item, known: dict[int, str | None]) -> Item:
 
 
 async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
-    """Return configuration and names of a collection, None where `load` guesses them."""
+    """Return configuration and names of a collection; None if `load` guesses them."""
     config = collection.config
     names: list[str] = []
     if config.dim is not None:  # those of a fixed dim are of its first coordinates

@@ -115,7 +115,7 @@ def run(coroutine: Coroutine[Any, Any, R]) -> R:
 
 
 class Requester(ABC):
-    """Sends requests to a server, and again where it had no room or went away.
+    """Sends requests to a server, again after 429, 503 or a lost connection.
 
     Its methods are coroutines. They suspend on an event loop, or block and never suspend.
     """
@@ -135,7 +135,7 @@ class Requester(ABC):
         """Call a function that computes for a while."""
 
     async def ask(self, request: Send, collection: str | None = None) -> Reply:
-        """Return the answer to a request; a server that starts is waited for while it progresses.
+        """Return the answer to a request; wait for a starting server while it makes progress.
 
         Parameters
         ----------

@@ -1,4 +1,4 @@
-"""A bar on the terminal while something takes long; nothing where there is no terminal."""
+"""A progress bar on the terminal; nothing without one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """Reports of the work."""
+    """Counts rows and bytes, and shows them."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
         self._progress = progress
@@ -23,7 +23,7 @@ class Bar:
         self.position: Callable[[], int] | None = None
 
     def rows(self, count: int) -> None:
-        """Take note of rows that are done."""
+        """Count rows, and update the bar."""
         self.rows_done += count
         if self._progress is None or self._task is None:
             return
@@ -46,7 +46,7 @@ class Bar:
 
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Bar]:
-    """Yield a receiver of reports of the work; the terminal shows them."""
+    """Yield a bar; without a terminal it shows nothing."""
     if not sys.stderr.isatty():
         yield Bar(None, None)
         return

@@ -1,4 +1,4 @@
-"""``demo``: a server of its own with three collections to try things on."""
+"""``demo``: a server with three collections to try."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def demo(
 
 
 def _fill_server(url: str) -> None:
-    """Say where the page is as soon as it answers, fill the server, and print what to try."""
+    """Print the address of the page once it answers, fill the server, print examples."""
     # The server asks for one of these keys.
     key = os.environ.get("GCWS_API_KEY", "").partition(",")[0].strip() or None
     try:
@@ -146,7 +146,7 @@ def _create_with_view(server: Any, name: str, dim: int | None) -> Any:
 
 
 def _wait_until_it_listens(server: Any) -> None:
-    """Ask until somebody answers: the server of this process has just begun to start."""
+    """Wait until the server of this process answers."""
     import time  # noqa: PLC0415
 
     from gcws_search.client.errors import NoServer  # noqa: PLC0415

@@ -49,7 +49,7 @@ _COUNTS: Final = ("inserted", "updated", "rejected_count")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Task:
-    """What is to be done with every file."""
+    """The options that hold for every file."""
 
     into: str
     mode: str
@@ -65,7 +65,7 @@ class _Task:
 
 @dataclass(slots=True)
 class _Done:
-    """What has been done so far."""
+    """The totals so far."""
 
     inserted: int = 0
     updated: int = 0
@@ -331,7 +331,7 @@ def _collection(
 
 
 def _name_coordinates(collection: Collection, source: Source) -> None:
-    """Give the coordinates of a fixed dim the names of an export, unless they have some."""
+    """Name the coordinates of a fixed dim as an export says, unless they have names."""
     names = (source.export or {}).get("names")
     if names and collection.config.dim is not None and not collection.names(limit=1):
         collection.set_names(names)
@@ -339,7 +339,7 @@ def _name_coordinates(collection: Collection, source: Source) -> None:
 
 @contextmanager
 def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Iterator[None]:
-    """Drop a collection that this command created, where nothing came into it."""
+    """Drop a collection that this command created if it is still empty."""
     from gcws_search.index import GcwsError  # noqa: PLC0415
 
     try:
@@ -408,7 +408,7 @@ def _load_file(
 
 
 def _goes_on(key: str | None, task: _Task) -> str:
-    """Return how a load that was interrupted goes on."""
+    """Return how to resume an interrupted load."""
     if key is None:
         return ""
     command = f"--key {task.key} in place of --again" if task.again else "the same command"
@@ -447,7 +447,7 @@ def _skipping(
     collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
     key: str | None,
 ) -> Added:  # fmt: skip
-    """Load a file part by part, so that every rejected row is known and written down."""
+    """Load a file part by part, and write every rejected row to a file."""
     from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
     from gcws_search.formats.payloads import write_json  # noqa: PLC0415
     from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415

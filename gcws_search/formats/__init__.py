@@ -1,4 +1,4 @@
-"""What people have becomes items: arrays, sparse matrices, frames, dicts and files.
+"""Arrays, sparse matrices, frames, dicts and files become items.
 
 Of programs:
 

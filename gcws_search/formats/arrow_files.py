@@ -69,14 +69,14 @@ def _list_length(schema: Any, layout: Layout, batches: Any) -> int | None:
 
 
 def _open(file: InputFile) -> tuple[Any, Any, int | None]:
-    """Return a file's schema, what reads its batches, and how many rows it has."""
+    """Return a file's schema, a function that yields its batches, and its number of rows."""
     if file.format == "parquet":
         return _parquet(file)
     return _arrow_file(file) if file.format == "arrow" else _arrow_stream(file)
 
 
 def _guard(file: InputFile, batches: Iterator[Any]) -> Any:
-    """Yield batches; what Arrow says of a file becomes one sentence that names it."""
+    """Yield batches; turn errors of Arrow into one sentence that names the file."""
     try:
         yield from batches
     except pa.ArrowException as error:

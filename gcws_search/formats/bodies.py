@@ -96,7 +96,7 @@ def npy_bytes(rows: InputVectors) -> int:
 
 
 class _Sink(io.RawIOBase):
-    """Takes what Arrow writes, until it is handed on."""
+    """Holds what Arrow writes until `take`."""
 
     def __init__(self) -> None:
         self.pieces: list[bytes] = []

@@ -29,7 +29,7 @@ _SHARE: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class CellCounts:
-    """What the cells of a column are.
+    """How many cells of a column are numbers, truths or missing.
 
     Attributes
     ----------
@@ -55,7 +55,7 @@ class CellCounts:
 
     @property
     def kind(self) -> Kind:
-        """What the column is; a few cells among numbers may be none, and are errors."""
+        """The kind of the column; up to a tenth of a number column may be bad cells."""
         if self.leading_zeros or not self.cells:
             return "text"
         if self.truths == self.cells:
@@ -66,12 +66,12 @@ class CellCounts:
 
     @property
     def payload_kind(self) -> Kind:
-        """What the column is as a field of the payload, where no cell may be an error."""
+        """The kind of the column in a payload: numbers only if every cell is one."""
         return "text" if self.kind == "number" and self.numbers < self.cells else self.kind
 
 
 def tally(column: Any, point: str = ".") -> CellCounts:
-    """Return what the cells of a column of text or bytes are."""
+    """Count the kinds of cells in a column of text or bytes."""
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
 
     def matches(pattern: str) -> int:
@@ -85,7 +85,7 @@ def tally(column: Any, point: str = ".") -> CellCounts:
 
 
 def tally_of_values(values: Iterable[Any]) -> CellCounts:
-    """Return what values of JSON are."""
+    """Count the kinds of values in a column of JSON."""
     cells = missing = numbers = truths = 0
     for value in values:
         cells += value is not None
@@ -101,7 +101,7 @@ def is_missing(text: str) -> bool:
 
 
 def number_parser(point: str = ".") -> Callable[[str], int | float | bool | None]:
-    """Return what reads text as a number or a truth; None where it is neither."""
+    """Return a function that parses a number or a truth; it returns None for other text."""
     pattern = re.compile(_SIGNED.format(point=re.escape(point)))
 
     def parse(text: str) -> int | float | bool | None:
@@ -116,7 +116,7 @@ def number_parser(point: str = ".") -> Callable[[str], int | float | bool | None
 
 
 def type_of(kind: Kind) -> Any:
-    """Return the Arrow type by which a column of this kind is known."""
+    """Return the Arrow type of a column of this kind."""
     return {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}[kind]
 
 

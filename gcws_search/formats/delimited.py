@@ -1,4 +1,4 @@
-"""CSV and its like: lines of text whose columns are divided by a character."""
+"""CSV and similar text with a delimiter."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _LINE: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A file of CSV whose beginning has been looked at.
+    """A CSV file with its head parsed.
 
     Attributes
     ----------
@@ -118,7 +118,7 @@ class Table:
 
 
 def open_table(file: InputFile, choices: Choices) -> Table:
-    """Return a file of CSV, its beginning read.
+    """Parse the head of a CSV file.
 
     Raises
     ------
@@ -166,7 +166,7 @@ def open_table(file: InputFile, choices: Choices) -> Table:
 
 
 def schema_of(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
-    """Return what columns of text are, as a schema; columns chosen for the vector are numbers.
+    """Return the schema of text columns; those chosen for the vector are numbers.
 
     A column that may have the ids is text; one without a name that has numbers counts rows.
     """
@@ -220,7 +220,7 @@ def _whole_rows(head: bytes) -> bytes:
 
 
 def _delimiter(lines: list[bytes]) -> bytes:
-    """Return what divides the columns of the first lines of a file: a comma, if there is one."""
+    """Return the delimiter of the first lines: a comma if they have one."""
     counts = {each: [line.count(each) for line in lines] for each in _DELIMITERS}
     even = [each for each in _DELIMITERS if min(counts[each]) == max(counts[each]) > 0]
     if counts[b","][0] or not even:
@@ -229,7 +229,7 @@ def _delimiter(lines: list[bytes]) -> bytes:
 
 
 def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
-    """Return whether the first line is a row as the second is, and has no names of columns.
+    """Return whether the first line is a row, not the names of columns.
 
     Numbers with even steps between them are names, as pandas writes them, or years have.
     """
@@ -247,7 +247,7 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
 def _parse_options(
     delimiter: str, unreadable: list[Unreadable] | None, first_line: int = _FIRST_LINE
 ) -> Any:
-    """Return how CSV is read; rows of other lengths go to a list where there is one."""
+    """Return Arrow's options; rows of another length go to ``unreadable`` if it is a list."""
     if unreadable is None:
         return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 

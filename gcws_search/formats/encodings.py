@@ -1,4 +1,4 @@
-"""Text in other encodings than UTF-8: which one a file has, and its bytes as UTF-8."""
+"""Text in encodings other than UTF-8: detection, and conversion to UTF-8."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def is_encoding(name: str) -> bool:
 
 
 def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
-    """Return the encoding of a text by its beginning, and a word on how it is known.
+    """Return the encoding of a text by its head, and how it was found.
 
     A byte order mark says it. Without one it is UTF-8 where most of the characters beyond ASCII
     are valid, and else the best guess of charset-normalizer. None where there is no guess.
@@ -65,7 +65,7 @@ def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
 
 
 def _best_guess(head: bytes) -> str | None:
-    """Return the best guess; of those that are as good, one whose characters are letters."""
+    """Return the best guess; ties go to the encoding with the most letters."""
     from charset_normalizer import from_bytes  # noqa: PLC0415  # UTF-8 is read without it
 
     lines = b"".join(_FOREIGN.findall(head))[:_SAMPLE_BYTES]

@@ -1,4 +1,4 @@
-"""Files as people have them: compressed or not, on the disk or from standard input."""
+"""Input files: compressed or not, on disk or from standard input."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 
 
 class BadFile(Exception):
-    """A file is not what it is to be; the text is one sentence that names it."""
+    """A file cannot be read as expected; the message is one sentence that names it."""
 
 
 class _Stream(io.RawIOBase):
@@ -160,7 +160,7 @@ class InputFile:
             self._first = cast(BinaryIO, io.BufferedReader(_Stream(stream, head=start), 1 << 20))
 
     def close(self) -> None:
-        """Close what is open of it."""
+        """Close the streams that are open."""
         for each in (self._first, self._copy):
             if each is not None:
                 each.close()
@@ -369,11 +369,11 @@ def _read(stream: BinaryIO, size: int, file: InputFile) -> bytes:
 
 
 def cut_short(name: str, error: Exception) -> BadFile:
-    """Return what to say of a compressed file that cannot be read to its end."""
+    """Return the error for a compressed file that ends early."""
     return BadFile(f"{name}: expected a whole compressed file, got one that ends early ({error})")
 
 
 def not_readable(name: str, format_: str, error: Exception) -> BadFile:
-    """Return what to say of a file that a library cannot read."""
+    """Return the error for a file that a library cannot read."""
     text = str(error).split("\n", 1)[0][:200]
     return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")

@@ -108,7 +108,7 @@ def _table(path: Path, folder: Folder, choices: Choices) -> Table:
 def _from_the_start(
     items: Callable[[], Iterator[Items]], source: Source
 ) -> Callable[[], Iterator[Items]]:
-    """Return what yields the items from the first one on at each call."""
+    """Wrap a reader so that each call starts from the first item."""
 
     def again() -> Iterator[Items]:
         source.starts.clear()
@@ -142,7 +142,7 @@ def _keys(path: Path, folder: Folder) -> dict[str, str | None]:
 
 
 def _partitioning(folder: Folder) -> Any:
-    """Return how names of folders are read: as integers, where all values of a key are some."""
+    """Return the partitioning by folder names; a key is an integer if all its values are."""
     values: dict[str, list[str | None]] = {}
     for path in folder.files:
         for key, value in _keys(path, folder).items():
@@ -165,7 +165,7 @@ def _schema(dataset: Any) -> tuple[Any, list[str]]:
 
 
 def _unify(columns: Any, more: Any) -> Any:
-    """Return the columns of both; one that is numbers in one and text in the other is text."""
+    """Merge two schemas; a column of numbers in one and text in the other is text."""
     for field in more:
         known = columns.get_field_index(field.name)
         if known < 0:

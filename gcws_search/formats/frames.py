@@ -223,7 +223,7 @@ def _index_columns(schema: Any) -> list[str]:
 
 
 def _is_count(schema: Any, name: str) -> bool:
-    """Return whether an index says no more than which row of some frame a row was."""
+    """Return whether an index only counts the rows of a frame."""
     is_unnamed = name == UNNAMED or name.startswith(_LEVEL)
     return is_unnamed and _is_numbers(schema.field(name).type)
 
@@ -250,7 +250,7 @@ def _range_with_name(table: Any) -> range | None:
 
 
 def _require_different(column: Any) -> None:
-    """Raise InvalidId where an index has an id twice: nobody has said that it has the ids."""
+    """Raise InvalidId if an index that was only guessed to be the ids has one twice."""
     seen: set[Any] = set()
     for row, value in enumerate(column.to_pylist()):
         if value in seen:

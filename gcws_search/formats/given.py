@@ -1,4 +1,4 @@
-"""What a program gives as vectors and items: arrays, sparse matrices, dicts, frames."""
+"""Vectors and items of a program: arrays, sparse matrices, dicts, frames."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def numbers_of(id_start: int | None, first: int, count: int) -> range | None:
 
 
 def require_ids(items: Items) -> None:
-    """Raise InvalidParameter where items without ids are to keep what others have."""
+    """Raise InvalidParameter if payloads are to be kept for items without ids."""
     if items.ids is None:
         raise InvalidParameter(
             expected="ids, or id_start, which say whose payloads are kept",
@@ -115,12 +115,12 @@ def require_ids(items: Items) -> None:
 
 
 def number_words(id_start: int | None) -> str:
-    """Return what rows without ids get, for people."""
+    """Describe the ids of rows that have none."""
     return "none; each row gets a new number" if id_start is None else f"numbers from {id_start}"
 
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
-    """Return the ids of ``count`` items, None where the collection is to number them.
+    """Return the ids of ``count`` items; None lets the collection number them.
 
     Raises
     ------

@@ -153,7 +153,7 @@ def _with_ids(lines: list[bytes], ids: Iterator[int] | None) -> list[bytes]:
 
 
 def _readable(line: bytes) -> Any:
-    """Return a line as JSON, or as text where it is none."""
+    """Return a line as JSON, or as text if it is none."""
     try:
         return read_json(line)
     except ValueError:
@@ -188,7 +188,7 @@ def _read_objects(file: InputFile, choices: Choices) -> Source:
 
 
 def _sample(head: bytes) -> list[dict[str, Any]]:
-    """Return the objects of the beginning of a file, as far as these are some."""
+    """Return the objects in the first part of a file; lines that are none are passed over."""
     found = []
     for line in head.splitlines():
         try:
@@ -359,7 +359,7 @@ class _Rows:
 
 
 def _is_description(line: bytes) -> bool:
-    """Whether a line is what an export says of its collection."""
+    """Whether a line is an export's description of its collection."""
     if b'"collection"' not in line[:20]:
         return False
     try:

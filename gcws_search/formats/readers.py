@@ -1,4 +1,4 @@
-"""Which reader a file has, by its format."""
+"""The reader of each file format."""
 
 from __future__ import annotations
 

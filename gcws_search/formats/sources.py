@@ -24,7 +24,7 @@ METADATA: Final = b"gcws_search"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
-    """What a caller says of a file; what is None is guessed.
+    """The caller's choices for a file; None means guess.
 
     Attributes
     ----------
@@ -108,7 +108,7 @@ class Source:
     starts: list[tuple[int, str]] = field(default_factory=list)
 
     def place(self, row: int) -> str:
-        """Return where a row is, for people."""
+        """Describe where a row is."""
         before = [start for start in self.starts if start[0] <= row]
         return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
@@ -149,7 +149,7 @@ def _segment(part: Items) -> LoadBody:
 
 @contextmanager
 def naming(file: InputFile | Folder) -> Iterator[None]:
-    """Let errors name the file."""
+    """Name the file in errors."""
     try:
         yield
     except GcwsError as error:

@@ -32,7 +32,7 @@ def words_of(
     id_start: int | None,
     tallies: Mapping[str, CellCounts] | None = None,
 ) -> list[tuple[str, str]]:
-    """Return what a table is taken for, for people."""
+    """Describe how a table is understood."""
     payload = ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)
     words = [
         ("format", format_),
@@ -62,7 +62,7 @@ def words_of(
 
 
 def text_words(word: str, encoding: str, how: str) -> str:
-    """Return what a format of text is called, with its encoding where that is not plain UTF-8."""
+    """Name a text format, with its encoding unless that is plain UTF-8."""
     return f"{word} in {encoding} ({how})" if encoding else word
 
 
@@ -110,7 +110,7 @@ def table_rows(batch: Any, layout: Layout, first: int, choices: Choices, source:
 
 
 def _values(batch: Any, row: int) -> dict[str, Any]:
-    """Return a row as it stands in a file, for people."""
+    """Return a row as it stands in the file, for messages."""
     found = {}
     for name in batch.schema.names:
         scalar = batch.column(name)[row]
@@ -124,7 +124,7 @@ def _values(batch: Any, row: int) -> dict[str, Any]:
 
 
 def _place(error: InvalidInput, layout: Layout) -> tuple[int | None, str]:
-    """Return the row of a batch that an error is about, and what it says of it."""
+    """Return the row of an error in a batch, and its message."""
     row = next((part for part in error.loc if isinstance(part, int)), None)
     names = [part for part in error.loc if isinstance(part, str)]
     name = layout.id if names == ["ids"] else names[-1] if names else None
@@ -133,7 +133,7 @@ def _place(error: InvalidInput, layout: Layout) -> tuple[int | None, str]:
 
 
 def complete(batches: Batches, layout: Layout, choices: Choices, source: Source) -> Batches:
-    """Return what yields the items with all numbers, and with ids where the table has none.
+    """Wrap a reader: fill or drop missing numbers, and number rows without ids.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _fill(
     choices: Choices,
     source: Source,
 ) -> Items:
-    """Return items whose numbers are all there, as the choice says."""
+    """Fill or drop rows with missing numbers, by the caller's choice."""
     matrix = _matrix(items)
     holes = np.isnan(matrix)
     if not holes.any():
@@ -215,7 +215,7 @@ def _fill(
 
 
 def _gaps(items: Items, rest: Iterator[Items], source: Source) -> BadFile:
-    """Return what to say of missing numbers: where the first is, and how many there are."""
+    """Return the error for missing numbers: the first place, and the counts."""
     columns = source.columns or []
     holes, origin = np.isnan(_matrix(items)), _origin(items)
     row = int(holes.any(axis=1).argmax())
@@ -237,7 +237,7 @@ def _gaps(items: Items, rest: Iterator[Items], source: Source) -> BadFile:
 
 
 def _readable_items(rest: Iterator[Items]) -> Iterator[Items]:
-    """Yield the other batches, as far as they can be read."""
+    """Yield the other batches until one cannot be read."""
     try:
         yield from (batch for batch in rest if len(batch))
     except BadFile:

@@ -1,4 +1,4 @@
-"""Vectors in any form that Python knows: arrays, sparse matrices, dicts, lists of either."""
+"""Vectors in any form of Python: arrays, sparse matrices, dicts, lists."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def is_frame(data: Any) -> bool:
 
 
 def require_many(data: Any) -> None:
-    """Raise InvalidVector for what people give in the place of vectors, saying what to give."""
+    """Raise InvalidVector for what is no list of vectors, with advice."""
     if isinstance(data, str | PathLike):
         hint = "`gcws-search load` loads files, and id= asks for an item"
     elif isinstance(data, Mapping):
@@ -83,7 +83,7 @@ def _weights(vector: Mapping[Any, Any] | Set[Any]) -> Mapping[Any, Any]:
 
 
 def is_id(what: Any) -> bool:
-    """Return whether this is the id of an item, where a vector may stand too."""
+    """Return whether an id-or-vector argument is an id."""
     return isinstance(what, str | int | np.integer) and not isinstance(what, bool)
 
 
@@ -141,7 +141,7 @@ def _numbers(data: Any) -> NDArray[Any]:
 
 
 def _lengths(data: Any) -> str:
-    """Return in words what a sequence of vectors holds that make no array."""
+    """Describe why a sequence of vectors makes no array."""
     for number, vector in enumerate(data):
         if hasattr(vector, "GetNonzeroElements"):
             return f"{_article(vector)}; GetNonzeroElements() makes a dict of it"

@@ -75,6 +75,8 @@ def map_items(
     *,
     where: Filter | None = None,
     also: Sequence[Explainable] = (),
+    max_read: int = MAX_READ,
+    min_share: float = MIN_SHARE,
 ) -> ItemMap:
     """Return a map of items drawn without replacement, or of all where there are no more.
 
@@ -84,6 +86,8 @@ def map_items(
         Which items may be drawn.
     also : sequence of str, (dim,) numbers, SparseVector or NamedVector
         Ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
+    max_read, min_share
+        Neighbours are searched for above both; see `MAX_READ` and `MIN_SHARE`.
 
     Raises
     ------
@@ -99,13 +103,15 @@ def map_items(
     permitted, _ = memory.mask(view, where)
     candidates = np.flatnonzero(permitted)
     rows = np.sort(rng.choice(candidates, min(params.sample, len(candidates)), replace=False))
+    sample = view.vectors[rows]
+    searched = len(rows) * sample.numbers > max_read and len(rows) >= min_share * len(view)
     count = min(params.landmarks, len(rows))
     landmarks = view.vectors[rows[np.sort(rng.choice(len(rows), count, replace=False))]]
-    xy, also_xy = _coordinates(view.vectors[rows], landmarks, points, memory.backend.workers)
+    xy, also_xy = _coordinates(sample, landmarks, points, memory.backend.workers)
     return ItemMap(
         ids=[view.ids[row] for row in rows.tolist()],
-        sample=Places(xy, *_neighbours(memory, view, rows)),
-        also=Places(also_xy, *_neighbours_of(points, view.vectors[rows], rows)),
+        sample=Places(xy, *_neighbours(memory, view, rows, searched=searched)),
+        also=Places(also_xy, *_neighbours_of(points, sample, rows)),
         values=None
         if params.key is None
         else [first_scalar(view.payloads[row], params.key) for row in rows.tolist()],
@@ -113,7 +119,7 @@ def map_items(
 
 
 def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View, list[_Point]]:
-    """Return a view, and what is to be mapped besides its sample."""
+    """Return a view, and the points to map besides its sample."""
     ids = [each for each in also if isinstance(each, str)]
     view, found = memory.locate_all(ids)
     row_of = {view.ids[row]: row for row in found}
@@ -176,12 +182,13 @@ def _scores(point: _Point, rows: VectorBatch) -> Float64s:
     return with_mass(gmm_rows(point.vector, rows), point.vector, rows, point.mass)
 
 
-def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Int64s, Float64s]:
+def _neighbours(
+    memory: MemoryCollection, view: View, rows: Int64s, *, searched: bool
+) -> tuple[Int64s, Float64s]:
     """Return the neighbours of each of some rows among these, as `Places` has them."""
     vectors, workers = view.vectors[rows], memory.backend.workers
     params = SearchParams(limit=NEIGHBOURS, recall=_RECALL)
-    is_large = len(rows) * vectors.numbers > MAX_READ
-    if is_large and len(rows) >= MIN_SHARE * len(view):
+    if searched:
         permitted = np.zeros(len(view), np.uint8)
         permitted[rows] = 1
         found = memory.search_rows(view, permitted, vectors, params, skip=rows)

@@ -1,4 +1,4 @@
-"""Random binning: from vectors to discrete samples that collide as Polya's kernels say."""
+"""Random binning: discrete samples that collide with the probability of a Polya kernel."""
 
 from __future__ import annotations
 

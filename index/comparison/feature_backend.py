@@ -73,7 +73,7 @@ class FeatureState:
 
 @dataclass(frozen=True, slots=True)
 class FeatureEncoder:
-    """Makes the features of rows to come by the map of a state: codes of two features a word."""
+    """Encodes new rows by the map of a state: two features a word."""
 
     map: FeatureMap
 
@@ -115,7 +115,7 @@ class FeatureBackend:
         return np.empty((len(batch), 0), np.uint64)
 
     def encoder(self, state: FeatureState) -> FeatureBackend | FeatureEncoder:
-        """Return what makes features by the map of a state; the backend itself without one."""
+        """Return the encoder of a state; the backend itself while there is no map."""
         return self if state.map is None else FeatureEncoder(state.map)
 
     def empty(self) -> FeatureState:
@@ -199,7 +199,7 @@ class FeatureBackend:
         return self.extend(self._state_of(saved.notes) or self.empty(), rows, _NO_CODES)
 
     def _state_of(self, notes: dict[str, Any]) -> FeatureState | None:
-        """Return the state of no rows with the landmarks that were kept, None without any."""
+        """Return an empty state with the saved landmarks; None without any."""
         if isinstance(self._params, FourierParams):
             return None
         try:
@@ -350,7 +350,7 @@ def best_products(
 def _cut(
     parts: list[tuple[Int64s, Int64s, Float32s]], pool: int, margins: Float32s, bounds: Float32s
 ) -> tuple[Int64s, Int64s, Float32s]:
-    """Return rows, queries and products without those surely behind the ``pool`` best, by query.
+    """Drop rows that cannot be among the ``pool`` best of their query.
 
     ``bounds``, the least product that counts for each query, is changed in place.
     """

@@ -1,4 +1,4 @@
-"""Nyström features: learned from landmarks, rows whose kernel matrix is taken apart.
+"""Nyström features: learned from the eigenvectors of the landmarks' kernel matrix.
 
 With A the landmarks, K_s = kernel(A, A) = V D Vᵀ and K = kernel(B, A), the features of B are
 H = K V D^(-1/2) ([TGMM] §2.3). Eigenvalues at or below round-off are dropped, for their inverses
@@ -110,7 +110,7 @@ class NystroemMap:
         self.workers.split(len(batch), run, min_size=_ROWS_A_THREAD)
 
     def to_notes(self) -> dict[str, Any]:
-        """Return what has been learned, JSON-able: the landmarks, from which all else is made."""
+        """Return the landmarks as JSON; the rest of the map is made from them."""
         if self._notes is None:
             batch = self._landmarks
             self._notes = {

@@ -1,4 +1,4 @@
-"""Kernels along one coordinate as pieces that are quick to read, for many distances at a time.
+"""Kernels along one coordinate, tabulated in pieces for many distances at a time.
 
 Pieces are 2^b equal parts of each octave, so the bits of a number name its piece.
 """
@@ -106,7 +106,7 @@ PolyaCurve = Cubics | Lines
 
 @lru_cache(maxsize=16)
 def curve_of(distribution: Distribution, shape: float | None) -> PolyaCurve | None:
-    """Return what is nowhere 10^-8 off; None where there is no such thing."""
+    """Return a curve within 10^-8 of the kernel everywhere; None if none of the sizes is."""
     law = pitches(distribution, shape)
     if isinstance(law, ShiftedPoisson):
         return Lines(law.mean, np.append(law.kernel(np.arange(law.support + 1.0)), 0.0))

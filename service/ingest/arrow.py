@@ -102,7 +102,7 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
 
 
 def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVector]:
-    """Return what is wrong with vectors that are not all there, or too long, by row."""
+    """Return the error of each row whose vector has a null or is too long."""
     found: dict[int, ix.InvalidVector] = {}
     nulls = np.logical_or.reduce([*map(arrow_columns.with_nulls, columns.values())])
     for row in np.flatnonzero(nulls).tolist():

@@ -1,4 +1,4 @@
-"""Columns of Arrow record batches: which there may be, and what each is read as.
+"""Columns of Arrow record batches: which are permitted, and how each is read.
 
 Arrow writes one thing in many ways: text as string, large string, view or dictionary, lists as
 lists, large lists, views or lists of a fixed size. A batch becomes `plain` first: large strings,

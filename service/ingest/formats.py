@@ -1,4 +1,4 @@
-"""What a body is by its first bytes, where its content type does not say."""
+"""The format of a body by its first bytes, for when no content type says it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def require_not_foreign(start: bytes, kind: str) -> None:
 
 
 def start_words(start: bytes) -> str:
-    """Return in words what a body is that is not of the format it should be."""
+    """Describe a body of the wrong format."""
     if not start:
         return "an empty body"
     for magic, kind in _TAKEN.items():
@@ -97,14 +97,14 @@ def _binary_format(start: bytes) -> _Foreign | None:
 
 
 def _text_format(start: bytes, text: str) -> _Foreign | None:
-    """Return what a text is that is neither lines of JSON objects nor one object."""
+    """Return the format of a text that is neither JSON lines nor an object."""
     if text == NDJSON and start.lstrip().startswith(b"["):
         return _Foreign("a JSON array; send one item a line", loads=False)
     return _table_format(start)
 
 
 def _table_format(start: bytes) -> _Foreign | None:
-    """Return what a table written as text is; None for any other text."""
+    """Return CSV or svmlight for a table in text; None for any other text."""
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _SVMLIGHT.match(line):
         return _Foreign("svmlight text", loads=True)

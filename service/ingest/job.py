@@ -1,4 +1,4 @@
-"""One load: chunks are checked, committed and counted, in a thread of its own."""
+"""One load, in its own thread: check, commit and count chunks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 
     @property
     def row(self) -> int | None:
-        """Number of the row the load ended at, where one is to blame."""
+        """Number of the row that ended the load; None if none did."""
         match self.error:
             case ix.InvalidInput(loc=("rows", int(row), *_)) | ix.ItemExists(row=row):
                 return row
@@ -58,7 +58,7 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 
 @dataclass(slots=True)
 class Account:
-    """What a load has done so far; under a key, together with what was done before.
+    """Totals of a load; under a key they include its earlier attempts.
 
     Attributes
     ----------
@@ -142,7 +142,7 @@ class Account:
             self.ids = (self.ids or result.ids)[0], result.ids[1]
 
     def with_chunk(self, rejects: Iterable[Reject], result: ix.WriteResult) -> Account:
-        """Return the account as it is once a chunk has been committed."""
+        """Return the account with a committed chunk added."""
         found = replace(self, rejected=[*self.rejected])
         found.add(result)
         found.reject(sorted(rejects, key=lambda reject: reject.number))
@@ -180,7 +180,7 @@ class _Staged:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is loaded into what, and how.
+    """A load: its collection, its options and its key.
 
     Attributes
     ----------
@@ -296,7 +296,7 @@ class Load:
         *,
         is_complete: bool = False,
     ) -> ix.LoadRecord:
-        """Return what the file keeps of a load that has come to a mark."""
+        """Return the record of a load's progress for the file."""
         if self.key is None:
             raise ValueError("a load without a key keeps nothing")
         found = account.with_chunk(rejects, result)

@@ -1,4 +1,4 @@
-"""Idempotency keys: a body that is sent again passes over what is committed.
+"""Idempotency keys: a body sent again skips what is committed.
 
 With each chunk the collection's file keeps how many rows of the body have been read, in how many
 bytes, and the CRC-32 of these. A body that comes under the key again is read from its beginning,
@@ -36,7 +36,7 @@ _START: Final = Mark(0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class LoadState:
-    """How far a load has come.
+    """The progress of a load.
 
     Attributes
     ----------
@@ -112,7 +112,7 @@ class LoadKey:
     def of(
         cls, collection: CollectionProtocol, key: str, parameters: str, keep_seconds: int
     ) -> LoadKey:
-        """Return the key, and what the collection's file says of it.
+        """Return the key with the progress that the file has under it.
 
         Raises
         ------
@@ -140,7 +140,7 @@ class LoadKey:
 
     @property
     def forgotten(self) -> int:
-        """Keys that have not been used since this second are forgotten."""
+        """Keys unused since this second are dropped."""
         return _now() - self.keep_seconds
 
     def mismatch(self, read: int, *, is_whole: bool = False) -> IdempotencyMismatch:
@@ -169,7 +169,7 @@ def require_key(key: str) -> None:
 
 
 def progress_of(collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
-    """Return how far a load has come; DamagedFile where its record does not say."""
+    """Return the progress of a load; DamagedFile if its record is unreadable."""
     try:
         return LoadState.read(record.progress)
     except ValueError as error:
@@ -247,7 +247,7 @@ class BodyCount:
         return zlib.crc32(self._piece[: size - self._before], self._crc_before)
 
     def require_same(self) -> None:
-        """Read what has been committed before to its end.
+        """Read the body up to the mark of what is committed.
 
         Raises
         ------

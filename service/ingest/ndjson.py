@@ -23,7 +23,7 @@ _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines of a body that hold anything, and how many bytes end with each.
+    """Yield the lines of a body that are not blank, and the bytes up to the end of each.
 
     Raises
     ------

@@ -32,7 +32,7 @@ _MATRIX: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """What the head of a file says: ``shape`` (n, dim), type, and the order of the bytes."""
+    """The header of a file: ``shape`` (n, dim), type, and the order of the bytes."""
 
     shape: tuple[int, int]
     dtype: np.dtype[np.generic]
@@ -45,7 +45,7 @@ class Header:
 
     @property
     def is_by_columns(self) -> bool:
-        """Whether a row is there only when all columns are."""
+        """Whether the bytes come column by column, so that a row is complete only at the end."""
         return self.fortran_order and min(self.shape) > 1
 
 
@@ -80,7 +80,7 @@ def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> 
 
 
 class _Head:
-    """The head of a file; no more is read than a head may have."""
+    """Reads a header of at most `_MAX_HEADER_BYTES`."""
 
     def __init__(self, reader: ByteReader) -> None:
         self._reader = reader
@@ -98,7 +98,7 @@ def _start_words(start: bytes) -> str:
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
-    """Return what a head says, unless it is of no matrix of numbers.
+    """Return the header of a matrix of numbers.
 
     Raises
     ------

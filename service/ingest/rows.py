@@ -105,12 +105,12 @@ class ItemRows:
 
     @property
     def end(self) -> int:
-        """The number of the row behind this stretch."""
+        """The number of the row after this chunk."""
         rejected = max((reject.number for reject in self.rejects), default=-1)
         return 1 + max(rejected, int(self.numbers[-1]) if len(self) else -1)
 
     def after(self, number: int) -> ItemRows:
-        """Return what there is of this stretch from a row on."""
+        """Return the part of this chunk from a row on."""
         first = int(np.searchsorted(self.numbers, number))
         rejects = [reject for reject in self.rejects if reject.number >= number]
         if not first and len(rejects) == len(self.rejects):

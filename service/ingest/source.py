@@ -1,4 +1,4 @@
-"""Sources: bytes from the event loop to the thread that loads them, and their readers."""
+"""Bytes of a body, from the event loop to the thread that loads them."""
 
 import asyncio
 import gzip
@@ -59,13 +59,13 @@ class BodyPipe:
             await self._room.wait()
 
     def end(self) -> None:
-        """Say that the body is complete."""
+        """Mark the body as complete."""
         with self._changed:
             self._ended = True
             self._changed.notify()
 
     def abort(self) -> None:
-        """Say that the body will never be complete, or that nobody reads it any more."""
+        """Mark the body as abandoned, by its sender or by its reader."""
         with self._changed:
             self._aborted = not self._ended
             self._ended = True
@@ -112,7 +112,7 @@ def bound_bytes(source: Source, limit_bytes: int | None) -> Source:
 
 
 def inflate(source: Source, encoding: str) -> Source:
-    """Return the source decompressed: as its encoding says, or when it starts as gzip does.
+    """Return the source decompressed if its encoding or its first bytes say gzip.
 
     Raises
     ------
@@ -155,7 +155,7 @@ def peek(source: Source, size: int) -> tuple[bytes, Source]:
 
 
 class ByteReader(io.RawIOBase):
-    """Reads exact numbers of bytes; to libraries it is a file."""
+    """A source as a file: reads of exact sizes."""
 
     def __init__(self, source: Source, *, max_read_bytes: int) -> None:
         self._source = source
@@ -199,5 +199,5 @@ class ByteReader(io.RawIOBase):
         return self._received - len(self._left)
 
     def readable(self) -> bool:
-        """Tell that this can be read."""
+        """Return True."""
         return True

@@ -29,21 +29,12 @@ from gcws_search.index import (
     map_items,
     parse_filter,
 )
-from gcws_search.index.analysis import item_map
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
 from tests.support.index.small_index import all_scores
 
 DIM = 12
-
-
-def search_always(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let maps search for neighbours, however small the sample is."""
-    monkeypatch.setattr(item_map, "MAX_READ", 0)
-    monkeypatch.setattr(item_map, "MIN_SHARE", 0.0)
-
-
 TRANSFORMS = [Transform(), Transform(power=0.5, normalize="l2")]
 
 
@@ -152,12 +143,10 @@ def test_neighbours_of_a_large_sample_are_searched_for(
     rng: np.random.Generator,
     backend: GcwsParams | ExactParams,
     sample: int,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     collection = filled(signed(rng, 200), CollectionConfig(dim=DIM, backend=backend))
     exact = shown(collection, sample=sample)
-    search_always(monkeypatch)
-    found = map_items(collection.memory, MapParams(sample=sample))
+    found = map_items(collection.memory, MapParams(sample=sample), max_read=0, min_share=0.0)
     assert found.ids == exact.ids
     assert found.sample.xy.tolist() == exact.sample.xy.tolist()
     # Of so few rows all are scanned; what is left out of a promise of 0.9 is not tested here.
@@ -165,15 +154,14 @@ def test_neighbours_of_a_large_sample_are_searched_for(
 
 
 def test_a_graph_finds_most_neighbours_of_a_large_sample(
-    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    rng: np.random.Generator,
 ) -> None:
     centres = rng.standard_normal((50, DIM))
     rows = centres[rng.integers(50, size=4000)] + rng.standard_normal((4000, DIM)) / 4
     collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM))
     collection.finish_background_work()
     exact = shown(collection, sample=2500)
-    search_always(monkeypatch)
-    found = map_items(collection.memory, MapParams(sample=2500))
+    found = map_items(collection.memory, MapParams(sample=2500), max_read=0, min_share=0.0)
     assert (found.sample.neighbours[:, 0] != np.arange(2500)).all()
     least = exact.sample.scores[:, -1:]
     assert (found.sample.scores >= least).mean() >= 0.85
