@@ -354,19 +354,12 @@ def _is_named(row: CollectionRow) -> bool:
 
 def open_router(
     settings: Settings,
-    local: ix.Catalog,
+    local: ix.Catalog,  # of this machine's folder, for snapshots
     metrics: Metrics,
-    replicas: ReplicaList | None = None,
+    replicas: ReplicaList | None = None,  # None takes those that the database lists
     policies: ix.Policies = ix.POLICIES,
 ) -> ClusterCatalog:
     """Join a cluster as a router.
-
-    Parameters
-    ----------
-    local
-        Of this machine's folder, for snapshots.
-    replicas
-        None takes those that the database lists.
 
     Raises
     ------

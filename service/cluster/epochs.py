@@ -55,15 +55,11 @@ class EpochMemory:
     ----------
     file
         Where it is kept; None: as long as the process runs.
-
-    Attributes
-    ----------
-    former
-        Identities of clusters that another one took the place of.
     """
 
     def __init__(self, file: Path | None = None) -> None:
         self.last: Epoch | None = None
+        # identities of clusters that another one took the place of
         self.former: frozenset[str] = frozenset()
         self._file = file
         self._changing = threading.Lock()

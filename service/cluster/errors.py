@@ -13,29 +13,18 @@ class ClusterMismatch(ValueError):  # ends a start
 
 
 class FormerPrimary(StoreUnavailable):
-    """A server that takes writes is not the last primary, or is not known to be.
-
-    Attributes
-    ----------
-    address
-        Which one, for logs: clients need not know it.
-    """
+    """A server that takes writes is not the last primary, or is not known to be."""
 
     def __init__(self, reason: str, address: str = "") -> None:
-        self.address = address
+        self.address = address  # which one, for logs: clients need not know it
         super().__init__(reason)
 
 
 class HistoryLost(Exception):  # the replica is filled again
-    """The database does not know the commit that a replica followed last.
-
-    Attributes
-    ----------
-    is_forgotten
-        It has trimmed what came after that; else it never had that commit.
-    """
+    """The database does not know the commit that a replica followed last."""
 
     def __init__(self, commit: int, *, is_forgotten: bool = False) -> None:
+        # it has trimmed what came after that; else it never had that commit
         self.is_forgotten = is_forgotten
         super().__init__(f"the database does not know commit {commit} of this replica")
 

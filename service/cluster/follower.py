@@ -120,15 +120,6 @@ class _Stopped(Exception):  # no error: the order to stop, seen between two chun
 class Follower:
     """Follows one collection; see the module.
 
-    Parameters
-    ----------
-    catalog
-        Of the shard's files.
-    submit
-        Runs a function in a thread.
-    has_sister
-        Returns whether another replica of the shard has all items, and can store more.
-
     Attributes
     ----------
     number
@@ -156,10 +147,11 @@ class Follower:
         row: CollectionRow,
         place: Place,
         database: Database,
-        catalog: ix.Catalog,
-        submit: Callable[[Callable[[], None]], object],
+        catalog: ix.Catalog,  # of the shard's files
+        submit: Callable[[Callable[[], None]], object],  # runs a function in a thread
         policy: FollowPolicy,
         *,
+        # returns whether another replica of the shard has all items, and can store more
         has_sister: Callable[[], bool],
     ) -> None:
         self.number = row.number

@@ -92,17 +92,6 @@ _OPTIONS: Final = HostOptions()
 class ShardHost:
     """A replica of one shard.
 
-    Parameters
-    ----------
-    database
-        Stays open when the host is closed.
-    folder
-        Of the files, of no other replica.
-    shard, shards
-        Which shard it is, and of how many.
-    threads
-        Threads for kernels; None takes as many as the process may use.
-
     Raises
     ------
     ClusterMismatch
@@ -112,11 +101,12 @@ class ShardHost:
 
     def __init__(
         self,
-        database: Database,
-        folder: Path,
-        shard: int,
+        database: Database,  # stays open when the host is closed
+        folder: Path,  # of the files, of no other replica
+        shard: int,  # which shard it is, and of how many
         shards: int,
         *,
+        # threads for kernels; None takes as many as the process may use
         threads: int | None = None,
         policies: ix.Policies = ix.POLICIES,
         options: HostOptions = _OPTIONS,

@@ -334,22 +334,14 @@ def by_vectors(method: Method[P, T], *points: str) -> Operation[P, T]:
 
 def on_sample(
     method: Method[P, T],
+    # returns how many items, by which seed, and which of them, of the operation's arguments
     draw: Callable[P, Sampled],
     *,
+    # argument with vectors and ids: the vectors of items beside the sample are read
     points: str | None = None,
-    count_all: Callable[[T, int], T] | None = None,
+    count_all: Callable[[T, int], T] | None = None,  # puts the number of all items into the result
 ) -> Operation[P, T]:
-    """Return an operation on a sample of the items, which is drawn from all shards.
-
-    Parameters
-    ----------
-    draw
-        Returns how many items, by which seed, and which of them, of the operation's arguments.
-    points
-        Argument with vectors and ids: the vectors of items beside the sample are read.
-    count_all
-        Puts the number of all items into the result.
-    """
+    """Return an operation on a sample of the items, which is drawn from all shards."""
     signature = inspect.signature(method)
 
     def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -41,18 +41,13 @@ class HttpReplica:
         Such as "10.0.0.7:8001".
     place
         Of its shard; see `place_of`.
-
-    Attributes
-    ----------
-    seen
-        When it gave its last sign of life.
     """
 
     def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
         self.address = address
         self.refusal = ""
         self.is_filled = False
-        self.seen = 0.0
+        self.seen = 0.0  # when it gave its last sign of life
         self._url = f"http://{address}{MESSAGES}"
         self._headers = {PLACE: place}
         self._replicas = replicas
@@ -77,31 +72,16 @@ class HttpReplicas:
 
     All of one list are of the same number of shards: the one that the database says, or that of the
     settings where it says none.
-
-    Parameters
-    ----------
-    cell
-        Name of the cluster.
-    shards
-        How many there are, where the database does not say it.
-    key
-        That replicas ask for.
-    dead_seconds
-        How long a replica is asked after its last sign of life.
-
-    Attributes
-    ----------
-    shards
-        The replicas of each.
     """
 
     def __init__(
         self,
         database: Database,
-        cell: str,
-        shards: int,
-        key: str,
+        cell: str,  # name of the cluster
+        shards: int,  # how many there are, where the database does not say it
+        key: str,  # that replicas ask for
         *,
+        # how long a replica is asked after its last sign of life
         dead_seconds: float = DEAD_SECONDS,
     ) -> None:
         self._database = database
@@ -110,6 +90,7 @@ class HttpReplicas:
         self._key = key
         self._dead_seconds = dead_seconds
         self._session: aiohttp.ClientSession | None = None
+        # the replicas of each
         self.shards: list[Sequence[ReplicaClient]] = [[] for _ in range(shards)]
         self._known: dict[tuple[int, int, int], HttpReplica] = {}
         self._refreshing = threading.Lock()

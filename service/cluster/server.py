@@ -63,15 +63,6 @@ _log = logging.getLogger(__name__)
 class ShardServer:
     """A replica of one shard that listens, and answers once it runs.
 
-    Parameters
-    ----------
-    settings
-        Where it listens, its folder, its database and its cell.
-    key
-        Of the cluster.
-    shares_memory
-        Whether the replicas of its host have one limit of memory together.
-
     Raises
     ------
     StoreUnavailable, DirectoryLocked, OSError
@@ -81,11 +72,12 @@ class ShardServer:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: Settings,  # where it listens, its folder, its database and its cell
         shard: int,
         replica: int,
-        key: str,
+        key: str,  # of the cluster
         *,
+        # whether the replicas of its host have one limit of memory together
         shares_memory: bool = False,
     ) -> None:
         url, name = database_url(settings), f"shard {shard} replica {replica}"

@@ -88,17 +88,6 @@ class ShardSet(Collector):
         How long a shard may take to answer a search.
     memory
         Of the last epoch of the database, which replicas are told, and tell.
-
-    Attributes
-    ----------
-    calls, unanswered
-        Messages sent to replicas, and those that no replica answered in time, by shard.
-    failures
-        Messages that a replica did not answer as it should, by shard and what was wrong.
-    follow_seconds
-        How long a write waits for replicas that are there.
-    rest_seconds
-        How long a replica that failed is asked last.
     """
 
     def __init__(
@@ -107,10 +96,12 @@ class ShardSet(Collector):
         self.seconds = seconds
         self._memory = memory or EpochMemory()
         self._heard = 0.0
-        self.follow_seconds = _FOLLOW_SECONDS
-        self.rest_seconds = _REST_SECONDS
+        self.follow_seconds = _FOLLOW_SECONDS  # how long a write waits for replicas that are there
+        self.rest_seconds = _REST_SECONDS  # how long a replica that failed is asked last
+        # messages sent to replicas, and those that no replica answered in time, by shard
         self.calls: dict[int, int] = {}
         self.unanswered: dict[int, int] = {}
+        # messages that a replica did not answer as it should, by shard and what was wrong
         self.failures: dict[tuple[int, str], int] = {}
         self._replicas = replicas
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -598,25 +589,16 @@ class _Following:
 
 
 class CollectionShards:
-    """Asks shards about one collection, as it is after its last write here.
-
-    Attributes
-    ----------
-    every
-        The shards of all collections.
-    empty
-        The collection without items, in memory.
-    committer
-        Of the collection's writes; each change goes to the shards.
-    """
+    """Asks shards about one collection, as it is after its last write here."""
 
     def __init__(
         self, row: CollectionRow, database: Database, every: ShardSet, threads: int | None
     ) -> None:
         self.number = row.number
-        self.every = every
+        self.every = every  # the shards of all collections
         self.database = database
-        self.empty = _in_memory(row)
+        self.empty = _in_memory(row)  # the collection without items, in memory
+        # of the collection's writes; each change goes to the shards
         self.committer = Committer(database, row.number, row.name, self._publish)
         self._row = row
         self._threads = threads

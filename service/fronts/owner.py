@@ -20,20 +20,13 @@ from gcws_search.service.telemetry.metrics import RouteCounts
 
 
 class Owner:
-    """What fronts are connected with: the application of the process that has the collections.
-
-    Attributes
-    ----------
-    channels
-        Those that are open.
-    batcher
-        Of the queries of all fronts. Whatever is wrong with a batch, each is asked alone then.
-    """
+    """What fronts are connected with: the application of the process that has the collections."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
         self.service = service
-        self.channels: set[Channel] = set()
+        self.channels: set[Channel] = set()  # those that are open
+        # of the queries of all fronts. Whatever is wrong with a batch, each is asked alone then
         self.batcher = Batcher(is_of_one=lambda _: True)
 
     async def search(self, key: bytes, vectors: Sequence[Sequence[memoryview]]) -> list[bytes]:

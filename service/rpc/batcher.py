@@ -64,18 +64,13 @@ class Batcher:
     Where a lone query is to be asked at once, since waiting for the next turn takes 20 µs, it is
     counted first (`count_one`): the first of a turn then waits only if queries came together in the
     turn before.
-
-    Parameters
-    ----------
-    max_calls
-        Of one group at a time: what comes meanwhile is answered together. None: no bound.
-    is_of_one
-        Whether an error of a call may be that of one query: each is then asked alone.
     """
 
     def __init__(
         self,
+        # of one group at a time: what comes meanwhile is answered together. None: no bound
         max_calls: int | None = None,
+        # whether an error of a call may be that of one query: each is then asked alone
         is_of_one: Callable[[Exception], bool] = is_of_one,
     ) -> None:
         self._max_calls = max_calls
@@ -94,22 +89,12 @@ class Batcher:
 
     def search(
         self,
-        group: Hashable,
+        group: Hashable,  # queries of one group may be answered by one call
         query: Q,
-        search: Callable[[Sequence[Q]], Awaitable[Sequence[T]]],
-        rows: int = 1,
+        search: Callable[[Sequence[Q]], Awaitable[Sequence[T]]],  # answers queries of the group
+        rows: int = 1,  # vectors of the query
     ) -> asyncio.Future[T]:
-        """Return the answer to a query.
-
-        Parameters
-        ----------
-        group
-            Queries of one group may be answered by one call.
-        search
-            Answers queries of the group.
-        rows
-            Vectors of the query.
-        """
+        """Return the answer to a query."""
         answer = asyncio.get_running_loop().create_future()
         entry = self._groups.get(group)
         if entry is None:

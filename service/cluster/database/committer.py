@@ -220,30 +220,14 @@ def _keep(_: ChangeSet) -> None:
 
 
 class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
-    """Takes writes of one collection from any thread, one transaction at a time.
-
-    Parameters
-    ----------
-    name
-        Of the collection, for errors.
-    publish
-        Called with each change that is stored, in the order of commits, before its writes end.
-
-    Attributes
-    ----------
-    last
-        Of the last change that was acknowledged.
-    commit_seconds
-        How long these have taken.
-    commit_counts
-        How many took up to each of `COMMIT_BOUNDS`, and longer than all.
-    """
+    """Takes writes of one collection from any thread, one transaction at a time."""
 
     def __init__(
         self,
         database: Database,
         number: int,
-        name: str,
+        name: str,  # of the collection, for errors
+        # called with each change that is stored, in the order of commits, before its writes end
         publish: Callable[[ChangeSet], None] = _keep,
     ) -> None:
         self._policy = ix.POLICIES.group_commit
@@ -252,9 +236,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self._publish = publish
         self._database = database
         self._number = number
-        self.last = Moment(0, 0)
+        self.last = Moment(0, 0)  # of the last change that was acknowledged
         self.commits = 0
-        self.commit_seconds = 0.0
+        self.commit_seconds = 0.0  # how long these have taken
+        # how many took up to each of `COMMIT_BOUNDS`, and longer than all
         self.commit_counts = [0] * (len(ix.COMMIT_BOUNDS) + 1)
 
     @property

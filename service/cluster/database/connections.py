@@ -127,47 +127,24 @@ class Connections:
     All are with one server: the last primary among those of the URL, as far as this process and the
     servers themselves know. It is chosen again where it cannot be reached, was started again, or is
     not the last any more.
-
-    Parameters
-    ----------
-    url
-        Of libpq; of several hosts the last primary is taken.
-    schema
-        Of the tables.
-    limit
-        At most as many at once.
-    application
-        What the database lists them as.
-    seconds
-        How long the database may take to answer.
-    memory
-        The last epoch that is known here.
-
-    Attributes
-    ----------
-    cluster
-        Identity of the cluster, once it is joined.
-    confirm
-        Called with a server that was chosen before it is read or written; raises StoreUnavailable
-        where it cannot be known whether it is the last. None: nobody is asked.
-    look_seconds
-        How often `look_for_successor` looks.
     """
 
     def __init__(
         self,
-        url: str,
-        schema: str,
+        url: str,  # of libpq; of several hosts the last primary is taken
+        schema: str,  # of the tables
         *,
-        limit: int,
-        application: str,
-        seconds: float,
-        memory: EpochMemory,
+        limit: int,  # at most as many at once
+        application: str,  # what the database lists them as
+        seconds: float,  # how long the database may take to answer
+        memory: EpochMemory,  # the last epoch that is known here
     ) -> None:
         self.schema = schema
         self.seconds = seconds
         self.memory = memory
-        self.cluster: str | None = None
+        self.cluster: str | None = None  # identity of the cluster, once it is joined
+        # called with a server that was chosen before it is read or written; raises StoreUnavailable
+        # where it cannot be known whether it is the last. None: nobody is asked
         self.confirm: Callable[[], None] | None = None
         self._servers = _servers(_parameters(url, schema, application, seconds))
         self._room = threading.BoundedSemaphore(limit)
@@ -178,7 +155,7 @@ class Connections:
         self._choice = self._confirmed = 0
         self._refusals: set[str] = set()
         self._looked = time.monotonic()
-        self.look_seconds = _LOOK_SECONDS
+        self.look_seconds = _LOOK_SECONDS  # how often `look_for_successor` looks
 
     @contextmanager
     def use(self, name: str | None = None, *, is_confirmed: bool = True) -> Iterator[Connection]:

@@ -120,34 +120,18 @@ class Database:
     @classmethod
     def open(  # noqa: PLR0913
         cls,
-        url: str,
+        url: str,  # of libpq: ``postgresql://user@host:5432/name``
         *,
-        buckets: int = 32,
+        buckets: int = 32,  # parts of each collection's items, the same for the life of a cluster
         max_connections: int = 16,
-        application: str = "router",
-        seconds: float = 10.0,
-        schema_name: str = SCHEMA,
-        memory: EpochMemory | None = None,
+        application: str = "router",  # what the database lists the connections as
+        seconds: float = 10.0,  # how long the database may take to answer
+        schema_name: str = SCHEMA,  # of the tables
+        memory: EpochMemory | None = None,  # of the last epoch that is known here; None: nothing is
+        # of the cluster, which the database knows by a salted hash; None: it is not compared
         key: str | None = None,
     ) -> Database:
         """Open a database, and make its tables where there are none.
-
-        Parameters
-        ----------
-        url
-            Of libpq: ``postgresql://user@host:5432/name``.
-        buckets
-            Parts of each collection's items, the same for the life of a cluster.
-        application
-            What the database lists the connections as.
-        seconds
-            How long the database may take to answer.
-        schema_name
-            Of the tables.
-        memory
-            Of the last epoch that is known here; None: nothing is.
-        key
-            Of the cluster, which the database knows by a salted hash; None: it is not compared.
 
         Raises
         ------
@@ -232,19 +216,12 @@ class Database:
     def create(
         self,
         name: str,
-        config: dict[str, Any],
+        config: dict[str, Any],  # JSON-able
         algorithm_version: int,
+        # called with the number of collections there are; raises where one more is too many
         admit: Callable[[int], None] | None = None,
     ) -> tuple[CollectionRow, bool]:
-        """Create a collection, unless there is one of that name.
-
-        Parameters
-        ----------
-        config
-            JSON-able.
-        admit
-            Called with the number of collections there are; raises where one more is too many.
-        """
+        """Create a collection, unless there is one of that name."""
         with self.connections.transaction() as connection:
             connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
             found = _find(connection, name)
