@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final, TypeVar
 
@@ -16,7 +16,6 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.replicas import HttpReplicas
 from gcws_search.service.cluster.shards import ReplicaList, ShardSet
-from gcws_search.service.contract import QueryRequest
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url
 from gcws_search.service.rpc.messages import Message
@@ -115,23 +114,8 @@ class ClusterCatalog:
             return known
         return ClusterCollection(row, self.context)
 
-    async def search(
-        self,
-        collection: ClusterCollection,
-        asked: QueryRequest,
-        show: Callable[[Sequence[ix.QueryResult]], T],
-    ) -> T:
-        """Search for one query, or for several vectors that ask for the same."""
-        return await collection.search(asked, show)
-
-    async def search_batch(
-        self,
-        collection: ClusterCollection,
-        asked: Sequence[QueryRequest],
-        show: Callable[[Sequence[ix.QueryResult]], T],
-    ) -> T:
-        """Search for many queries; those that ask for the same are searched together."""
-        return await collection.search_batch(asked, show)
+    search = staticmethod(ClusterCollection.search)
+    search_batch = staticmethod(ClusterCollection.search_batch)
 
     def full(self) -> ShardFull | None:
         """Return which shard's replica can store nothing more; None where all can."""

@@ -118,29 +118,7 @@ class _Stopped(Exception):  # no error: the order to stop, seen between two chun
 
 
 class Follower:
-    """Follows one collection; see the module.
-
-    Attributes
-    ----------
-    number
-        Of the collection.
-    name
-        Of its file.
-    reached
-        All changes up to this key are applied; -1 while it is being filled.
-    head
-        The last key that the database was seen to have.
-    fills
-        How often its file was of no use, and it was filled again.
-    failures
-        How often the database could not be followed.
-    refusal
-        Why nothing more can be stored; empty where it can.
-    dispute
-        Why nothing can be answered: the database of this epoch has forgotten what it had.
-    epoch
-        Number of the primary's that was read last.
-    """
+    """Follows one collection; see the module."""
 
     def __init__(
         self,
@@ -156,8 +134,8 @@ class Follower:
     ) -> None:
         self.number = row.number
         self.name = name_of(row.number)
-        self.reached = _EMPTY
-        self.head = row.head
+        self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
+        self.head = row.head  # the last key that the database was seen to have
         self._row = row
         self._place = place
         self._database = database
@@ -181,10 +159,12 @@ class Follower:
         self._checked = float("-inf")
         self._last_error = ""
         self._backends: BackendsFollower | None = None
-        self.fills = 0
-        self.failures = 0
-        self.refusal = self.dispute = ""
-        self.epoch = 0
+        self.fills = 0  # how often its file was of no use, and it was filled again
+        self.failures = 0  # how often the database could not be followed
+        self.refusal = ""  # why nothing more can be stored; empty where it can
+        # why nothing can be answered: the database of this epoch has forgotten what it had
+        self.dispute = ""
+        self.epoch = 0  # number of the primary's that was read last
         self._memory = database.connections.memory
 
     @property

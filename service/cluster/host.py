@@ -56,29 +56,17 @@ def _has_room(_: float) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Announced:
-    """What a replica says of itself in the database's list."""
+class HostOptions:
+    """How a shard is run."""
 
-    address: str  # of its HTTP application
+    address: str = ""  # of its HTTP application, for routers; empty: they find it otherwise
     replica: int = 0  # which of its shard's it is
     cell: str = "main"
     # whether the replicas of its host have one limit of memory together
     shares_memory: bool = False
-
-    def shares_node(self, other: Replica) -> bool:
-        """Return whether another replica that lives is on the same host."""
-        is_other = other.address not in {"", self.address} and other.seen < DEAD_SECONDS
-        return is_other and _host_of(other.address) == _host_of(self.address)
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """How a shard is run."""
-
-    announced: Announced | None = None  # None: routers find it otherwise
     compiles: bool = False  # whether kernels are compiled before anything is read
     poll_seconds: float = 1.0  # how often the database is asked for its collections
-    # how often it forgets what no replica needs; asked for by those that are announced
+    # how often the database forgets what no replica needs; asked for by those that are listed
     trim_seconds: float = 600.0
     follow: FollowPolicy = FOLLOW
     # takes the share of the memory that others have of those it is shared with; returns why nothing
@@ -156,9 +144,9 @@ class ShardHost:
         self.catalog.closing = True
         if self._thread.is_alive():
             self._thread.join()
-        if self._options.announced is not None and self._is_announced and self.is_reachable:
+        if self._is_announced and self.is_reachable:
             with suppress(StoreUnavailable):  # it falls silent then
-                self._database.withdraw(self._listing(self._options.announced))
+                self._database.withdraw(self._listing())
         for follower in self.followers:
             follower.stop()
         self._threads.shutdown()
@@ -432,8 +420,8 @@ class ShardHost:
         with self._changed:
             self._last_poll = number
             self._changed.notify_all()
-        if self._options.announced is not None:
-            self._announce(self._options.announced)
+        if self._options.address:
+            self._announce()
 
     def _add(self, row: CollectionRow) -> Follower:
         follower = Follower(
@@ -452,17 +440,16 @@ class ShardHost:
 
     def _has_sister(self) -> bool:
         """Return whether another listed replica of the shard is complete and can store more."""
-        announced = self._options.announced
-        if announced is None:
+        if not self._options.address:
             return False
         return any(
             each.address
             and each.is_filled
             and not each.refusal
             and each.seen < DEAD_SECONDS
-            and each.replica != announced.replica
+            and each.replica != self._options.replica
             and (each.shard, each.shards) == (self.place.shard, self.place.shards)
-            for each in self._database.replicas(announced.cell)
+            for each in self._database.replicas(self._options.cell)
         )
 
     def _forget(self, number: int) -> None:
@@ -487,20 +474,20 @@ class ShardHost:
                 with suppress(ix.GcwsError):  # the next start tries again
                     self.catalog.drop(name)
 
-    def _announce(self, announced: Announced) -> None:
+    def _announce(self) -> None:
         """List this replica once it has what there was at its start, or cannot have it."""
         is_decided = all(each.reached >= 0 or each.failures for each in self.followers)
         if self._is_leaving:
-            self._database.withdraw(self._listing(announced))
+            self._database.withdraw(self._listing())
             self._withdrawn.set()
         elif self._is_announced or is_decided:
-            self._note_other(self._database.announce(self._listing(announced)), announced)
+            self._note_other(self._database.announce(self._listing()))
             self._is_announced = True
-            if announced.shares_memory:
+            if self._options.shares_memory:
                 self._others_share = sum(
                     each.share
-                    for each in self._database.replicas(announced.cell)
-                    if announced.shares_node(each)
+                    for each in self._database.replicas(self._options.cell)
+                    if self._shares_node(each)
                 )
         else:
             return
@@ -508,26 +495,32 @@ class ShardHost:
             self._trimmed = time.monotonic()
             self._database.trim()
 
-    def _note_other(self, listed: str, announced: Announced) -> None:
+    def _shares_node(self, other: Replica) -> bool:
+        """Return whether another replica that lives is on the same host."""
+        own = self._options.address
+        is_other = other.address not in {"", own} and other.seen < DEAD_SECONDS
+        return is_other and _host_of(other.address) == _host_of(own)
+
+    def _note_other(self, listed: str) -> None:
         """Log that another process has announced itself in the place of this one, once of each."""
-        if self._is_announced and listed not in {"", announced.address, self._other}:
+        if self._is_announced and listed not in {"", self._options.address, self._other}:
             self._other = listed
             _log.error(
                 "another process, at %s, says that it is replica %d of shard %d as well;"
                 " give one of them another number",
                 listed,
-                announced.replica,
+                self._options.replica,
                 self.place.shard,
             )
 
-    def _listing(self, announced: Announced) -> Replica:
+    def _listing(self) -> Replica:
         """Return what the database lists of this replica."""
         share = unmapped_bytes() / memory_bytes()
         return Replica(
-            announced.cell,
+            self._options.cell,
             self.place.shard,
-            announced.replica,
-            announced.address,
+            self._options.replica,
+            self._options.address,
             self.positions,
             self.nbytes,
             share,

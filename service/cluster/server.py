@@ -33,7 +33,7 @@ from gcws_search.service.cluster.contract import MESSAGES, PLACE, place_of
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.cluster.host import Announced, HostOptions, ShardHost
+from gcws_search.service.cluster.host import HostOptions, ShardHost
 from gcws_search.service.cluster.messages import encode_error
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.execution.startup import policies_of
@@ -101,7 +101,10 @@ class ShardServer:
                 threads=settings.threads,
                 policies=policies_of(settings),
                 options=HostOptions(
-                    announced=Announced(self.address, replica, settings.cell, shares_memory),
+                    address=self.address,
+                    replica=replica,
+                    cell=settings.cell,
+                    shares_memory=shares_memory,
                     compiles=True,
                     full=Room(settings).look,
                 ),

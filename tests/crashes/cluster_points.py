@@ -74,7 +74,7 @@ def _is_without_position(_collection: Any, _ids: Any, load: Any = None) -> bool:
     return load is None
 
 
-def _is_filled_and_new(host: Any, _announced: Any) -> bool:  # noqa: ANN401
+def _is_filled_and_new(host: Any) -> bool:  # noqa: ANN401
     return bool(not host.is_listed and host.positions and host.is_ready)
 
 

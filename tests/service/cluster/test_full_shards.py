@@ -17,7 +17,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import Announced, HostOptions, ShardHost
+from gcws_search.service.cluster.host import HostOptions, ShardHost
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
@@ -170,7 +170,7 @@ def sisters(database: Database, *folders: Path) -> Iterator[list[ShardHost]]:
             1,
             threads=1,
             options=HostOptions(
-                announced=Announced(f"replica-{number}", number), poll_seconds=0.05, follow=POLICY
+                address=f"replica-{number}", replica=number, poll_seconds=0.05, follow=POLICY
             ),
         )
         for number, folder in enumerate(folders)

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import MESSAGES
 from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.host import Announced, ShardHost
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
@@ -94,7 +94,7 @@ class HttpShard:
     ) -> None:
         self._bound = socket.create_server((HOST, 0))
         address = f"{HOST}:{self._bound.getsockname()[1]}"
-        options = replace(QUICK, announced=Announced(address, replica), poll_seconds=poll_seconds)
+        options = replace(QUICK, address=address, replica=replica, poll_seconds=poll_seconds)
         self.host = ShardHost(
             database, folder / f"{shard}-{replica}", shard, shards, threads=1, options=options
         )

@@ -14,7 +14,7 @@ from gcws_search.service.cluster.contract import CollectionRow
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import Announced, ShardHost
+from gcws_search.service.cluster.host import ShardHost
 from tests.support.service.shards import (
     BUCKETS,
     QUICK,
@@ -27,7 +27,7 @@ from tests.support.service.shards import (
     wait_until,
 )
 
-ANNOUNCED = replace(QUICK, announced=Announced("here:1", 3, "cell"))
+ANNOUNCED = replace(QUICK, address="here:1", replica=3, cell="cell")
 
 
 @pytest.mark.parametrize(
