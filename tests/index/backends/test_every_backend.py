@@ -32,6 +32,7 @@ from tests.support.data.adapters import from_csr
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.items import opened_catalog
 from tests.support.index.policies import compacting_from
+from tests.support.index.small_index import all_scores
 from tests.support.reference import kernels, mathematics
 
 POLICIES = compacting_from(20)
@@ -253,11 +254,10 @@ def check_recall(scene: Scene, queries: Floats) -> None:
     """With all items as candidates, a scan of features, or of everything, misses nothing."""
     everything = SearchParams(limit=LIMIT, recall=1.0, candidates=1000)
     some = SearchParams(limit=LIMIT, recall=0.9, candidates=1000)
-    vectors = [vector for vector, _ in scene.model.values()]
-    truth = [
-        sorted((mathematics.gmm(vector_of(query), vector) for vector in vectors), reverse=True)
-        for query in queries
-    ]
+    rows = np.zeros((len(scene.model), DIM), np.float32)
+    for row, (vector, _) in zip(rows, scene.model.values(), strict=True):
+        row[[*vector]] = [*vector.values()]
+    truth = -np.sort(-all_scores(queries, rows, DIM), axis=1)
     for params in (everything, some):
         if params is some and scene.params.kind in HASHED:
             continue

@@ -31,11 +31,11 @@ def from_pairs(indices: Iterable[int], values: Iterable[float]) -> dict[int, flo
 def expand(u: Sparse) -> dict[int, float]:
     """Return the non-negative form ũ of a signed vector ([GMM] eq. 4)."""
     slots: dict[int, float] = {}
-    for i in sorted(u):
-        if u[i] > 0:
-            slots[2 * i] = u[i]
-        elif u[i] < 0:
-            slots[2 * i + 1] = -u[i]
+    for i, x in sorted(u.items()):
+        if x > 0:
+            slots[2 * i] = x
+        elif x < 0:
+            slots[2 * i + 1] = -x
     return slots
 
 
@@ -67,9 +67,8 @@ def l1_norm(u: Sparse) -> float:
 def gmm(u: Sparse, v: Sparse) -> float:
     """Return Σ min(ũ, ṽ) / Σ max(ũ, ṽ) over all slots."""
     a, b = expand(u), expand(v)
-    slots = sorted(set(a) | set(b))
-    low = math.fsum(min(a.get(i, 0.0), b.get(i, 0.0)) for i in slots)
-    high = math.fsum(max(a.get(i, 0.0), b.get(i, 0.0)) for i in slots)
+    low = math.fsum([min(a[i], b[i]) for i in a.keys() & b.keys()])  # elsewhere it is 0
+    high = math.fsum([max(a.get(i, 0.0), b.get(i, 0.0)) for i in a.keys() | b.keys()])
     return low / high
 
 
@@ -149,7 +148,7 @@ class Banding:
     ) -> bool:
         """Return whether the first ``depth`` samples of a band agree."""
         start = band * self.width
-        return all(a[start + j] == b[start + j] for j in range(depth))
+        return [*a[start : start + depth]] == [*b[start : start + depth]]
 
     def candidates(
         self, query: Sequence[Hashable], signatures: Sequence[Sequence[Hashable]], depth: int
