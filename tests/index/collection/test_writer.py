@@ -3,7 +3,6 @@
 import resource
 import sqlite3
 import threading
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
+from tests.support.waiting_writes import together
 
 # Failing
 
@@ -84,25 +84,11 @@ def test_a_closed_collection_is_not_found(make: Make, catalog: Catalog) -> None:
 # Many at once
 
 
-class _Announced(deque[Any]):
-    """A queue that says when something has been put into it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arrivals = threading.Semaphore(0)
-
-    def append(self, item: Any) -> None:  # noqa: ANN401
-        super().append(item)
-        self.arrivals.release()
-
-
 def while_a_commit_is_waited_for(
     stored: StoredCollection, *calls: Callable[[], object]
 ) -> tuple[list[object], int]:
     """Make calls that arrive in order during a commit; return what they gave, and the commits."""
-    writer, store = stored.writer, stored.store
-    writer.queue = queue = _Announced()
-    commits = 0
+    store, commits = stored.store, 0
     write = store.write
 
     def counted(*arguments: Any) -> None:  # noqa: ANN401
@@ -111,22 +97,7 @@ def while_a_commit_is_waited_for(
         write(*arguments)
 
     store.write = counted  # type: ignore[method-assign, assignment]
-    results: list[object] = [None] * len(calls)
-
-    def run(place: int) -> None:
-        try:
-            results[place] = calls[place]()
-        except Exception as error:
-            results[place] = error
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    with writer.lock:
-        for thread in threads:
-            thread.start()
-            assert queue.arrivals.acquire(timeout=60)
-    for thread in threads:
-        thread.join()
-    return results, commits
+    return together(stored.writer, *calls), commits
 
 
 def test_writes_that_wait_share_a_commit(stored: StoredCollection) -> None:

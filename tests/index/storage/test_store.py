@@ -20,6 +20,7 @@ from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
 from gcws_search.index.storage.store import Store
 
+RUNS_BY_ITSELF = "none of a collection's"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
 
 
@@ -376,50 +377,35 @@ def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "sql",
+    ("sql", "error", "said"),
     [
-        "DELETE FROM meta WHERE name = 'config'",
-        "UPDATE meta SET value = '{' WHERE name = 'config'",
-        "UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'",
-        "DROP TABLE meta",
+        ("DELETE FROM meta WHERE name = 'config'", DamagedFile, ""),
+        ("UPDATE meta SET value = '{' WHERE name = 'config'", DamagedFile, ""),
+        ("UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'", DamagedFile, ""),
+        ("DROP TABLE meta", DamagedFile, ""),
+        (
+            f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
+            IncompatibleFile, "",
+        ),
+        (
+            f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
+            IncompatibleFile, "",
+        ),
+        (
+            "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
+            DamagedFile, RUNS_BY_ITSELF,
+        ),
+        ("CREATE VIEW v AS SELECT * FROM items", DamagedFile, RUNS_BY_ITSELF),
+        ("CREATE VIRTUAL TABLE f USING fts5(x)", DamagedFile, RUNS_BY_ITSELF),
     ],
-)
-def test_an_unreadable_description_is_damage(path: Path, sql: str) -> None:
+)  # fmt: skip
+def test_a_file_that_is_no_collection_of_this_version_is_refused(
+    path: Path, sql: str, error: type[Exception], said: str
+) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(sql)
     connection.close()
-    with pytest.raises(DamagedFile):
-        Store(path, "things")
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
-        f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
-    ],
-)
-def test_a_later_format_is_refused(path: Path, sql: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql)
-    connection.close()
-    with pytest.raises(IncompatibleFile):
-        Store(path, "things")
-
-
-@pytest.mark.parametrize(
-    "sql",
-    [
-        "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
-        "CREATE VIEW v AS SELECT * FROM items",
-        "CREATE VIRTUAL TABLE f USING fts5(x)",
-    ],
-)
-def test_what_would_run_by_itself_is_damage(path: Path, sql: str) -> None:
-    with sqlite3.connect(path) as connection:
-        connection.execute(sql)
-    connection.close()
-    with pytest.raises(DamagedFile, match="none of a collection's"):
+    with pytest.raises(error, match=said):
         Store(path, "things")
 
 

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,18 +44,6 @@ class Full:
         self.hosts: list[ShardHost] = []
         said = property(lambda host: FULL if host in self.hosts else "")
         monkeypatch.setattr(ShardHost, "refusal", said)
-
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
-        yield database
-
-
-@pytest.fixture
-def written(database: Database) -> Iterator[Written]:
-    with closing(Written(database)) as written:
-        yield written
 
 
 @pytest.fixture

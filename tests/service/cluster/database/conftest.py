@@ -1,27 +1,9 @@
-"""Fresh databases, and a collection in one."""
-
-from collections.abc import Iterator
-from contextlib import closing
+"""A collection in a fresh database."""
 
 import pytest
 
 from gcws_search.service.cluster.database.committer import Committer
 from gcws_search.service.cluster.database.database import Database
-from tests.support.service.postgres import postgres
-
-BUCKETS = 4
-
-
-@pytest.fixture
-def url() -> Iterator[str]:
-    with postgres().database() as url:
-        yield url
-
-
-@pytest.fixture
-def database(url: str) -> Iterator[Database]:
-    with closing(Database.open(url, buckets=BUCKETS)) as database:
-        yield database
 
 
 @pytest.fixture

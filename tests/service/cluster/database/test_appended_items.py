@@ -9,7 +9,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.database.database import Database
-from tests.service.cluster.database.conftest import BUCKETS
+from tests.support.service.shards import BUCKETS
 
 
 def put(*ids: str | None, mode: ix.Mode = "upsert") -> PreparedPut:
@@ -38,11 +38,11 @@ def test_items_without_ids_get_the_next_numbers(
     assert (many.inserted, many.updated) == (300, 0)
 
 
-def test_many_routers_append_at_once(url: str, database: Database, number: int) -> None:
+def test_many_routers_append_at_once(database_url: str, database: Database, number: int) -> None:
     start = threading.Barrier(3)
 
     def work(append: bool) -> list[ix.WriteResult]:
-        with closing(Database.open(url, buckets=BUCKETS)) as own:
+        with closing(Database.open(database_url, buckets=BUCKETS)) as own:
             committer = Committer(own, number, "plants")
             start.wait()
             if append:
@@ -60,14 +60,14 @@ def test_many_routers_append_at_once(url: str, database: Database, number: int) 
 
 
 def test_a_database_of_before_gets_the_number_and_looks_what_is_taken(
-    url: str, database: Database, number: int, committer: Committer
+    database_url: str, database: Database, number: int, committer: Committer
 ) -> None:
     """Another program may write beside this one, and does not count."""
     committer.commit(put(*map(str, range(40)), "a", str(2**63)))
     with database.connections.transaction() as connection:
         connection.run("ALTER TABLE heads DROP COLUMN free_id")
         connection.run("DELETE FROM migrations WHERE name = 'free ids'")
-    with closing(Database.open(url, buckets=BUCKETS)) as upgraded:
+    with closing(Database.open(database_url, buckets=BUCKETS)) as upgraded:
         committer = Committer(upgraded, number, "plants")
         assert committer.commit(put(None, None)) == ix.WriteResult(2, 0, ("40", "41"))
         with upgraded.connections.transaction() as connection:

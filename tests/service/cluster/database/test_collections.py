@@ -17,27 +17,27 @@ from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
 
 
-def test_several_may_open_a_new_database_at_once(url: str) -> None:
+def test_several_may_open_a_new_database_at_once(database_url: str) -> None:
     with ThreadPoolExecutor(6) as pool:
-        opened = [*pool.map(lambda _: Database.open(url, buckets=4), range(6))]
+        opened = [*pool.map(lambda _: Database.open(database_url, buckets=4), range(6))]
     assert len({database.identity for database in opened}) == 1
     for database in opened:
         database.close()
 
 
 def test_a_database_of_other_buckets_or_another_format_is_refused(
-    url: str, database: Database
+    database_url: str, database: Database
 ) -> None:
     with pytest.raises(ClusterMismatch, match=r"buckets.* expected 8, got 4"):
-        Database.open(url, buckets=8)
+        Database.open(database_url, buckets=8)
     with database.connections.transaction() as connection:
         connection.run("UPDATE cluster SET format = 99")
     with pytest.raises(ClusterMismatch, match=r"format.* expected 2, got 99"):
-        Database.open(url, buckets=4)
+        Database.open(database_url, buckets=4)
 
 
-def test_clusters_of_two_schemas_are_two(url: str, database: Database) -> None:
-    with closing(Database.open(url, buckets=8, schema_name="other")) as other:
+def test_clusters_of_two_schemas_are_two(database_url: str, database: Database) -> None:
+    with closing(Database.open(database_url, buckets=8, schema_name="other")) as other:
         assert other.identity != database.identity
         other.create("plants", {}, 1)
         assert database.collections() == []
@@ -50,15 +50,17 @@ def test_a_database_that_is_not_there_is_said_at_once() -> None:
         Database.open(postgres().url("none"))
 
 
-def test_a_closed_database_is_unavailable(url: str) -> None:
-    database = Database.open(url, buckets=4)
+def test_a_closed_database_is_unavailable(database_url: str) -> None:
+    database = Database.open(database_url, buckets=4)
     database.close()
     with pytest.raises(StoreUnavailable):
         database.collections()
 
 
-def test_no_more_connections_than_permitted_are_open(url: str) -> None:
-    with closing(Database.open(url, buckets=4, max_connections=1, seconds=0.2)) as database:
+def test_no_more_connections_than_permitted_are_open(database_url: str) -> None:
+    with closing(
+        Database.open(database_url, buckets=4, max_connections=1, seconds=0.2)
+    ) as database:
         with database.connections.use(), pytest.raises(StoreUnavailable, match="in use"):
             database.collections()
         assert database.collections() == []
@@ -168,10 +170,10 @@ def test_backends_are_listed_as_they_were_attached(database: Database, number: i
 
 
 def test_a_write_that_waits_too_long_for_the_collection_is_unavailable(
-    url: str, database: Database, number: int
+    database_url: str, database: Database, number: int
 ) -> None:
     put = PreparedPut(ids=["a"], vectors=[b"v"], payloads=[None])
-    with closing(Database.open(url, buckets=4, seconds=0.3)) as hasty:
+    with closing(Database.open(database_url, buckets=4, seconds=0.3)) as hasty:
         committer = Committer(hasty, number, "plants")
 
         def choose(_: int) -> list[str]:
@@ -184,8 +186,8 @@ def test_a_write_that_waits_too_long_for_the_collection_is_unavailable(
         assert committer.commit(put) == ix.WriteResult(1, 0)
 
 
-def test_a_database_that_is_silent_is_given_up(url: str, database: Database) -> None:
-    with closing(Database.open(url, buckets=4, seconds=0.3)) as hasty:
+def test_a_database_that_is_silent_is_given_up(database_url: str, database: Database) -> None:
+    with closing(Database.open(database_url, buckets=4, seconds=0.3)) as hasty:
         inner: list[Callable[[Connection], AbstractContextManager[object]]]
         inner = [lambda _: nullcontext(), Connection.pipeline]
         for inside in inner:

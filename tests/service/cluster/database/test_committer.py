@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
 from contextlib import closing, suppress
@@ -17,6 +16,7 @@ from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import wait_until
+from tests.support.waiting_writes import together
 
 
 def put(*ids: str, payload: bytes | None = None, **more: Any) -> PreparedPut:  # noqa: ANN401
@@ -141,39 +141,6 @@ def test_progress_is_stored_with_the_items_or_not_at_all(
     assert database.loads(number, 0, "key") == [ix.LoadRecord("key", 5, "[1, 1]")]
 
 
-class _Announced(deque[Any]):
-    """A queue that says when something has been put into it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.arrivals = threading.Semaphore(0)
-
-    def append(self, item: Any) -> None:  # noqa: ANN401
-        super().append(item)
-        self.arrivals.release()
-
-
-def together(committer: Committer, *calls: Callable[[], object]) -> list[object]:
-    """Make calls that arrive in order during a commit; return what they gave."""
-    committer.queue = queue = _Announced()
-    results: list[object] = [None] * len(calls)
-
-    def run(place: int) -> None:
-        try:
-            results[place] = calls[place]()
-        except Exception as error:
-            results[place] = error
-
-    threads = [threading.Thread(target=run, args=(place,)) for place in range(len(calls))]
-    with committer.lock:
-        for thread in threads:
-            thread.start()
-            assert queue.arrivals.acquire(timeout=60)
-    for thread in threads:
-        thread.join()
-    return results
-
-
 def commits(database: Database) -> int:
     with database.connections.use() as connection:
         [count] = connection.column("SELECT count(*) FROM commits")
@@ -216,18 +183,18 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
 
 
 def test_only_a_write_that_is_too_large_finds_the_disk_full(
-    database: Database, url: str, number: int, committer: Committer
+    database: Database, database_url: str, number: int, committer: Committer
 ) -> None:
     postgres().execute(
         "CREATE FUNCTION gcws.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " IF NEW.id = 'big' THEN RAISE EXCEPTION 'full' USING ERRCODE = 'disk_full'; END IF;"
         " RETURN NEW; END $$",
-        url.rpartition("/")[2],
+        database_url.rpartition("/")[2],
     )
     postgres().execute(
         f"CREATE TRIGGER refuse BEFORE INSERT ON gcws.items_{number}"
         " FOR EACH ROW EXECUTE FUNCTION gcws.full()",
-        url.rpartition("/")[2],
+        database_url.rpartition("/")[2],
     )
     results = together(
         committer,
@@ -304,10 +271,10 @@ def has_lock(database: Database) -> bool:
 
 
 def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
-    url: str, database: Database, number: int
+    database_url: str, database: Database, number: int
 ) -> None:
     with (
-        closing(Database.open(url, buckets=4, seconds=1)) as other,
+        closing(Database.open(database_url, buckets=4, seconds=1)) as other,
         suppress(StoreUnavailable),  # its transaction was ended
         database.connections.use() as silent,
         silent.pipeline(),  # between two statements of one round trip

@@ -26,9 +26,9 @@ def proxy() -> Iterator[CutProxy]:
 
 
 @pytest.fixture
-def far(url: str, proxy: CutProxy) -> Iterator[Database]:
+def far(database_url: str, proxy: CutProxy) -> Iterator[Database]:
     """Return the database behind the proxy."""
-    through = url.replace(f":{postgres().port}/", f":{proxy.port}/")
+    through = database_url.replace(f":{postgres().port}/", f":{proxy.port}/")
     with closing(Database.open(through, buckets=4, seconds=5)) as database:
         yield database
 

@@ -74,9 +74,9 @@ def test_a_name_that_is_not_what_was_written_is_refused(database: Database, numb
 
 
 def test_two_routers_never_give_one_coordinate_twice(
-    url: str, database: Database, number: int
+    database_url: str, database: Database, number: int
 ) -> None:
-    with closing(Database.open(url, buckets=4)) as other, ThreadPoolExecutor(4) as pool:
+    with closing(Database.open(database_url, buckets=4)) as other, ThreadPoolExecutor(4) as pool:
         wanted = [[f"{place % 40}", f"only {place}"] for place in range(200)]
         reserving = [
             pool.submit((database, other)[place % 2].reserve_names, number, names)

@@ -40,7 +40,7 @@ def some_write(rng: np.random.Generator, database: Database, number: int) -> Pre
 
 
 def test_keys_rise_with_commits_and_nobody_waits_for_ever(
-    url: str, database: Database, number: int, rng: np.random.Generator
+    database_url: str, database: Database, number: int, rng: np.random.Generator
 ) -> None:
     """A replica that follows all the while has all: no key comes behind the head it has seen."""
     errors: list[Exception] = []
@@ -65,7 +65,7 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
     position: Position = START
     counting = threading.Lock()
     with ExitStack() as stack:
-        routers = [database, stack.enter_context(closing(Database.open(url, buckets=4)))]
+        routers = [database, stack.enter_context(closing(Database.open(database_url, buckets=4)))]
         committers = [Committer(router, number, "plants") for router in routers]
         threads = [
             threading.Thread(target=write, args=(routers[each % 2], committers[each % 2], child))

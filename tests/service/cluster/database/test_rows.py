@@ -63,10 +63,10 @@ def test_all_items_are_of_one_moment(database: Database, number: int, committer:
 
 
 def test_abandoned_rows_leave_the_connection_to_who_has_it_next(
-    url: str, number: int, committer: Committer
+    database_url: str, number: int, committer: Committer
 ) -> None:
     committer.commit(put(*"abcdef"))
-    with closing(Database.open(url, buckets=4, max_connections=1)) as one:
+    with closing(Database.open(database_url, buckets=4, max_connections=1)) as one:
         with one.changes(number, range(4), None, 2) as changes:
             rows = iter(changes.rows())
             next(rows)

@@ -156,13 +156,17 @@ def running(url: str, folder: Path, *words: str, key: str = KEY) -> Iterator[sub
 
 
 def test_a_process_announces_itself_and_answers(
-    url: str, database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+    database_url: str,
+    database: Database,
+    written: Written,
+    tmp_path: Path,
+    rng: np.random.Generator,
 ) -> None:
     names = [f"i{number}" for number in range(20)]
     written.put(some_vectors(rng, names))
     port = free_port()
     words = ["--shard", "1", "--replica", "2", "--shards", "2", "--port", str(port)]
-    with running(url, tmp_path / "files", *words) as process:
+    with running(database_url, tmp_path / "files", *words) as process:
         end = time.monotonic() + 120
         while not (found := database.replicas("main")) or not found[0].positions:
             assert process.poll() is None, process.stderr and process.stderr.read()
@@ -190,10 +194,10 @@ def test_a_process_announces_itself_and_answers(
     ],
 )
 def test_a_wrong_start_is_refused(
-    url: str, database: Database, tmp_path: Path, words: list[str], said: str
+    database_url: str, database: Database, tmp_path: Path, words: list[str], said: str
 ) -> None:
     del database  # it has made the tables
-    with running(url, tmp_path / "files", "--port", "0", *words) as process:
+    with running(database_url, tmp_path / "files", "--port", "0", *words) as process:
         _, errors = process.communicate(timeout=120)
         assert process.returncode == 1
         assert said in errors
