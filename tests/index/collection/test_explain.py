@@ -124,7 +124,7 @@ def test_the_score_is_the_one_that_a_query_returns(
         config = CollectionConfig(dim=dim, transform=transform, backend=params)
         vectors = rows(rng)
         collection = filled(config, vectors)
-        for number in range(0, ITEMS, 5):
+        for number in range(0, ITEMS, 20):
             [around] = collection.search_around(str(number), SearchParams(limit=ITEMS))
             assert len(around.ids) > 1
             for item, score in zip(around.ids, around.scores, strict=True):

@@ -379,17 +379,17 @@ def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
 @pytest.mark.parametrize(
     ("sql", "error", "said"),
     [
-        ("DELETE FROM meta WHERE name = 'config'", DamagedFile, ""),
-        ("UPDATE meta SET value = '{' WHERE name = 'config'", DamagedFile, ""),
-        ("UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'", DamagedFile, ""),
-        ("DROP TABLE meta", DamagedFile, ""),
+        ("DELETE FROM meta WHERE name = 'config'", DamagedFile, None),
+        ("UPDATE meta SET value = '{' WHERE name = 'config'", DamagedFile, None),
+        ("UPDATE meta SET value = 'x' WHERE name = 'algorithm_version'", DamagedFile, None),
+        ("DROP TABLE meta", DamagedFile, None),
         (
             f"UPDATE meta SET value = '{FORMAT_VERSION + 1}' WHERE name = 'format_version'",
-            IncompatibleFile, "",
+            IncompatibleFile, None,
         ),
         (
             f"UPDATE _sqlite_migrations SET name = '0006_later' WHERE name = '{MIGRATIONS[-1]}'",
-            IncompatibleFile, "",
+            IncompatibleFile, None,
         ),
         (
             "CREATE TRIGGER t AFTER INSERT ON items BEGIN DELETE FROM items; END",
@@ -400,7 +400,7 @@ def test_rows_to_be_removed_that_are_not_there_are_damage(store: Store) -> None:
     ],
 )  # fmt: skip
 def test_a_file_that_is_no_collection_of_this_version_is_refused(
-    path: Path, sql: str, error: type[Exception], said: str
+    path: Path, sql: str, error: type[Exception], said: str | None
 ) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute(sql)
