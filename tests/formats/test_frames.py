@@ -35,7 +35,7 @@ MADE: list[Callable[[dict[str, Json]], Json]] = [pandas_frame, polars_frame, pa.
 def test_columns_of_numbers_are_the_vector_and_others_the_payload(made: Json) -> None:
     items = items_of(made(COLUMNS))
     assert items.ids == ["a", "b"]
-    assert items.rows.matrix().tolist() == [[1, 0.5], [2, -1]]  # type: ignore[union-attr]
+    assert items.rows.matrix().tolist() == [[1, 0.5], [2, -1]]
     assert items.payloads == [b'{"roast":"light"}', None]
 
 
@@ -43,7 +43,7 @@ def test_columns_of_numbers_are_the_vector_and_others_the_payload(made: Json) ->
 def test_a_column_of_lists_is_the_vector(made: Json) -> None:
     items = items_of(made(LISTS))
     assert items.ids == ["7", "8"]
-    assert items.rows.matrix().tolist() == [[1, 2], [3, 4]]  # type: ignore[union-attr]
+    assert items.rows.matrix().tolist() == [[1, 2], [3, 4]]
     assert items.payloads == [b'{"roast":"light"}', b'{"roast":"dark"}']
 
 
@@ -51,7 +51,7 @@ def test_a_column_of_lists_is_the_vector(made: Json) -> None:
 def test_names_of_columns_say_what_they_are(made: Json) -> None:
     items = items_of(made(COLUMNS | {"roast": ["p", "q"]}), ids="roast", payloads=["id", "x"])
     assert items.ids == ["p", "q"]
-    assert items.rows.matrix().tolist() == [[0.5], [-1]]  # type: ignore[union-attr]
+    assert items.rows.matrix().tolist() == [[0.5], [-1]]
     assert items.payloads == [b'{"id":"a","x":1}', b'{"id":"b","x":2}']
 
 
@@ -177,7 +177,7 @@ def test_sparse_columns_and_payload_text() -> None:
 
 def test_a_slice_of_a_table_is_taken_as_it_is() -> None:
     table = pa.table({"vector": pa.array([[1, 2], [3, 4], [5, 6]], pa.list_(pa.int32(), 2))})
-    assert items_of(table.slice(1)).rows.matrix().tolist() == [[3, 4], [5, 6]]  # type: ignore[union-attr]
+    assert items_of(table.slice(1)).rows.matrix().tolist() == [[3, 4], [5, 6]]
 
 
 SCHEMA = pa.schema(
@@ -235,7 +235,7 @@ def test_text_in_the_vector_is_refused_by_its_column() -> None:
 
 def test_missing_numbers_are_left_to_the_collection() -> None:
     rows = items_of(pa.table({"x": [1, None], "y": [2.0, 3.0]})).rows
-    assert np.isnan(rows.matrix()[1, 0])  # type: ignore[union-attr]
+    assert np.isnan(rows.matrix()[1, 0])
 
 
 @pytest.mark.parametrize("bad", [object(), 3, {"a"}])
