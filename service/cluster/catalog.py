@@ -60,7 +60,7 @@ class ClusterCatalog:
         self._thread.start()
 
     def close(self) -> None:
-        """Let nothing be written any more; the database and the shards are left as they are."""
+        """Stop polling and refuse further writes; the database and the shards keep running."""
         self._stopping.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -94,7 +94,7 @@ class ClusterCatalog:
             self.is_store_reachable = True
 
     def _refresh(self) -> None:
-        """Read what other routers have changed."""
+        """Read the list of collections, and the names that other routers have added."""
         rows = [row for row in self.context.database.collections() if _is_named(row)]
         with self._changing:
             found = {row.name: self._collection_of(row) for row in rows}
@@ -118,7 +118,7 @@ class ClusterCatalog:
     search_batch = staticmethod(ClusterCollection.search_batch)
 
     def full(self) -> ShardFull | None:
-        """Return which shard's replica can store nothing more; None where all can."""
+        """Return a shard none of whose replicas can store more; None where there is none."""
         return self.context.shards.full()
 
     def find(self, name: str) -> ClusterCollection | None:
@@ -235,7 +235,7 @@ class ClusterCatalog:
             self.local.drop(name)
 
     def _copy_to_node(self, collection: ClusterCollection) -> None:
-        """Make a collection of this folder that holds the same items."""
+        """Copy a collection of the cluster into this machine's folder."""
         number, database = collection.number, self.context.database
         copy, _ = self.local.create(collection.name, collection.config)
         named = [ix.NamedCoordinate(*each) for each in database.names(number)]
@@ -280,7 +280,7 @@ class ClusterCatalog:
         before: ClusterCollection | None,
         admit: Callable[[int], None],
     ) -> ClusterCollection:
-        """Make a collection of a node's, in the place of ``before``; it is named when whole."""
+        """Copy a local collection to the cluster under a hidden name, and rename it when whole."""
         database = self.context.database
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
@@ -309,7 +309,7 @@ class ClusterCatalog:
 
 
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:
-    """Write all that a node's collection holds to a new one of the cluster."""
+    """Copy a local collection's names, metadata, loads, backends and items to the cluster."""
     database, number = filled.context.database, filled.number
     named = read.names.listed()
     if named:
@@ -375,7 +375,7 @@ def open_router(
 
 
 def require_cluster(settings: Settings) -> None:
-    """Raise what `open_router` would raise, before anything is started."""
+    """Raise the errors of `open_router` before the server starts."""
     _key(settings)
     _database(settings).close()
 

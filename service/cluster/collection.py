@@ -62,7 +62,7 @@ _SMALL_WRITE: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class RouterContext:
-    """What collections of a cluster need besides themselves."""
+    """What all collections of a router share."""
 
     database: Database
     shards: ShardSet
@@ -129,7 +129,7 @@ class ClusterCollection(ClusterOperations):
     async def _find_together(
         self, asked: Sequence[QueryRequest], numbers: Sequence[int]
     ) -> list[list[MergedHits]]:
-        """Return the hits of each of some requests that ask for the same."""
+        """Search once for several requests that ask for the same; return the hits of each."""
         one = asked[numbers[0]]
         if len(numbers) == 1 and one.vectors is None:
             sizes = [1]
@@ -145,7 +145,7 @@ class ClusterCollection(ClusterOperations):
             raise
 
     async def _find(self, asked: QueryRequest) -> list[MergedHits]:
-        """Return the hits of the vectors of a request, or of its only query."""
+        """Search for a request's vectors, item or query with unknown names."""
         more = dict[str, Any]()
         if asked.is_strict:
             database = self.context.database
@@ -198,7 +198,7 @@ class ClusterCollection(ClusterOperations):
     async def _ask(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
     ) -> list[MergedHits]:
-        """Return the hits of some vectors, or of the only query, by one message to each shard."""
+        """Ask all shards in one message, and merge what they found."""
         start = time.perf_counter()
         message = search_message(
             self.shards.head("search"),
@@ -231,7 +231,7 @@ class ClusterCollection(ClusterOperations):
         return found.vectors
 
     def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
-        """Return what the answers show."""
+        """Build the results that the answer shows; AnswerTooLarge where they are too long."""
         size = AnswerBytes(self.context.max_answer_bytes)
         payloads: list[list[bytes | None] | None] = []
         for asked, hits in lines:
@@ -310,7 +310,7 @@ class ClusterCollection(ClusterOperations):
         )
 
     def commit(self, write: PreparedPut) -> ix.WriteResult:
-        """Put items; return once shards have what came before, while they take these in."""
+        """Put items; wait until shards have the write before this one: a load overlaps them."""
         before = self.committer.last
         result = self.committer.commit(write)
         self._note_names(write)
@@ -324,7 +324,7 @@ class ClusterCollection(ClusterOperations):
         self.names.mark_stored((coordinate, "") for coordinate in write.names)
 
     def _concerned_shards(self, ids: Sequence[str | None]) -> set[int] | None:
-        """Return the shards that have items of a few ids; None for all, unless all are known."""
+        """Return the shards of a few known ids; None for all shards."""
         known = [item_id for item_id in ids if item_id is not None]
         if len(ids) > _SMALL_WRITE or len(known) < len(ids):
             return None
@@ -456,7 +456,7 @@ class ClusterCollection(ClusterOperations):
             time.sleep(_BUILD_SECONDS)
 
     def _learn(self, params: ix.BackendParams, items: int) -> str | None:
-        """Return the notes of a backend that learns of items, so that all shards have the same."""
+        """Fit a backend that learns (Nyström) on a sample; all shards use the same notes."""
         if not isinstance(params, ix.NystroemParams):
             return None
         with self.shards.lend_sample(params.landmarks, params.seed, None) as sample:
@@ -607,12 +607,12 @@ class ClusterCollection(ClusterOperations):
         )
 
     def close(self) -> None:
-        """Let nothing be written through this object any more."""
+        """Release the names and the empty collection; the shards keep their items."""
         self.shards.empty.close(dropped=True)
 
 
 def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:
-    """Return the hits of requests with so many queries each."""
+    """Split hits into requests with so many queries each."""
     every = iter(hits)
     return [[*islice(every, size)] for size in sizes]
 
@@ -622,5 +622,5 @@ def _is_audited(asked: QueryRequest) -> bool:
 
 
 def _is_of_one(error: Exception) -> bool:
-    """Return whether an error may be that of one query, or of the sum of them."""
+    """Return whether an error may be of one query alone, or of the size of all answers together."""
     return isinstance(error, ix.InvalidVector | AnswerTooLarge)

@@ -271,7 +271,7 @@ def _require_url(settings: Settings) -> str:
 
 @contextmanager
 def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
-    """Lend what changes the replicas."""
+    """Lend a rollout of the configured cluster."""
     with _refuse():
         from gcws_search.service.cluster.rollout import (  # noqa: PLC0415
             Rollout,
@@ -317,7 +317,7 @@ def _placement() -> Iterator[Placement]:
 
 @contextmanager
 def _refuse() -> Iterator[None]:
-    """Say why something cannot be done."""
+    """Print an error and exit with 1."""
     try:
         yield
     except ImportError as error:
@@ -337,7 +337,7 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def _command(group: typer.Typer, function: Callable[..., None], **others: tuple[Any, Any]) -> None:
-    """Add a command that has a flag for each setting, behind some others."""
+    """Add a command with a flag for each setting after its own options."""
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation

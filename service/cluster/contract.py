@@ -74,7 +74,7 @@ class ChangeSet(NamedTuple):
     rows: list[Row]  # items put, by key
 
     def divide(self, shards: int, buckets: int) -> list[ChangeSet]:
-        """Return what concerns each shard."""
+        """Split a change into one part a shard, by the ids' buckets."""
         parts = [self._replace(deleted=[], rows=[]) for _ in range(shards)]
         for item_id in self.deleted:
             parts[bucket_of(item_id, buckets) % shards].deleted.append(item_id)
@@ -104,7 +104,7 @@ class Replica(NamedTuple):
 
 
 class ReplicaClient(Protocol):
-    """One replica of a shard as routers call it."""
+    """One replica of a shard, as routers ask it."""
 
     @property
     def address(self) -> str:
@@ -129,5 +129,5 @@ def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
 
 
 def place_of(shard: int, shards: int) -> str:
-    """Return what names a shard among those of its number."""
+    """Return the name of a shard, such as "0/2", for the header `PLACE`."""
     return f"{shard}/{shards}"

@@ -61,14 +61,7 @@ _log = logging.getLogger(__name__)
 
 
 class ShardServer:
-    """A replica of one shard that listens, and answers once it runs.
-
-    Raises
-    ------
-    StoreUnavailable, DirectoryLocked, OSError
-    ValueError
-        The database, or the shard, is not one of this cluster.
-    """
+    """A replica's HTTP server with its host and database."""
 
     def __init__(
         self,
@@ -127,7 +120,7 @@ class ShardServer:
             self._release()
 
     def stop(self) -> None:
-        """Have `run` end; any thread."""
+        """Make `run` return; any thread."""
         self._server.should_exit = True
 
     @property
@@ -249,7 +242,7 @@ class ShardService:
         return 0.0 if self._under_way else time.monotonic() - self._asked
 
     def _refuse(self, request: Request) -> Response | None:
-        """Return what a request is answered that is not for this shard."""
+        """Return a refusal for a request with another key or for another shard."""
         given = request.headers.get("authorization", "")
         if not hmac.compare_digest(_digest(given), self._digest):
             return PlainTextResponse("expected the key of the cluster", 401)
@@ -290,13 +283,13 @@ class ShardService:
         return await self.pool.run(work, size / _BYTES_PER_SECOND)
 
     async def _reach(self, asked: Message) -> None:
-        """Wait for the changes that a message asks for, as long as it says."""
+        """Wait, as long as the message says, for the changes that it must see."""
         if not self.host.has_reached(asked):
             await self.pool.wait(partial(self.host.wait_for, asked))
             asked.head["seconds"] = 0.0  # it has waited
 
     async def _answer_long(self, asked: Message, request: Request) -> bytes:
-        """Answer a message that may take minutes; the work ends soon once nobody waits for it."""
+        """Answer a message of minutes; stop soon after the client has gone."""
         stop = threading.Event()
         watching = asyncio.ensure_future(_until_left(request, stop))
 
@@ -355,7 +348,7 @@ def create_shard_app(service: ShardService) -> Starlette:
 
 
 async def _until_left(request: Request, stop: threading.Event) -> None:
-    """Set an event once who asked has closed the connection; the body has been read."""
+    """Set the event when the client disconnects; the body has been read."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     stop.set()
@@ -402,15 +395,15 @@ class MessagePool:
         return await asyncio.wrap_future(future)
 
     async def wait(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Return what some work returns that waits for others."""
+        """Run work that only waits."""
         return await asyncio.get_running_loop().run_in_executor(self._waiting, work)
 
     async def run_long(self, work: Callable[[], bytes]) -> bytes:
-        """Return what some work of minutes returns."""
+        """Run work of minutes, one at a time, at low priority."""
         return await asyncio.get_running_loop().run_in_executor(self._long, work)
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the queue and join the threads."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()

@@ -63,32 +63,24 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaList(Protocol):
-    """Says which replicas there are now."""
+    """Where a router learns of replicas."""
 
     def start(self) -> None:
-        """Follow what becomes of them from now on."""
+        """Begin to keep the list current."""
 
     @property
     def shards(self) -> Sequence[Sequence[ReplicaClient]]:
         """The replicas of each shard."""
 
     async def renew(self) -> None:
-        """Find out now which there are; return when that is done, or cannot be."""
+        """Refresh the list; return when that is done, or has failed."""
 
     async def close(self) -> None:
-        """Close what is open to them."""
+        """Close all connections."""
 
 
 class ShardSet(Collector):
-    """All shards, with the replicas of each, and what Prometheus reads of them.
-
-    Parameters
-    ----------
-    seconds
-        How long a shard may take to answer a search.
-    memory
-        Of the last epoch of the database, which replicas are told, and tell.
-    """
+    """All shards and their replicas: fail-over, following, and metrics."""
 
     def __init__(
         self, replicas: ReplicaList, seconds: float, memory: EpochMemory | None = None
@@ -138,17 +130,17 @@ class ShardSet(Collector):
             _log.warning("shard %d, replica %s %s: %s", shard, replica.address, told, refusal)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Take the event loop that replicas are asked on."""
+        """Use this event loop for all messages."""
         self._loop = loop
         self._replicas.start()
 
     def close(self) -> None:
-        """Ask no replica any more; called in a thread."""
+        """Stop asking replicas; called in a thread."""
         if self._loop is not None:
             self.wait(self._replicas.close())
 
     def wait(self, work: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
-        """Return what a coroutine returns; called in a thread, never on the event loop.
+        """Run a coroutine on the event loop and return its result; called in a thread.
 
         Raises
         ------
@@ -163,7 +155,7 @@ class ShardSet(Collector):
         return future.result()
 
     def begin(self, work: Coroutine[Any, Any, T]) -> futures.Future[T]:
-        """Have a coroutine run on the event loop; called in any thread."""
+        """Start a coroutine on the event loop; called in any thread."""
         if self._loop is None:
             work.close()
             raise RuntimeError("the shards have not been started")
@@ -414,7 +406,7 @@ class ShardSet(Collector):
         self._failed[replica.address] = time.monotonic() + self.rest_seconds
 
     def describe(self) -> list[Metric]:
-        """Name nothing in advance."""
+        """Announce no metrics in advance."""
         return []
 
     def collect(self) -> Iterable[Metric]:
@@ -441,7 +433,7 @@ class ShardSet(Collector):
     # Following
 
     def publish(self, number: int, change: ChangeSet, buckets: int) -> None:
-        """Send a change to all replicas that are there, with what they are asked next.
+        """Piggy-back a change on the next message to each live replica.
 
         Called in any thread, in the order of commits, before `follow` with its key.
         """
@@ -456,7 +448,7 @@ class ShardSet(Collector):
             self._following_for(shard, replica, number).send(parts[shard])
 
     def _followers(self, shards: int) -> list[tuple[int, ReplicaClient]]:
-        """Return the replicas that are told of changes, with their shards; none of another list."""
+        """Return the live replicas and their shards; none if the number of shards has changed."""
         listed = self._able()
         if len(listed) != shards:
             return []
@@ -514,7 +506,7 @@ class ShardSet(Collector):
 
 
 async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
-    """Return the first answer before a time; what failed is taken out of ``waiting``."""
+    """Return the first answer before a time; remove failed tasks from ``waiting``."""
     while waiting:
         left = until - time.monotonic()
         if left <= 0:
@@ -533,7 +525,7 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
 
 
 class _Following:
-    """Writes that wait for one replica of one collection: it is asked for the last of them."""
+    """Writes that wait for one replica to follow one collection; it is asked for the last."""
 
     def __init__(self, shards: ShardSet, shard: int, replica: ReplicaClient, number: int) -> None:
         self._ask = partial(shards.ask_to_follow, shard, replica, number)
@@ -544,14 +536,14 @@ class _Following:
         self._task: asyncio.Task[None] | None = None
 
     def send(self, change: Message) -> None:
-        """Send a change with the next question; where too many wait, the replica reads them."""
+        """Attach a change to the next message; beyond a limit the replica reads the database."""
         self._bytes += sum(map(len, change.blobs))
         self._changes.append(change)
         if self._bytes > _MAX_CHANGE_BYTES:
             self._changes, self._bytes = [], 0
 
     def reach(self, moment: Moment) -> asyncio.Future[None]:
-        """Return what ends when the replica has reached a moment, or is not waited for any more."""
+        """Return a future that ends when the replica has the moment, or has failed."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if moment <= self._reached:
             future.set_result(None)
@@ -589,7 +581,7 @@ class _Following:
 
 
 class CollectionShards:
-    """Asks shards about one collection, as it is after its last write here."""
+    """The shards of one collection; messages ask for its state after the last write here."""
 
     def __init__(
         self, row: CollectionRow, database: Database, every: ShardSet, threads: int | None
@@ -642,7 +634,7 @@ class CollectionShards:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """Say what has become of a collection that shards do not know; called in a thread."""
+        """Translate CollectionNotFound of shards; called in a thread."""
         try:
             yield
         except ix.CollectionNotFound:
@@ -655,11 +647,11 @@ class CollectionShards:
         return error(self._row.name)
 
     def refresh(self) -> list[Message]:
-        """Let all replicas read the list of comparison backends; return what they answer."""
+        """Make all replicas read the list of comparison backends; return their answers."""
         return self.every.wait(self.every.tell(Message(self.head("refresh"))))
 
     def follow(self, moment: Moment) -> None:
-        """Return when all replicas that are there have reached a moment, or after a second."""
+        """Wait until all live replicas have reached a moment, at most a second."""
         self.every.wait(self.every.follow(self.number, moment))
 
     async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
@@ -670,7 +662,7 @@ class CollectionShards:
         return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
 
     def vector_of(self, point: Any, beside: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
-        """Return a vector as it is, and an item's in the place of its id.
+        """Return a vector as it is, and the vector of an item for its id.
 
         The id of an item that ``beside`` has stays: it is left out of its own neighbours.
         """

@@ -48,7 +48,7 @@ class FrontService(Guards):
 
 
 class _FrontMetrics(Metrics):
-    """Counts what the owner has not counted."""
+    """Metrics of requests that the owner does not count."""
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
         """Count one request by its route's pattern."""
@@ -57,7 +57,7 @@ class _FrontMetrics(Metrics):
 
 
 class FrontRoute(JsonRoute):
-    """Calls the endpoint where the request is short, and forwards it as a stream where it is not.
+    """Calls the endpoint for a short request, and streams any other to the owner.
 
     Parameters in the URL, and bodies of other content types, are the owner's to read.
     """

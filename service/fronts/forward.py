@@ -46,7 +46,7 @@ def answer_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 class _Answer:
-    """What the parser has read of an answer and nobody has taken yet."""
+    """Parsed pieces of an answer, not yet sent."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -135,7 +135,7 @@ def _unavailable(path: str, error: OwnerUnavailable) -> Response:
 
 
 def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:
-    """Write a request's head, and return whether its body has no length that is known."""
+    """Write a request's head; return whether its body is chunked."""
     target = scope["raw_path"] or b"/"
     if scope["query_string"]:
         target += b"?" + scope["query_string"]
@@ -149,7 +149,7 @@ def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:
 
 
 async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: bool) -> None:
-    """Write the body as it comes, no quicker than the owner reads; end with the client.
+    """Write the body as it comes, at the owner's pace, until the client disconnects.
 
     The connection ends with this, so that the owner knows too.
     """
@@ -173,7 +173,7 @@ async def _feed(receive: Receive, writer: asyncio.StreamWriter, *, is_chunked: b
 async def _answer(
     scope: Scope, reader: asyncio.StreamReader, send: Send, feeder: asyncio.Task[None]
 ) -> None:
-    """Send the owner's answer on as it comes."""
+    """Stream the owner's answer to the client."""
     answer = _Answer()
     parser = httptools.HttpResponseParser(answer)
     has_started = False

@@ -20,7 +20,7 @@ from gcws_search.service.telemetry.metrics import RouteCounts
 
 
 class Owner:
-    """What fronts are connected with: the application of the process that has the collections."""
+    """The collections' process as fronts see it."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         self.app = app
@@ -58,7 +58,7 @@ class Channel(FrameProtocol):
         self._owner.channels.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget what the front has under way."""
+        """Forget the front's connection and its reported counts."""
         super().connection_lost(exc)
         self._owner.channels.discard(self)
         self._owner.service.metrics.forget_front(self)
@@ -79,7 +79,7 @@ class Channel(FrameProtocol):
             metrics.report_front(self, document["requests"], document["held_bytes"])
 
     def _send_answer(self, ticket: int, found: asyncio.Future[bytes]) -> None:
-        """Answer a query; with nothing where it failed, so that the front sends the request."""
+        """Answer a query; empty on failure, so that the front sends the whole request."""
         is_answered = not found.cancelled() and found.exception() is None
         self.send_frame(FrameKind.ANSWER, ticket, found.result() if is_answered else b"")
 

@@ -53,13 +53,9 @@ _log = logging.getLogger(__name__)
 
 
 def reserve_addresses(host: str, port: int) -> list[socket.socket]:
-    """Return bound sockets that hold the addresses to listen on, and do not listen.
+    """Return sockets bound to the addresses, which do not listen, so that nobody else takes them.
 
     Each front listens on sockets of its own at these addresses: the system spreads connections.
-
-    Raises
-    ------
-    OSError
     """
     found: list[socket.socket] = []
     kinds = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
@@ -82,7 +78,7 @@ def _bind(address: Address) -> socket.socket:
 
 
 def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) -> None:
-    """Be a front until told to stop."""
+    """Run a front until told to stop."""
     _begin(settings)
     sockets = [_bind(address) for address in addresses]
     for each in sockets:
@@ -92,7 +88,7 @@ def run_front(settings: Settings, addresses: Sequence[Address], folder: Path) ->
 
 
 def run_owner(settings: Settings, folder: Path, opened: Any) -> None:  # noqa: ANN401
-    """Have the collections until told to stop; exit with 1 where they cannot be opened.
+    """Run the owner until told to stop; exit with 1 where the collections cannot be opened.
 
     ``folder`` has the sockets; ``opened`` is set once the data directory is this process's.
     """
@@ -142,7 +138,7 @@ def attach_channel(app: FastAPI, path: Path) -> None:
 
 
 def _begin(settings: Settings) -> None:
-    """Set a process up that ends with its parent, which alone hears the terminal."""
+    """Set up a child process: its own process group, ended with its parent."""
     os.setpgrp()
     logs.configure(settings.log_level, settings.log_format)
     tune_process()
@@ -160,7 +156,7 @@ def _end_with(sentinel: int) -> None:
 
 @dataclass(eq=False)
 class _Child:
-    """One process, whichever runs at the moment."""
+    """A process that is restarted when it ends."""
 
     name: str
     start_process: Callable[[], Any]

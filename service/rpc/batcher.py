@@ -40,7 +40,7 @@ class _Waiting(NamedTuple):
 
 
 class _Group:
-    """Queries that may be answered by one call, and how many calls of them are under way."""
+    """Queries that one call may answer, and the number of calls under way."""
 
     __slots__ = ("calls", "waiting")
 

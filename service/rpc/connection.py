@@ -27,7 +27,7 @@ class FrameKind(IntEnum):
 
 
 class FrameProtocol(asyncio.Protocol):
-    """One end of a connection that messages go over; used on its event loop alone."""
+    """One end of a connection of frames; for one event loop."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -39,12 +39,12 @@ class FrameProtocol(asyncio.Protocol):
         self._transport = transport
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Leave it."""
+        """Drop the connection."""
         del exc
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Hand on every message that is whole."""
+        """Pass on complete frames."""
         if self._rest:
             data = self._rest + data
         at, end, head = 0, len(data), _HEAD.size
@@ -83,7 +83,7 @@ class FrameProtocol(asyncio.Protocol):
 
 
 class _Connection(FrameProtocol):
-    """A connection, and who waits for an answer."""
+    """An open connection and the requests that wait on it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class _Connection(FrameProtocol):
 
 
 class Link:
-    """What a front asks the owner through, at the path of its socket; for its event loop."""
+    """A front's connection to the owner, at the path of its socket; for one event loop."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -123,7 +123,7 @@ class Link:
         return self._connection is not None
 
     def start(self) -> None:
-        """Connect, again and again, in the background."""
+        """Connect in the background, and again after each loss."""
         self._task = asyncio.create_task(self._connect())
 
     async def stop(self) -> None:

@@ -39,7 +39,7 @@ def encode(message: Message) -> bytes:
 
 
 def encode_parts(head: bytes, blobs: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
-    """Return a message whose head is JSON text already, in pieces."""
+    """Return the pieces of a message whose head is JSON text already."""
     lengths = [_LENGTH.pack(len(blob)) for blob in blobs]
     return [_HEAD.pack(VERSION, len(lengths), len(head)), *lengths, head, *blobs]
 
@@ -108,7 +108,7 @@ def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[
 
 
 class PackedNames(NamedTuple):
-    """Strings kept as one text; a few of them are read."""
+    """Many strings in one text; only some of them are read."""
 
     text: str  # all of them, one after the other
     ends: ix.Int64s  # (n,) int64 Where each ends

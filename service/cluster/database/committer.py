@@ -109,7 +109,7 @@ class PreparedPut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreparedDelete:
-    """Items to be deleted, by ids or by what chooses them."""
+    """Items to delete: ids, and a function that chooses more under the lock."""
 
     ids: Sequence[str] = ()
     # called with the key of the last change while no other is made; returns further ids
@@ -123,7 +123,7 @@ _Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
 
 @dataclass(slots=True)
 class GroupPlan:
-    """What writes come to, one after the other."""
+    """The net effect of a group of writes, applied in order."""
 
     key: int  # the last that was given
     # items that there are in the database before, with their payloads where they were read
@@ -143,18 +143,18 @@ class GroupPlan:
 
     @property
     def ids_to_remove(self) -> list[str]:
-        """Ids of the items in the database that go."""
+        """Ids of stored items that are replaced or deleted."""
         return [
             item_id for item_id in self.existing if item_id in self.rows or item_id in self.deleted
         ]
 
     @property
     def growth(self) -> int:
-        """How many items more there are after it."""
+        """Change of the number of items."""
         return len(self.rows) - len(self.ids_to_remove)
 
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
-        """Take a write, and return what it does; ItemExists: nothing of it was taken."""
+        """Apply a write and return its result; ItemExists leaves the plan as it was."""
         return self._put(write) if isinstance(write, PreparedPut) else self._delete(write.ids)
 
     def _put(self, put: PreparedPut) -> ix.WriteResult:
@@ -206,7 +206,7 @@ class GroupPlan:
 
 
 class _Committed(NamedTuple):
-    """What became of the writes of a transaction."""
+    """The outcome of one transaction."""
 
     outcomes: list[_Outcome]  # of each write
     key: int  # of the last change of the collection
@@ -216,7 +216,7 @@ class _Committed(NamedTuple):
 
 
 def _keep(_: ChangeSet) -> None:
-    """Tell nobody."""
+    """Publish to nobody."""
 
 
 class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
@@ -288,7 +288,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self.queue_read(read, ended, run)
 
     def next_group(self) -> list[_Queued]:
-        """Take writes that one transaction can hold off the queue."""
+        """Take from the queue as many writes as one transaction may hold."""
         group = [self.queue.popleft()]
         rows = _rows(group[0])
         while self.queue and not _chooses(group[0]) and not _chooses(self.queue[0]):
@@ -337,7 +337,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     # A transaction
 
     def _transact(self, writes: Sequence[PreparedWrite]) -> _Committed:
-        """Make writes, one after the other; those that cannot be made are left out."""
+        """Run one transaction; writes that fail are left out and get their error."""
         stamp = os.urandom(16)
         doubt: Exception | None = None
         plan = None
@@ -375,7 +375,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     def _plan(
         self, connection: Connection, writes: Sequence[PreparedWrite]
     ) -> tuple[Position | None, GroupPlan, list[_Outcome]]:
-        """Return where the collection is, if it is known, what the writes come to, and the rest."""
+        """Lock the collection; return its position (None if unknown), plan and outcomes."""
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
             head, before, free_id = self._head(connection.run(_LOCK, self._number))
@@ -410,7 +410,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     def _number_items(
         self, connection: Connection, writes: Sequence[PreparedWrite], free_id: int
     ) -> tuple[list[PreparedWrite], int]:
-        """Give items without ids the next numbers; return the one that follows, too."""
+        """Give items without ids a number; return the writes and the next free number."""
         given = (item_id for write in writes for item_id in write.ids)
         free_id = max(free_id, ix.number_beyond(given))
 
@@ -461,7 +461,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     # Storing
 
     def _store_rows(self, connection: Connection, plan: GroupPlan) -> None:
-        """Store what is too much for the round trip of the commit."""
+        """COPY the rows of a large group, before the round trip that commits."""
         if len(plan.rows) >= _COPY_ROWS:
             self._delete_replaced(connection, plan)
             copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
@@ -472,7 +472,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     def _store_and_commit(
         self, connection: Connection, plan: GroupPlan, stamp: bytes
     ) -> psycopg.Error | None:
-        """Store what is left, and commit; return what makes it doubtful whether it is stored."""
+        """Store the rest and commit; return the error that leaves the commit in doubt."""
         connection.warnings.clear()
         try:
             with connection.pipeline():
@@ -579,7 +579,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
 
 def _read(waiting: _Queued) -> None:
-    """Read what was submitted; where that fails, it ends."""
+    """Read a submitted write; an error ends it."""
     if waiting.write is None and waiting.read is not None:
         try:
             waiting.write = waiting.read()
@@ -588,22 +588,22 @@ def _read(waiting: _Queued) -> None:
 
 
 def _rows(waiting: _Queued) -> int:
-    """Return the number of rows of a write; what was submitted counts for one."""
+    """Return the number of rows of a write; an unread one counts as one."""
     return 1 if waiting.write is None else len(waiting.write.ids)
 
 
 def _chooses(waiting: _Queued) -> bool:
-    """Return whether a write needs all earlier ones to be committed."""
+    """Return whether a write must see all earlier writes committed."""
     return isinstance(waiting.write, PreparedDelete) and waiting.write.choose is not None
 
 
 def _needs_lock(write: PreparedWrite) -> bool:
-    """Return whether what a write changes is known under the lock alone."""
+    """Return whether a write depends on rows that only the lock protects."""
     return None in write.ids if isinstance(write, PreparedPut) else write.choose is not None
 
 
 def _with_chosen_ids(write: PreparedWrite, head: int) -> PreparedWrite:
-    """Return a delete with the ids that it chooses."""
+    """Return a delete with its chosen ids added."""
     if isinstance(write, PreparedDelete) and write.choose is not None:
         return PreparedDelete(ids=[*write.ids, *write.choose(head)])
     return write

@@ -64,7 +64,7 @@ _log = logging.getLogger(__name__)
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up an operation after some seconds."""
+    """A connection whose operations time out."""
 
     seconds: float  # how long the database may take to answer
     warnings: list[str]  # what it warned of since they were cleared
@@ -122,11 +122,10 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Connections:
-    """Connections that threads take for some statements, and give back.
+    """A pool of connections to the last primary among the servers of the URL.
 
-    All are with one server: the last primary among those of the URL, as far as this process and the
-    servers themselves know. It is chosen again where it cannot be reached, was started again, or is
-    not the last any more.
+    The server is chosen again when it cannot be reached, was restarted, or is known to have a
+    successor. "Last" is as far as this process and the servers themselves know.
     """
 
     def __init__(
@@ -337,9 +336,9 @@ class Connections:
                     connection.close()
 
     def look_for_successor(self) -> None:
-        """Find out, now and then, whether another server of the URL was promoted.
+        """Check now and then whether another server of the URL was promoted.
 
-        The one that was chosen may go on as if nothing had happened.
+        The chosen one may go on as if nothing had happened.
         """
         now = time.monotonic()
         if len(self._servers) == 1 or now - self._looked < self.look_seconds:
@@ -357,7 +356,7 @@ class Connections:
                             self.memory.learn(epoch)
 
     def forget(self) -> None:
-        """Look for the last primary again, before the next statement."""
+        """Choose a server again before the next statement."""
         with self._choosing:
             self._chosen, self._choice = None, self._choice + 1
 
@@ -375,7 +374,7 @@ class Connections:
         return connection, standing
 
     def _note(self, error: FormerPrimary) -> None:
-        """Log which server is refused, the first time of several."""
+        """Log a refused server once."""
         told = f"{error.address}: {error}"
         if told not in self._refusals:
             self._refusals.add(told)
@@ -476,7 +475,7 @@ def first_line(error: BaseException) -> str:
 
 
 class BegunEpoch(NamedTuple):
-    """A row of the database: an epoch that it went through."""
+    """An epoch in the table of epochs."""
 
     number: int
     stamp: str
@@ -485,7 +484,7 @@ class BegunEpoch(NamedTuple):
 
 
 class Standing(NamedTuple):
-    """What a server says of itself."""
+    """What a server reports about itself."""
 
     address: str
     system: int  # of PostgreSQL
@@ -565,7 +564,7 @@ def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
 
 
 def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
-    """Return the epoch of a server, which begins with the first who looks; None without tables."""
+    """Return a server's epoch, beginning it if nobody has; None without tables."""
     if standing.cluster is None or (standing.last is None and not _has_epochs(connection)):
         return None
     last = standing.last

@@ -522,13 +522,13 @@ class Database:
         return str(before[0] or "")
 
     def withdraw(self, replica: Replica) -> None:
-        """List a replica as one that is not asked any more; not another one in its place."""
+        """Mark a replica as gone, unless another process has taken its place in the list."""
         place = replica.cell, replica.shards, replica.shard, replica.replica
         with self.connections.use() as connection:
             connection.run(_WITHDRAW, *place, replica.address)
 
     def shards(self, cell: str) -> int | None:
-        """Return of how many shards the replicas of a cell are asked; None where none is said."""
+        """Return the number of shards that routers ask in a cell; None where it is not set."""
         with self.connections.use(is_confirmed=False) as connection:
             found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
         return int(found[0]) if found else None
@@ -546,7 +546,7 @@ class Database:
             raise ClusterMismatch(f"GCWS_SHARDS of cell {cell!r}", known, str(shards))
 
     def set_shards(self, cell: str, shards: int | None) -> None:
-        """Say of how many shards the replicas of a cell are asked; None: as each router is set."""
+        """Set the number of shards that routers ask in a cell; None leaves it to their settings."""
         with self.connections.use() as connection:
             if shards is None:
                 connection.run("DELETE FROM cells WHERE cell = %b", cell)
@@ -570,9 +570,9 @@ class Database:
         return found
 
     def trim(self, *, live_seconds: float = 60.0, keep_seconds: float = 3600.0) -> None:
-        """Forget commits and deleted ids that no replica needs, and what dropped collections left.
+        """Delete commits and tombstones that no replica needs, and the rest of dropped collections.
 
-        Where no replica lives nothing is forgotten.
+        Nothing is deleted while no replica is alive.
 
         Parameters
         ----------
@@ -669,7 +669,7 @@ def _by_key(number: int, where: str) -> str:
 
 
 def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
-    """Return what was read as rows."""
+    """Verify checksums, and return the rows."""
     rows = []
     for key, item_id, vector, payload, checksum in found:
         if ix.content_checksum(item_id, vector, payload) != checksum:
@@ -697,7 +697,7 @@ def _add_names(
 
 
 def raise_free(connection: Connection, number: int, free: int) -> None:
-    """Note that no coordinate from ``free`` on is in use, unless higher ones are."""
+    """Raise the first free coordinate to at least ``free``."""
     connection.run(
         "UPDATE collections SET free_coordinate = %b WHERE number = %b AND free_coordinate < %b",
         *(free, number, free),
@@ -705,7 +705,7 @@ def raise_free(connection: Connection, number: int, free: int) -> None:
 
 
 def store_names(connection: Connection, number: int, coordinates: Sequence[int]) -> None:
-    """Note that items have the names of some coordinates."""
+    """Mark the names of coordinates as used by items."""
     connection.run(
         "UPDATE names SET stored = true"
         " WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored",
@@ -716,7 +716,7 @@ def store_names(connection: Connection, number: int, coordinates: Sequence[int])
 def _check_head(
     connection: Connection, number: int, position: Position, buckets: Sequence[int]
 ) -> tuple[Position, list[bytes]]:
-    """Return where the collection is, and the ids deleted since a position."""
+    """Verify a replica's position; return the current one, and the ids deleted since."""
     asked = position.key or _BEYOND_KEYS, buckets, position.commit, number
     row = connection.run(_HEAD, *asked).fetchone()
     if row is None:
