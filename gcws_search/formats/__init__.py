@@ -1,12 +1,11 @@
 """Arrays, sparse matrices, frames, dicts and files become items.
 
-Of programs:
+`readers` finds the module for any of them. Of programs:
 
 - `vectors`: arrays, sparse matrices, dicts
 - `payloads`: dicts and columns as JSON; conditions on them
 - `items`: ids, vectors and payloads together
 - `frames`: pandas, polars and Arrow; what their columns mean and hold
-- `given`: any of these
 - `bodies`: bodies of a load: Arrow or `.npy`
 
 Of files:
@@ -21,5 +20,4 @@ Of files:
 - `delimited`: CSV and its like
 - `arrow_files`: Parquet and Arrow
 - `folders`: a folder of tables as one table
-- `readers`: which reader a file has
 """

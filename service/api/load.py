@@ -267,10 +267,10 @@ def _entry(entry: LoadEntry) -> dict[str, Any]:
     return {
         "key": entry.key,
         "state": entry.state,
-        "rows": entry.account.rows,
-        "bytes": entry.account.size,
+        "rows": entry.account.state.mark.rows,
+        "bytes": entry.account.count.size,
         "total_bytes": entry.total_bytes,
-        "rejected": entry.account.rejected_count,
+        "rejected": entry.account.state.rejected_count,
         "rate": round(entry.rate, 1),
         "started": iso_time(entry.started),
         "error": entry.error,
@@ -313,15 +313,15 @@ async def _progress_lines(
 
 def _progress(failed: LoadFailed) -> dict[str, Any]:
     """Return what a problem says besides: what the load had stored, and the row it ended at."""
-    error, account = failed.error, failed.account
+    error, account, state = failed.error, failed.account, failed.account.state
     told: dict[str, Any] = {
         "committed": account.committed,
-        "inserted": account.inserted,
-        "updated": account.updated,
-        "rejected_count": account.rejected_count,
+        "inserted": state.inserted,
+        "updated": state.updated,
+        "rejected_count": state.rejected_count,
     }
-    if account.ids is not None:
-        told["ids"] = ids_json(account.ids)
+    if state.ids is not None:
+        told["ids"] = ids_json(state.ids)
     if failed.row is not None:
         told["row"] = failed.row
     if problems.kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -48,7 +48,7 @@ class LoadEntry:
 
     def go_on(self, account: Account) -> None:
         """Continue from the account of an earlier load under this key."""
-        self.account, self.rows_before = account, account.rows
+        self.account, self.rows_before = account, account.state.mark.rows
 
     def end(self, error: str | None = None) -> None:
         """Note that the load has ended."""
@@ -59,7 +59,7 @@ class LoadEntry:
     def rate(self) -> float:
         """Rows a second, those that came before this process left out."""
         seconds = self._seconds or time.perf_counter() - self._clock
-        return (self.account.rows - self.rows_before) / max(seconds, 1e-9)
+        return (self.account.state.mark.rows - self.rows_before) / max(seconds, 1e-9)
 
 
 class Loads:

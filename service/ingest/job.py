@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -58,7 +58,7 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 
 @dataclass(slots=True)
 class Account:
-    """Totals of a load; under a key they include its earlier attempts.
+    """A load under way.
 
     Attributes
     ----------
@@ -66,10 +66,8 @@ class Account:
         Rejected rows that are listed; all are counted.
     count : BodyCount
         Of the bytes read.
-    rows : int
-        Rows of the body that are stored or rejected.
-    ids : (str, str) or None
-        The first and the last that rows without ids were given.
+    state : LoadState
+        What has been committed; under a key it includes earlier attempts.
     before : LoadState or None
         What was done under the key before; None where nothing was.
     started : float
@@ -78,19 +76,9 @@ class Account:
 
     max_listed: int
     count: BodyCount
-    rows: int = 0
-    inserted: int = 0
-    updated: int = 0
-    rejected: list[dict[str, Any]] = field(default_factory=list)
-    rejected_count: int = 0
-    ids: tuple[str, str] | None = None
+    state: LoadState
     before: LoadState | None = None
     started: float = field(default_factory=time.perf_counter)
-
-    @property
-    def size(self) -> int:
-        """Bytes of the body that have been read."""
-        return self.count.size
 
     @property
     def seconds(self) -> float:
@@ -101,59 +89,55 @@ class Account:
     @property
     def committed(self) -> int:
         """Rows stored."""
-        return self.inserted + self.updated
-
-    def reject(self, rejects: Iterable[Reject]) -> None:
-        """Count rows that were not stored, and list the first of them."""
-        for reject in rejects:
-            self.rejected_count += 1
-            if len(self.rejected) < self.max_listed:
-                found = document(reject.error)
-                self.rejected.append(
-                    {"row": reject.number, "code": found["code"], "detail": found["detail"]}
-                )
+        return self.state.inserted + self.state.updated
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
+        state, before = self.state, self.before
         told: dict[str, Any] = {
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "rejected": self.rejected,
-            "rejected_count": self.rejected_count,
+            "inserted": state.inserted,
+            "updated": state.updated,
+            "rejected": state.rejected,
+            "rejected_count": state.rejected_count,
             "seconds": round(self.seconds, 6),
         }
-        if self.ids is not None:
-            told["ids"] = ids_json(self.ids)
-        if self.before is not None:
+        if state.ids is not None:
+            told["ids"] = ids_json(state.ids)
+        if before is not None:
             told["loaded_before"] = {
-                "inserted": self.before.inserted,
-                "updated": self.before.updated,
-                "rejected_count": self.before.rejected_count,
-                "started": iso_time(self.before.started),
-                "complete": self.before.is_complete,
+                "inserted": before.inserted,
+                "updated": before.updated,
+                "rejected_count": before.rejected_count,
+                "started": iso_time(before.started),
+                "complete": before.is_complete,
             }
         return told
 
-    def add(self, result: ix.WriteResult) -> None:
-        """Count rows that were stored."""
-        self.inserted += result.inserted
-        self.updated += result.updated
-        if result.ids is not None:
-            self.ids = (self.ids or result.ids)[0], result.ids[1]
+    def with_chunk(
+        self, mark: Mark, rejects: Sequence[Reject], result: ix.WriteResult
+    ) -> LoadState:
+        """Return the state after a chunk that ends at a mark."""
+        state, ids = self.state, result.ids
+        rejected = sorted(rejects, key=lambda reject: reject.number)
+        room = max(0, self.max_listed - len(state.rejected))
+        return replace(
+            state,
+            mark=mark,
+            inserted=state.inserted + result.inserted,
+            updated=state.updated + result.updated,
+            rejected=(*state.rejected, *map(_listed, rejected[:room])),
+            rejected_count=state.rejected_count + len(rejected),
+            seconds=self.seconds,
+            ids=state.ids if ids is None else ((state.ids or ids)[0], ids[1]),
+        )
 
-    def with_chunk(self, rejects: Iterable[Reject], result: ix.WriteResult) -> Account:
-        """Return the account with a committed chunk added."""
-        found = replace(self, rejected=[*self.rejected])
-        found.add(result)
-        found.reject(sorted(rejects, key=lambda reject: reject.number))
-        return found
+
+def _listed(reject: Reject) -> dict[str, Any]:
+    found = document(reject.error)
+    return {"row": reject.number, "code": found["code"], "detail": found["detail"]}
 
 
 Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRows]]
-
-
-Keep: TypeAlias = Callable[[list[Reject], ix.WriteResult], ix.LoadRecord] | None
-"""Returns what the commit keeps of a load under a key, by what it rejected and put."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +150,15 @@ class _Staged:
         What the collection has prepared; None where nothing of the chunk can be stored.
     rejects : list of Reject
         Rows that are not in it.
-    end : int
-        Rows of the body up to its end.
+    mark : Mark
+        Its end in the body.
     """
 
     chunk: ItemRows
     raw: ix.RawBatch
     put: Any
     rejects: list[Reject]
-    end: int
-    keep: Keep
+    mark: Mark
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,16 +193,12 @@ class Load:
 
     def begin(self) -> Account:
         """Return the account of a load that begins, or goes on."""
-        account = Account(self.max_listed, BodyCount(self.key))
-        if self.key is not None:
-            before = self.key.before
-            account.rows = before.mark.rows
-            account.inserted, account.updated = before.inserted, before.updated
-            account.rejected = [*before.rejected[: self.max_listed]]
-            account.rejected_count, account.ids = before.rejected_count, before.ids
-            if before.is_complete or before.mark.rows:
-                account.before = before
-        return account
+        if self.key is None:
+            return Account(self.max_listed, BodyCount(None), LoadState(""))
+        before = self.key.before
+        state = replace(before, rejected=before.rejected[: self.max_listed])
+        is_known = before.is_complete or before.mark.rows > 0
+        return Account(self.max_listed, BodyCount(self.key), state, before if is_known else None)
 
     def run(self, read: Read, source: Source, report: Report, account: Account) -> None:
         """Commit every chunk that is read from the source.
@@ -240,7 +219,7 @@ class Load:
             self._commit_all(read, source, report, account)
             self.collection.wait_until_found()
             if self.key is not None and not self.key.before.is_complete:
-                end = account.count.end(account.rows)
+                end = account.count.end(account.state.mark.rows)
                 record = self._record(account, end, [], ix.WriteResult(0, 0), is_complete=True)
                 self.collection.save_load(record, self.key.forgotten)
         except BodyAborted as error:
@@ -299,34 +278,22 @@ class Load:
         """Return the record of a load's progress for the file."""
         if self.key is None:
             raise ValueError("a load without a key keeps nothing")
-        found = account.with_chunk(rejects, result)
-        progress = replace(
-            self.key.before,
-            mark=mark,
-            inserted=found.inserted,
-            updated=found.updated,
-            rejected_count=found.rejected_count,
-            rejected=tuple(found.rejected),
-            ids=found.ids,
-            seconds=found.seconds,
-            is_complete=is_complete,
-        )
-        return self.key.record(progress)
+        state = account.with_chunk(mark, rejects, result)
+        return self.key.record(replace(state, is_complete=is_complete))
 
     def _stage(self, whole: ItemRows, account: Account) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
-        keep = None
-        if self.key is not None:
-            keep = partial(self._record, account, account.count.mark(whole.end, whole.size))
+        mark = account.count.mark(whole.end, whole.size)
         chunk = whole.after(self._rows_before)
         self._stop_at(chunk.rejects)
         good, raw, bad = self._check(chunk)
         self.require_room()
-        return self._prepare(good, raw, [*chunk.rejects, *bad], whole.end, keep)
+        return self._prepare(good, raw, [*chunk.rejects, *bad], mark, account)
 
     def _prepare(
-        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], end: int, keep: Keep
+        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], mark: Mark, account: Account
     ) -> _Staged:
+        keep = None if self.key is None else partial(self._record, account, mark)
         while len(chunk):
             batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
             try:
@@ -342,25 +309,24 @@ class Load:
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(chunk, raw, error)
             else:
-                return _Staged(chunk, raw, put, rejects, end, keep)
+                return _Staged(chunk, raw, put, rejects, mark)
             rejects += bad
-        return _Staged(chunk, raw, None, rejects, end, keep)
+        return _Staged(chunk, raw, None, rejects, mark)
 
     def _store(self, staged: _Staged, account: Account, report: Report) -> None:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
+        result = ix.WriteResult(0, 0)
         while staged.put is not None:
             try:
                 result = self.collection.commit(staged.put)
             except ix.ItemExists as error:
                 chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
                 rejects = [*staged.rejects, *bad]
-                staged = self._prepare(chunk, raw, rejects, staged.end, staged.keep)
+                staged = self._prepare(chunk, raw, rejects, staged.mark, account)
             else:
-                account.add(result)
                 break
-        account.reject(sorted(staged.rejects, key=lambda reject: reject.number))
-        account.rows = staged.end
-        report(account.committed, account.rejected_count)
+        account.state = account.with_chunk(staged.mark, staged.rejects, result)
+        report(account.committed, account.state.rejected_count)
 
     def _check(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
         space, find = self.collection.space, Naming(self.collection, "store").coordinates

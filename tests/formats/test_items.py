@@ -11,8 +11,8 @@ from numpy.testing import assert_array_equal
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
 from gcws_search.formats import bodies
 from gcws_search.formats.frames import guess, items_of_batch
-from gcws_search.formats.given import items_of, rows_of
 from gcws_search.formats.payloads import filter_of
+from gcws_search.formats.readers import items_of, rows_of
 from tests.support.service.client import Json
 
 VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)

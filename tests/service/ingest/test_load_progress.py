@@ -218,6 +218,6 @@ def test_a_chunk_is_read_beside_storing_the_last(
     load = Load(stored, "upsert", "stop", 1, lambda: None)
     account = load.begin()
     load.run(chunks, lambda: b"", lambda *_: None, account)
-    assert account.inserted == 2
+    assert account.state.inserted == 2
     assert before == [0, 0]
     catalog.close()
