@@ -1,6 +1,8 @@
 """Arrays, sparse matrices, frames, dicts and files become items.
 
-`readers` finds the module for any of them. Of programs:
+- `readers`: any of these, by the module that reads it
+
+Of programs:
 
 - `vectors`: arrays, sparse matrices, dicts
 - `payloads`: dicts and columns as JSON; conditions on them
