@@ -132,10 +132,15 @@ def test_writes_wait_for_a_silent_replica_once(client: Client, shards: Shards) -
         put(client, [name])
     assert shards[0][1].app.asked == before
     shards[0][1].app.fault = None
-    wait_until_asked(client, shards[0][1])
-    before = shards[0][1].app.asked
-    put(client, ["h"])
-    assert shards[0][1].app.asked == before + 1
+
+    def is_told_once() -> bool:
+        """Whether a write asks it again; on a busy machine it may be late, and rests once more."""
+        wait_until_asked(client, shards[0][1])
+        before = shards[0][1].app.asked
+        put(client, ["h"])
+        return shards[0][1].app.asked == before + 1
+
+    wait_until(is_told_once)
 
 
 def test_an_explanation_says_which_shards_answered(client: Client) -> None:
