@@ -32,8 +32,8 @@ from gcws_search.client.embedded import EmbeddedCollection, item_of, open_file, 
 from gcws_search.client.export import export_items
 from gcws_search.client.remote import (
     RemoteCollection,
-    compared_of,
-    explained_of,
+    comparison_of,
+    explanation_of,
     json_point,
     json_vector,
     map_of,
@@ -392,7 +392,7 @@ class Collection:
         return self._do(
             lambda local: local.index.explain(point(a), point(b), limit=limit),
             lambda remote: remote.post(
-                "explain", {"a": json_point(a), "b": json_point(b), "limit": limit}, explained_of
+                "explain", {"a": json_point(a), "b": json_point(b), "limit": limit}, explanation_of
             ),
         )
 
@@ -495,7 +495,7 @@ class Collection:
                     queries=None if queries is None else [*rows_of(queries).json()],
                     backends=backends,
                 ),
-                compared_of,
+                comparison_of,
             ),
         )
 

@@ -262,13 +262,13 @@ def _hits_of(found: dict[str, Any]) -> Hits:
     return Hits(hits, found.get("explain"))
 
 
-def compared_of(found: dict[str, Any]) -> Compared:
+def comparison_of(found: dict[str, Any]) -> Compared:
     """Return backends side by side, by the answer of the route ``compare``."""
     backends = [BackendComparison(**each) for each in found["backends"]]
     return Compared(backends, found["mean_similarity"])
 
 
-def explained_of(found: dict[str, Any]) -> Explained:
+def explanation_of(found: dict[str, Any]) -> Explained:
     """Return what each coordinate adds, by the answer of the route ``explain``."""
     coordinates = [Share(**{"name": None} | each) for each in found.pop("coordinates")]
     return Explained(coordinates=coordinates, rest=Rest(**found.pop("rest")), **found)

@@ -194,7 +194,7 @@ def _neighbours(
         found = memory.search_rows(view, permitted, vectors, params, skip=rows)
         place_of = np.zeros(len(view), np.int64)
         place_of[rows] = np.arange(len(rows))
-        return _listed(found, place_of)
+        return _as_places(found, place_of)
     if view.vectors.copies is not None:
         vectors = replace(vectors, copies=view.vectors.copies.part(rows))
     inverted = InvertedIndex()
@@ -205,10 +205,10 @@ def _neighbours(
     found = scan(
         everyone, vectors, params, skip=places, inverted=inverted, workers=workers, with_ties=False
     )
-    return _listed(found, places)
+    return _as_places(found, places)
 
 
-def _listed(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
+def _as_places(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
     """Return hits as `Places` has them.
 
     Parameters

@@ -248,10 +248,10 @@ def _neighbours(memory: MemoryCollection, view: View, rows: Int64s) -> tuple[Flo
     rows = rows[: max(_MIN_SEARCHED, reached)]
     params = SearchParams(limit=_NEIGHBOURS, recall=_RECALL)
     found = memory.search_rows(view, view.alive, view.vectors[rows], params, skip=rows)
-    return _ranked(found, 1), _ranked(found, _NEIGHBOURS)
+    return _scores_at(found, 1), _scores_at(found, _NEIGHBOURS)
 
 
-def _ranked(found: BatchHits, rank: int) -> Float64s:
+def _scores_at(found: BatchHits, rank: int) -> Float64s:
     """Return the scores of the hits of a rank, of the queries that have one."""
     present = found.sizes >= rank
     return found.scores[present, rank - 1] if present.any() else np.empty(0)

@@ -68,7 +68,7 @@ class RandomBinning:
             bins_from_stream(indptr, coordinates, values, self._seed, self._inverses, out)
         return out
 
-    def shared(self, query: VectorBatch, rows: VectorBatch) -> Float64s:
+    def overlaps(self, query: VectorBatch, rows: VectorBatch) -> Float64s:
         """Return the (n,) shares of the k samples that n vectors have in common with one."""
         return np.asarray(np.mean(self.sketch(rows) == self.sketch(query), axis=1), np.float64)
 

@@ -105,7 +105,7 @@ class RandomBinningBackend:
         def rank(i: int, rows: Int64s) -> Ranked:
             query, estimates = queries[i : i + 1], np.empty(0, np.float64)
             if params.rerank == "none":
-                estimates = self.binning.shared(query, vectors[rows])
+                estimates = self.binning.overlaps(query, vectors[rows])
             return rerank(vectors, query, rows, estimates, params, self.kernel)
 
         keys = self.plan.keys(self._sketch(queries))

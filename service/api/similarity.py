@@ -30,7 +30,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     require_short_vector(body.a, limits, "a")
     require_short_vector(body.b, limits, "b")
     try:
-        a, b = names.shared(body.a, body.b)
+        a, b = names.pair_of(body.a, body.b)
         score = await service.workers.searches.run(ix.score, kernel, a, b)
     except ix.InvalidVector as error:
         row, *rest = error.loc or (0,)

@@ -125,14 +125,14 @@ class Account:
             mark=mark,
             inserted=state.inserted + result.inserted,
             updated=state.updated + result.updated,
-            rejected=(*state.rejected, *map(_listed, rejected[:room])),
+            rejected=(*state.rejected, *map(_entry, rejected[:room])),
             rejected_count=state.rejected_count + len(rejected),
             seconds=self.seconds,
             ids=state.ids if ids is None else ((state.ids or ids)[0], ids[1]),
         )
 
 
-def _listed(reject: Reject) -> dict[str, Any]:
+def _entry(reject: Reject) -> dict[str, Any]:
     found = document(reject.error)
     return {"row": reject.number, "code": found["code"], "detail": found["detail"]}
 

@@ -51,7 +51,7 @@ class Naming:
         return found
 
 
-def shared(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
+def pair_of(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
     """Return two vectors of no collection; names of both are coordinates that they share.
 
     Raises

@@ -108,7 +108,7 @@ def test_shares_of_common_samples_are_those_of_the_samples(
     params = RandomBinningParams(distribution="exponential", scale=scale)
     binning = of_dense(params, batch) if dense else of_sparse(params)
     samples = binning.sketch(batch)
-    shares = binning.shared(batch[:1], batch[1:])
+    shares = binning.overlaps(batch[:1], batch[1:])
     np.testing.assert_array_equal(shares, np.mean(samples[1:] == samples[0], axis=1))
     assert shares[-1] == 1.0
 
