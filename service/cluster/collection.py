@@ -612,7 +612,7 @@ class ClusterCollection(ClusterOperations):
 
 
 def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:
-    """Split hits into requests with so many queries each."""
+    """Split hits by request; ``sizes`` counts the queries of each."""
     every = iter(hits)
     return [[*islice(every, size)] for size in sizes]
 

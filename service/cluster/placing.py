@@ -196,7 +196,7 @@ class RayPlacement:
         without: Collection[str],
         avoided: Collection[str],
     ) -> None:
-        """Start a replica: in its shard's group, of so many replicas, where nodes permit it."""
+        """Start a replica: in its shard's group where nodes permit it."""
         memory = {} if nbytes is None else {"memory": float(nbytes)}
         group = self._group(place, replicas, {"CPU": CPUS, **memory})
         table = placement_group_table(group)

@@ -212,7 +212,7 @@ class ShardSet(Collector):
     async def ask(
         self, shard: int, shards: int, data: bytes, seconds: float | None = None
     ) -> Message:
-        """Return the answer of one of so many shards: that of the replica that answers first.
+        """Return the answer of one of ``shards`` shards: that of the first replica to answer.
 
         Raises
         ------
@@ -661,14 +661,14 @@ class CollectionShards:
         shard = bucket_of(item_id, self.database.buckets) % count
         return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
 
-    def vector_of(self, point: Any, beside: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
+    def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
         """Return a vector as it is, and the vector of an item for its id.
 
-        The id of an item that ``beside`` has stays: it is left out of its own neighbours.
+        The id of an item of ``sample`` stays: it is left out of its own neighbours.
         """
         if not isinstance(point, str):
             return point
-        if beside is not None and beside.memory.locate(point)[1] is not None:
+        if sample is not None and sample.memory.locate(point)[1] is not None:
             return point
         row = self.database.fetch(self.number, [point]).get(point)
         if row is None:
@@ -694,7 +694,7 @@ class CollectionShards:
             sample.close(dropped=True)
 
     def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
-        """Return so many items that pass a filter, drawn at random, in the order of their keys."""
+        """Return ``count`` items that pass a filter, drawn at random, in the order of their keys."""
         text = encode_filter(where)
         counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
         rng = np.random.default_rng(abs(seed))
