@@ -694,7 +694,7 @@ class CollectionShards:
             sample.close(dropped=True)
 
     def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
-        """Return ``count`` items that pass a filter, drawn at random, in the order of their keys."""
+        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
         text = encode_filter(where)
         counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
         rng = np.random.default_rng(abs(seed))
