@@ -19,7 +19,9 @@ import numpy as np
 import pytest
 import uvicorn
 from starlette.requests import Request
+from typer.testing import CliRunner
 
+from gcws_search.commands.app import app
 from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database.database import Database
 from gcws_search.service.cluster.follower import Place
@@ -137,16 +139,18 @@ def test_health_and_metrics_need_no_key(
     assert "gcws_shard_fills_total 0.0" in text
 
 
+def variables(url: str) -> dict[str, str]:
+    """Return the settings of a shard."""
+    found = {"GCWS_DATABASE_URL": url, "GCWS_CLUSTER_KEY": KEY, "GCWS_BUCKETS": "4"}
+    return found | {"GCWS_THREADS": "1"}
+
+
 @contextmanager
-def running(url: str, folder: Path, *words: str, key: str = KEY) -> Iterator[subprocess.Popen[str]]:
+def running(url: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
     """Run the command until the block ends."""
     command = [sys.executable, "-m", "gcws_search", "shard", "--data-dir", str(folder), *words]
-    variables = {"GCWS_DATABASE_URL": url, "GCWS_CLUSTER_KEY": key, "GCWS_BUCKETS": "4"}
     process = subprocess.Popen(
-        command,
-        env=os.environ | variables | {"GCWS_THREADS": "1"},
-        stderr=subprocess.PIPE,
-        text=True,
+        command, env=os.environ | variables(url), stderr=subprocess.PIPE, text=True
     )
     try:
         yield process
@@ -193,14 +197,14 @@ def test_a_process_announces_itself_and_answers(
         (["--shard", "0", "--database-url", "postgresql://127.0.0.1:1/none"], "database"),
     ],
 )
+@pytest.mark.usefixtures("database", "root_log")  # the database has the tables
 def test_a_wrong_start_is_refused(
-    database_url: str, database: Database, tmp_path: Path, words: list[str], said: str
+    database_url: str, tmp_path: Path, words: list[str], said: str
 ) -> None:
-    del database  # it has made the tables
-    with running(database_url, tmp_path / "files", "--port", "0", *words) as process:
-        _, errors = process.communicate(timeout=120)
-        assert process.returncode == 1
-        assert said in errors
+    command = ["shard", "--data-dir", str(tmp_path / "files"), "--port", "0", *words]
+    shown = CliRunner(env=variables(database_url)).invoke(app, command)
+    assert shown.exit_code == 1
+    assert said in shown.output
 
 
 @pytest.mark.parametrize("method", ["pairs", "compare"])
