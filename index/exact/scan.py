@@ -6,6 +6,7 @@ pushed across the limit are then scored in float64, so the answer is that of exa
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 import numpy as np
@@ -15,21 +16,20 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.kernels.gmm.dense import collect_dense, scan_dense
+from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows, rows_of
 from gcws_search.index.kernels.gmm.sparse import (
-    collect_shared,
     offer_sparse,
     shared_rows,
     spread,
     spread_size,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
-from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps
-from gcws_search.index.kernels.quantized.scan import collect_copies, scan_copies
-from gcws_search.index.kernels.sparse.maxscore import collect_segment, scan_segment
-from gcws_search.index.kernels.sparse.query_terms import TermScratch, scratch
+from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps, empty_lists
+from gcws_search.index.kernels.quantized.scan import scan_copies
+from gcws_search.index.kernels.sparse.maxscore import scan_segment
+from gcws_search.index.kernels.sparse.query_terms import scratch
 from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
@@ -193,8 +193,7 @@ def scan_work(
         How many hits are wanted.
     """
     places = max(1, min(view.permitted_count, limit + _SPARE_HITS))
-    heaps = empty_heaps(len(queries), places)
-    work = Scanner(view, inverted, 0.0).offer_postings(queries, skip, heaps)
+    work = Scanner(view, inverted, 0.0).work(queries, skip, places)
     indptr = view.vectors.indptr
     return work + float(indptr[-1] - indptr[inverted.covered])
 
@@ -253,39 +252,61 @@ class Scanner:
         width = self.vectors.dense.shape[1]
         return float((4 * (RUN + width / RUN) + 16) * EPSILON)
 
-    def _threshold(self, queries: VectorBatch) -> np.float32:
+    def _threshold(self, queries: VectorBatch) -> float:
         # Below 0 where no least score is set: rounding can make a score of 0 negative.
-        return np.float32(self._min_score - 2 * self.tolerance(queries))
-
-    def _wanted(self, skip: Int64s, min_score: np.float32) -> HitFilter:
-        # A stride of its own would have the kernels compiled twice.
-        return HitFilter(self._permitted, np.ascontiguousarray(skip), min_score)
+        return float(np.float32(self._min_score - 2 * self.tolerance(queries)))
 
     def offer(
-        self, queries: VectorBatch, skip: Int64s, first: int, last: int, heaps: Heaps
+        self,
+        queries: VectorBatch,
+        skip: Int64s,
+        first: int,
+        last: int,
+        out: Heaps,
+        *,
+        bound: float = -inf,
     ) -> None:
-        """Offer the rows first … last - 1 to the heaps of the queries."""
-        wanted = self._wanted(skip, self._threshold(queries))
-        copies = self._copies
+        """Offer the rows first … last - 1 to the heaps or lists of the queries.
+
+        Parameters
+        ----------
+        skip : (m,) int64
+            A row to leave out, or -1.
+        bound : float
+            Lower float32 scores are not wanted.
+        """
+        asked, copies = rows_of(queries), self._copies
+        # A stride of its own would have the kernels compiled twice.
+        skip = np.ascontiguousarray(skip)
+        min_score = np.float32(max(bound, self._threshold(queries)))
+        wanted = HitFilter(self._permitted, skip, min_score)
         if copies is not None:
-            scan_copies(rows_of(queries), self.rows, copies, wanted, first, last, heaps)
-        elif self._in_tiles:
+            scan_copies(asked, self.rows, copies, wanted, first, last, out)
+        elif self._in_tiles and out.scores.shape[1] > 0:
             width = self.vectors.dense.shape[1]
             tile = np.empty((tile_rows(width), width), np.float32)
-            scan_tiles(rows_of(queries), self.rows, wanted, first, last, tile, heaps)
+            scan_tiles(asked, self.rows, wanted, first, last, tile, out)
         elif self.vectors.form == "dense":
-            scan_dense(rows_of(queries), self.rows, wanted, first, last, heaps)
+            scan_dense(asked, self.rows, wanted, first, last, out)
         else:
-            self.offer_postings(queries, skip, heaps)
-            if self._inverted.covered < last:
-                asked = rows_of(queries)
+            self._offer_postings(queries, wanted, first, out)
+            start = max(first, self._inverted.covered)
+            if start < last:
                 for m in range(len(queries)):
-                    shared = self._tail(queries[m : m + 1])
-                    covered = self._inverted.covered
-                    offer_sparse(shared, asked, m, self.rows, wanted, covered, heaps)
+                    shared = self._shared(queries[m : m + 1], start)
+                    offer_sparse(shared, asked, m, self.rows, wanted, start, out)
 
-    def offer_postings(self, queries: VectorBatch, skip: Int64s, heaps: Heaps) -> Float64s:
-        """Offer the sparse rows that have postings; return (m,) what it took, in postings."""
+    def work(self, queries: VectorBatch, skip: Int64s, places: int) -> Float64s:
+        """Return (m,): what a scan of the postings takes for each query, in postings added."""
+        wanted = HitFilter(
+            self._permitted, np.ascontiguousarray(skip), np.float32(self._threshold(queries))
+        )
+        return self._offer_postings(queries, wanted, 0, empty_heaps(len(queries), places))
+
+    def _offer_postings(
+        self, queries: VectorBatch, wanted: HitFilter, first: int, out: Heaps
+    ) -> Float64s:
+        """Offer the sparse rows that have postings, those of segments that end after ``first``."""
         work = np.zeros(len(queries), np.float64)
         start = queries.indptr[0]
         entries = slice(start, queries.indptr[-1])
@@ -296,30 +317,26 @@ class Scanner:
             queries.values[entries],
             queries.norms,
         )
-        wanted = self._wanted(skip, self._threshold(queries))
+        segments = [each for each in self._inverted.segments if each.last > first]
         slack = np.float32(2 * self.tolerance(queries))
-        room = self._scratch(queries, heaps.scores.shape[1])
-        for postings in self._inverted.segments:
-            scan_segment(asked, postings.segment, self.rows, wanted, slack, room, heaps, work)
+        longest = max((each.last - each.first for each in segments), default=0)
+        room = scratch(longest, queries.longest, out.scores.shape[1])
+        for postings in segments:
+            scan_segment(asked, postings.segment, self.rows, wanted, slack, room, out, work)
         return work
 
-    def _scratch(self, queries: VectorBatch, places: int) -> TermScratch:
-        """Return room for the scan of any segment for one query of these."""
-        longest = max((each.last - each.first for each in self._inverted.segments), default=0)
-        return scratch(longest, queries.longest, places)
-
-    def _tail(self, query: VectorBatch) -> Float32s:
-        """Return Σ min of one query and the rows that have no postings yet."""
-        rows, covered = self.rows, self._inverted.covered
+    def _shared(self, query: VectorBatch, first: int) -> Float32s:
+        """Return Σ min of one query and the sparse rows from ``first`` on."""
+        rows = self.rows
         size = spread_size(len(query.slots))
         slots, values = np.empty(size, np.uint32), np.empty(size, np.float32)
         spread(query.slots, query.values, slots, values)
-        shared = np.empty(len(self.vectors) - covered, np.float32)
-        shared_rows(slots, values, rows.indptr, rows.slots, rows.values, covered, shared)
+        shared = np.empty(len(self.vectors) - first, np.float32)
+        shared_rows(slots, values, rows.indptr, rows.slots, rows.values, first, shared)
         return shared
 
-    def collect(self, query: VectorBatch, skip: int, bound: float, *, after: int = -1) -> Int64s:
-        """Return all permitted rows whose float32 score is at least ``bound``.
+    def collect(self, query: VectorBatch, skip: int, bound: float, *, first: int = 0) -> Int64s:
+        """Return all permitted rows whose float32 score is at least ``bound``, rising.
 
         Parameters
         ----------
@@ -327,29 +344,10 @@ class Scanner:
             One vector.
         skip : int
             A row to leave out, or -1.
-        after : int
-            Of sparse rows, only those after this one.
+        first : int
+            Rows before this one need not be returned.
         """
-        asked, found = rows_of(query), np.empty(len(self.vectors), np.int64)
-        min_score = np.float32(max(bound, float(self._threshold(query))))
-        wanted = self._wanted(np.array([skip]), min_score)
-        copies = self._copies
-        if copies is not None:
-            return found[: collect_copies(asked, self.rows, copies, wanted, found)]
-        if self.vectors.form == "dense":
-            return found[: collect_dense(asked, self.rows, wanted, found)]
-        count = 0
-        slack, room = np.float32(2 * self.tolerance(query)), self._scratch(query, 1)
-        for postings in self._inverted.segments:
-            if postings.last > after + 1:
-                left = found[count:]
-                count += collect_segment(
-                    asked, postings.segment, self.rows, wanted, slack, after, room, left
-                )
-        covered = self._inverted.covered
-        if covered < len(self.vectors):
-            first = max(after + 1, covered)
-            shared = self._tail(query)[first - covered :]
-            left = found[count:]
-            count += collect_shared(shared, asked, self.rows, wanted, first, left)
-        return found[:count]
+        n = len(self.vectors)
+        found = empty_lists(1, n)
+        self.offer(query, np.array([skip]), first, n, found, bound=bound)
+        return found.rows[0, : found.sizes[0]]

@@ -18,7 +18,7 @@ from gcws_search.index.kernels.hashing.band_keys import (
     pack_prefix_keys,
     pack_whole_keys,
 )
-from gcws_search.index.kernels.hashing.dense_band_keys import BandLayout, keys_from_table
+from gcws_search.index.kernels.hashing.gcws_table import BandLayout, keys_from_table
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""

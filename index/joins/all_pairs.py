@@ -15,16 +15,17 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.prefix_join import PrefixJoin
-from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import join_block
+from gcws_search.index.kernels.ordering.heap import empty_lists
 from gcws_search.index.kernels.ordering.merge import RowPairs
-from gcws_search.index.kernels.quantized.scan import join_copies
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
 _BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
 _BLOCK_ROWS: Final = 64  # sparse rows, looked up one by one
-_NO_ROWS: Final = np.empty(0, np.int64)
+_PLACES: Final = 1 << 21
+"""Pairs that one scan has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,21 +123,43 @@ def _compare_dense(
     view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
 ) -> None:
     """Offer the pairs of rows first … last - 1 with all later rows."""
-    del inverted
+    if view.copies is None:
+        _compare_floats(view, sink, first, last)
+        return
+    vectors, n = view.vectors, len(view.vectors)
+    rows = first + np.flatnonzero(view.permitted[first:last])
+    if len(rows) == 0:
+        return
+    scanner, queries = Scanner(view, inverted, 0.0), vectors[rows]
+    slack = tolerance(vectors, vectors)
+    step = max(1, _PLACES // len(rows))
+    for start in range(first, n, step):
+        if sink.done:
+            return
+        end = min(n, start + step)
+        near = empty_lists(len(rows), end - start)
+        scanner.offer(queries, rows, start, end, near, bound=sink.threshold - slack)
+        some = np.flatnonzero(near.sizes)
+        if len(some) > 0:
+            sizes = near.sizes[some]
+            a = np.repeat(rows[some], sizes)
+            lists = zip(some.tolist(), sizes.tolist(), strict=True)
+            b = np.concatenate([near.rows[place, :size] for place, size in lists])
+            later = b > a
+            sink.add(a[later], b[later])
+
+
+def _compare_floats(view: RowView, sink: PairSink, first: int, last: int) -> None:
+    """Do what `_compare_dense` does where there are no copies."""
     vectors = view.vectors
     slack = tolerance(vectors, vectors)
     rows = rows_of(vectors)
     capacity = sink.policy.capacity
     out = RowPairs(np.empty(capacity, np.int32), np.empty(capacity, np.int32))
-    copies = view.copies
-    left, right = first, first + 1 if copies is None else first
+    left, right = first, first + 1
     while right < len(vectors) and not sink.done:
         threshold = np.float32(sink.threshold - slack)
-        if copies is None:
-            done = join_block(rows, view.permitted, threshold, first, last, left, right, out)
-        else:
-            wanted = HitFilter(view.permitted, _NO_ROWS, threshold)
-            done = join_copies(rows, copies, wanted, first, last, left, right, out)
+        done = join_block(rows, view.permitted, threshold, first, last, left, right, out)
         count, left, right = done
         sink.add(out.a[:count], out.b[:count])
 
@@ -145,12 +168,14 @@ def _compare_sparse(
     view: RowView, inverted: InvertedIndex, sink: PairSink, first: int, last: int
 ) -> None:
     """Offer the pairs of rows first … last - 1 with all later rows."""
-    vectors = view.vectors
-    scanner = Scanner(view, inverted, 0.0)
+    vectors, permitted = view.vectors, view.permitted.copy()
+    permitted[:first] = 0
+    scanner = Scanner(RowView(vectors, permitted, view.permitted_count), inverted, 0.0)
     for row in range(first, last):
-        if not view.permitted[row] or sink.done:
+        if not permitted[row] or sink.done:
             continue
+        permitted[row] = 0  # those after it are its partners
         query = vectors[row : row + 1]
         bound = sink.threshold - tolerance(vectors, query)
-        partners = scanner.collect(query, row, bound, after=row).astype(np.int32)
-        sink.add(np.full(len(partners), row, np.int32), partners)
+        partners = scanner.collect(query, row, bound, first=row + 1)
+        sink.add(np.full(len(partners), row), partners)

@@ -66,7 +66,7 @@ class PairSink:
         """Whether no further pair is of any use."""
         return self._complete or (self._stop is not None and self._stop.is_set())
 
-    def add(self, a: Int32s, b: Int32s) -> None:
+    def add(self, a: Int32s | Int64s, b: Int32s | Int64s) -> None:
         """Offer pairs of rows that may score high enough."""
         if len(a) == 0:
             return

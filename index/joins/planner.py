@@ -148,8 +148,8 @@ class PairJoin:
         policy = self.policy
         trial = policy.min_gain * all_pairs_nanoseconds(self.view, policy.sampled)
         if self.links is not None and sink.threshold > 0 and quickest > trial:
-            sample = self.sampled(sink.threshold)
-            searches = None if sample is None else self.measured(self.links, sample, recall)
+            sample = self.sample_partners(sink.threshold)
+            searches = None if sample is None else self.plan_searches(self.links, sample, recall)
             joining = self._joining(sink.threshold, recall, sample)
             if exact.prefixes is None:  # tables seemed to be quicker
                 exact = self._exact(sink.threshold, joining.nanoseconds)
@@ -248,8 +248,8 @@ class PairJoin:
             sink.add(a[:count].copy(), b[:count].copy())
         return work
 
-    def measured(self, links: Int32s, sample: PairSample, recall: float) -> GraphJoin | None:
-        """Return searches that find the share of the pairs asked for, as some rows' partners tell.
+    def plan_searches(self, links: Int32s, sample: PairSample, recall: float) -> GraphJoin | None:
+        """Choose walk settings that reach the requested recall on a sample.
 
         None when none do, or when there are too few pairs to tell.
         """
@@ -262,7 +262,7 @@ class PairJoin:
         for patience in self.policy.patience:
             offered = _Offered(threshold)
             self._partners(links, starts, patience, offered)
-            found = np.isin(wanted, offered.packed()).astype(np.float64)
+            found = np.isin(wanted, offered.keys()).astype(np.float64)
             expected = _cautious_recall(
                 np.bincount(numbers, found, len(rows)).astype(np.float64),
                 np.bincount(numbers, minlength=len(rows)),
@@ -277,7 +277,7 @@ class PairJoin:
                 return GraphJoin(patience, expected, cost)
         return None
 
-    def sampled(self, threshold: float) -> PairSample | None:
+    def sample_partners(self, threshold: float) -> PairSample | None:
         """Return some rows with all their partners, None where these are too many."""
         view, vectors = self.view, self.view.vectors
         rows = np.flatnonzero(view.permitted)
@@ -332,7 +332,7 @@ class _Offered:
         """Keep pairs of rows."""
         self._pairs.append(a.astype(np.int64) << 32 | b)
 
-    def packed(self) -> Int64s:
+    def keys(self) -> Int64s:
         """Return all pairs, the lesser row in the high half."""
         return np.concatenate(self._pairs)
 
@@ -351,13 +351,6 @@ def _cautious_recall(found: Float64s, judged: Int64s, weights: Float64s) -> floa
     """Return the share of all pairs found, less one standard error; 0 where nothing is known.
 
     A further row with one pair missed keeps a small sample from looking perfect.
-
-    Parameters
-    ----------
-    found, judged : (m,)
-        Of each row's partners that were looked for, how many were found, and how many there are.
-    weights : (m,) float64
-        All partners of each row.
     """
     some = weights > 0
     if not some.any():

@@ -12,6 +12,7 @@ can hand it down. Names of the client side import neither numba nor this module.
 Kernels may have been installed compiled, in the folder ``compiled`` of this one. They are taken
 unless ``NUMBA_CPU_NAME`` or ``NUMBA_CPU_FEATURES`` says what to compile for.
 
+- `compiling`: the decorators of kernels
 - `cache`: the folders of compiled kernels, and what happens on a full disk
 - `cpu`: what kernels are compiled for in advance
 """

@@ -31,7 +31,6 @@ class Installed(NamedTuple):
 
     Attributes
     ----------
-    folder : Path
     cpu : Cpu
         What they were compiled for.
     """
@@ -51,7 +50,6 @@ def mark(folder: Path, codegen: tuple[str, str, str]) -> Path:
 
     Parameters
     ----------
-    folder : Path
     codegen : tuple of str
         Platform, CPU and its features, as numba's cache knows them.
     """

@@ -10,11 +10,10 @@ Source: [GMM] eq. 4-6; min + max = sum and max − min = |difference| give the s
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
@@ -42,7 +41,7 @@ _FLOATS_AHEAD = 256
 prefetched earlier may have left the caches, which threads of one core share."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) -> Any:
     """Return the float32 GMM of two dense rows.
 
@@ -70,7 +69,7 @@ def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) ->
     return (both - distance) / (both + distance)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def reach(min_score: np.float32) -> np.float32:
     """Return the greatest D/S at which a row can still score ``min_score``, rounding allowed for.
 
@@ -79,7 +78,7 @@ def reach(min_score: np.float32) -> np.float32:
     return np.float32((1.0 - min_score) / (1.0 + min_score) * _ROUNDING)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def dense_score_within(
     query: Any, query_norm: Any, row: Any, norm: Any, width: Any, farthest: Any
 ) -> Any:
@@ -117,8 +116,7 @@ def dense_score_within(
     return (both - distance) / (both + distance)
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def scan_dense(
     queries: Rows, rows: Rows, wanted: HitFilter, first: int, last: int, out: Heaps
 ) -> None:
@@ -128,8 +126,6 @@ def scan_dense(
     ----------
     queries, rows : Rows
         Dense.
-    wanted : HitFilter
-    first, last : int
     out : Heaps, written in place
     """
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
@@ -142,7 +138,7 @@ def scan_dense(
     # One query streams rows from memory, where reading less of each gains nothing; several find
     # the rows in cache, where arithmetic counts.
     count = query_norms.shape[0]
-    alone = count == 1
+    alone, listing = count == 1, out.scores.shape[1] == 0
     for tile_first in range(first, last, tile):
         tile_last = min(tile_first + tile, last)
         for m in range(count):
@@ -158,56 +154,23 @@ def scan_dense(
                 if permitted[row] == 0:
                     continue
                 address = offset(data, row * width)
+                norm = norms[row]
                 if alone:
-                    score = dense_score(query, query_norm, address, norms[row], width)
+                    score = dense_score(query, query_norm, address, norm, width)
                 else:
-                    score = dense_score_within(
-                        query, query_norm, address, norms[row], width, farthest
-                    )
+                    score = dense_score_within(query, query_norm, address, norm, width, farthest)
                 if score >= bound and row != skipped:
-                    size = push(scores, hits, size, score, row)
-                    bound = threshold(scores, size, min_score)
-                    farthest = reach(bound)
+                    if listing:
+                        hits[size] = row
+                        size += 1
+                    else:
+                        size = push(scores, hits, size, score, row)
+                        bound = threshold(scores, size, min_score)
+                        farthest = reach(bound)
             out.sizes[m] = size
 
 
-@from_python
-@njit(cache=True, nogil=True)
-def collect_dense(query: Rows, rows: Rows, wanted: HitFilter, out: Int64s) -> int:
-    """List all permitted rows that score at least ``min_score``; return how many there are.
-
-    Parameters
-    ----------
-    query : Rows
-        One dense vector.
-    rows : Rows
-        Dense.
-    wanted : HitFilter
-    out : (n,) int64, written in place
-    """
-    query, rows, wanted = Rows(*query), Rows(*rows), HitFilter(*wanted)
-    width = rows.dense.shape[1]
-    data = pointer(rows.dense)
-    sought = pointer(query.dense)
-    query_norm = query.norms[0]
-    norms = rows.norms
-    permitted = wanted.permitted
-    skipped = wanted.skip[0]
-    min_score = wanted.min_score
-    farthest = reach(min_score)
-    found = 0
-    for row in range(norms.shape[0]):
-        if permitted[row] != 0 and row != skipped:
-            score = dense_score_within(
-                sought, query_norm, offset(data, row * width), norms[row], width, farthest
-            )
-            if score >= min_score:
-                out[found] = row
-                found += 1
-    return found
-
-
-@njit(cache=True, nogil=True)
+@inner
 def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, out: Any) -> None:
     """Do what `exact_dense` does, for ``count`` rows, everything given by its address."""
     zero = splat(0.0)
@@ -230,7 +193,7 @@ def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, o
         put(out, h, total(low) / total(high))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) -> None:
     """Write the GMM of a query and chosen rows, Σ min / Σ max in float64.
 
@@ -253,7 +216,7 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
     )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def matrix_dense(
     a: Float32s, a_norms: Float32s, b: Float32s, b_norms: Float32s, out: Float32s
 ) -> None:

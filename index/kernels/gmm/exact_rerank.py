@@ -9,13 +9,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.dense import exact_dense
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import exact_sparse
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.ordering.heap import Heaps, push
 from gcws_search.index.kernels.ordering.rank import rank
 
@@ -65,14 +64,12 @@ class ExactHits(NamedTuple):
         return ExactHits(self.rows[some], self.scores[some], self.sizes[some], self.bounds[some])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
     """Write the GMM of query m and chosen rows, Σ min / Σ max in float64.
 
     Parameters
     ----------
-    queries, rows : Rows
-    m : int
     chosen : (h,) int64
     out : (h or more,) float64, written in place
     """
@@ -91,16 +88,9 @@ def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) 
         )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.float32:
-    """Return the limit-th best of ``size`` scores.
-
-    Parameters
-    ----------
-    scores : (k,) float32
-    size, limit : int
-    lowest : (k,) float32, overwritten
-    """
+    """Return the limit-th best of ``size`` scores."""
     wanted = size - limit + 1  # the last of this many lowest scores, rising, is the limit-th best
     filled = 0
     for i in range(size):
@@ -119,8 +109,7 @@ def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.f
     return lowest[wanted - 1]
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def rerank_exactly(
     queries: Rows, rows: Rows, heaps: Heaps, limits: HitLimits, out: ExactHits
 ) -> int:
@@ -128,11 +117,9 @@ def rerank_exactly(
 
     Parameters
     ----------
-    queries, rows : Rows
     heaps : Heaps
         Of p heaps of k places side by side, which parts of the rows were offered to: scores and
         rows are (m, p k), sizes (m, p).
-    limits : HitLimits
     out : ExactHits, written in place
 
     Returns

@@ -1,12 +1,12 @@
 """L1 norms and transforms of rows, in float64 and in a fixed order of summation."""
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+from gcws_search.index.kernels.compiling import kernel
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def dense_norms(rows: Float32s, out: Float64s) -> None:
     """Write the L1 norm of each row; not finite where the row has a NaN or an infinity.
 
@@ -28,7 +28,7 @@ def dense_norms(rows: Float32s, out: Float64s) -> None:
         out[row] = (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sparse_norms(indptr: Int64s, values: Float32s, out: Float64s) -> None:
     """Write the L1 norm of each compressed row.
 
@@ -45,7 +45,7 @@ def sparse_norms(indptr: Int64s, values: Float32s, out: Float64s) -> None:
         out[row] = total
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def transform_rows(
     indptr: Int64s, values: Float64s, power: float, norm_order: int, out: Float32s
 ) -> None:

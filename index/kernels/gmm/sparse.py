@@ -9,11 +9,10 @@ Source: theory of min-max kernels, min + max = sum.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import at, pointer
 from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
@@ -36,7 +35,7 @@ class SparseAddresses(NamedTuple):
     values: Any
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread_size(count: int) -> int:
     """Return the size of a table for ``count`` slots: a power of two, at most a sixteenth full."""
     size = 64
@@ -45,7 +44,7 @@ def spread_size(count: int) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _shift_of(size: int) -> np.uint32:
     shift = 32
     while size > 1:
@@ -54,7 +53,7 @@ def _shift_of(size: int) -> np.uint32:
     return np.uint32(shift)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Float32s) -> None:
     """Spread one vector into an open-addressing table.
 
@@ -76,7 +75,7 @@ def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Flo
         out_values[place] = values[i]
 
 
-@njit(cache=True, nogil=True)
+@inner
 def shared_mass(
     table_slots: Any, table_values: Any, size: Any, slots: Any, values: Any, first: Any, last: Any
 ) -> Any:
@@ -111,8 +110,7 @@ def shared_mass(
     return shared
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def offer_sparse(
     shared: Float32s,
     queries: Rows,
@@ -128,11 +126,6 @@ def offer_sparse(
     ----------
     shared : (c,) float32
         Σ min of the query and row first + i.
-    queries : Rows
-    m : int
-    rows : Rows
-    wanted : HitFilter
-    first : int
     out : Heaps, written in place
     """
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
@@ -145,49 +138,16 @@ def offer_sparse(
         row = first + i
         score = shared[i] / (query_norm + norms[row] - shared[i])
         if score >= bound and permitted[row] != 0 and row != skipped:
-            size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, wanted.min_score)
+            if scores.shape[0] == 0:
+                hits[size] = row
+                size += 1
+            else:
+                size = push(scores, hits, size, score, row)
+                bound = threshold(scores, size, wanted.min_score)
     out.sizes[m] = size
 
 
-@from_python
-@njit(cache=True, nogil=True)
-def collect_shared(
-    shared: Float32s, query: Rows, rows: Rows, wanted: HitFilter, first: int, out: Int64s
-) -> int:
-    """List the permitted rows that score at least ``min_score``, given their Σ min.
-
-    Parameters
-    ----------
-    shared : (c,) float32
-        Σ min of the query and row first + i.
-    query : Rows
-        One vector.
-    rows : Rows
-    wanted : HitFilter
-    first : int
-    out : (c or more,) int64, written in place
-
-    Returns
-    -------
-    int
-        How many they are.
-    """
-    query, rows, wanted = Rows(*query), Rows(*rows), HitFilter(*wanted)
-    query_norm, skipped = query.norms[0], wanted.skip[0]
-    norms, permitted = rows.norms, wanted.permitted
-    found = 0
-    for i in range(shared.shape[0]):
-        row = first + i
-        if permitted[row] == 0 or row == skipped:
-            continue
-        if shared[i] / (query_norm + norms[row] - shared[i]) >= wanted.min_score:
-            out[found] = row
-            found += 1
-    return found
-
-
-@njit(cache=True, nogil=True)
+@kernel
 def shared_rows(
     table_slots: UInt32s,
     table_values: Float32s,
@@ -210,7 +170,7 @@ def shared_rows(
         )
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_shared(
     query_indptr: Int64s,
     query_slots: UInt32s,
@@ -241,7 +201,7 @@ def count_shared(
         out[m] = count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def exact_sparse_at(
     query_slots: Any,
     query_values: Any,
@@ -292,7 +252,7 @@ def exact_sparse_at(
         put(out, h, low / high)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def exact_sparse(
     query_slots: UInt32s,
     query_values: Float32s,

@@ -9,12 +9,11 @@ from minima, ‖u − v‖₁ = Σu + Σv − 2 Σ min(u, v): two steps a coordi
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -62,7 +61,7 @@ def tile_rows(width: int) -> int:
     return max(1, _TILE_FLOATS // (width * LANES)) * LANES
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _turn(rows: Rows, permitted: UInt8s, first: int, last: int, out: _Tile) -> int:
     """Write rows first … last - 1 as a tile; return how many blocks of `LANES` rows it has."""
     width = rows.dense.shape[1]
@@ -89,12 +88,12 @@ def _turn(rows: Rows, permitted: UInt8s, first: int, last: int, out: _Tile) -> i
     return blocks
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _lesser(a: Any, b: Any) -> Any:
     return select(less(a, b), a, b)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _shared(a: Any, b: Any, c: Any, d: Any, block: Any, width: Any) -> Any:
     """Return Σ min of four queries and the sixteen rows of a block."""
     zero = splat(_ZERO)
@@ -114,7 +113,7 @@ def _shared(a: Any, b: Any, c: Any, d: Any, block: Any, width: Any) -> Any:
     return all_a, all_b, all_c, all_d
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _apart(shared: Any, sum_: Any, sums: Any) -> Any:
     """Return the distances of a query and sixteen rows."""
     distances = (splat(sum_) + sums) - (shared + shared)
@@ -122,7 +121,7 @@ def _apart(shared: Any, sum_: Any, sums: Any) -> Any:
     return select(less(distances, zero), zero, distances)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _offer(
     distances: Any,
     norms: Any,
@@ -133,19 +132,7 @@ def _offer(
     wanted: HitFilter,
     out: Heaps,
 ) -> np.float32:
-    """Offer sixteen rows to a query's heap; return the least score still wanted.
-
-    Parameters
-    ----------
-    distances, norms : addresses of (LANES,) float32
-    first : int
-        Number of the first row.
-    m : int
-        Number of the query.
-    query_norm, bound : float32
-    wanted : HitFilter
-    out : Heaps, written in place
-    """
+    """Offer sixteen rows to a query's heap; return the least score still wanted."""
     scores, hits = out.scores[m], out.rows[m]
     size = out.sizes[m]
     skipped, min_score = wanted.skip[m], wanted.min_score
@@ -163,8 +150,7 @@ def _offer(
     return bound
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def scan_tiles(
     queries: Rows,
     rows: Rows,
@@ -180,8 +166,6 @@ def scan_tiles(
     ----------
     queries, rows : Rows
         Dense.
-    wanted : HitFilter
-    first, last : int
     tile : (tile_rows(width), width) float32
         Written on.
     out : Heaps, written in place

@@ -10,9 +10,9 @@ are not spread evenly ([BBIT] permutes the slots first, for the same reason).
 """
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import UInt16s, UInt32s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.hashing.randomness import mix64
 
 FULL = 0
@@ -23,7 +23,7 @@ _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 _LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _encoded(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
     """Return what the encoding keeps of one sample before it is cut."""
     if encoding == FULL:
@@ -31,13 +31,13 @@ def _encoded(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
     return np.uint64(slot)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _cut(encoded: np.uint64, sample: int, drop: np.uint64) -> np.uint64:
     """Return the highest 64 - ``drop`` bits of the hash of what is encoded of a numbered sample."""
     return mix64(encoded * _LEVEL_STEP + np.uint64(sample) * _GOLDEN_64) >> drop
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
     """Cut samples to b-bit codes.
 
@@ -57,7 +57,7 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
             out[row, j] = np.uint16(_cut(np.uint64(slots[row, j]), j, drop))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_prefix_keys(
     slots: UInt32s,
     levels: UInt32s,
@@ -74,7 +74,6 @@ def pack_prefix_keys(
     ----------
     slots, levels : (n, samples) uint32
         Samples from number ``start`` on.
-    start : int
     band : int
         The first band to be packed.
     band_width : int
@@ -95,7 +94,7 @@ def pack_prefix_keys(
             out[row, place] = key << spare
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def pack_whole_keys(
     slots: UInt32s,
     levels: UInt32s,

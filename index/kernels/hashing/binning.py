@@ -18,9 +18,9 @@ Source: [RFF] §4; [POLYA].
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.hashing.randomness import bin_words, scrambled, slot_words
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
@@ -59,7 +59,7 @@ _MAX_BIN = np.float32(2.0**24)
 _NO_BITS = np.int32(0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return (1/S, β, A) of sixteen samples; ``inverses`` is an address, see `fill_bins`."""
     word, beta, odd = bin_words(low, high, samples)
@@ -69,7 +69,7 @@ def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa
     return gathered(inverses, cell + side), beta, odd
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bins_of(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return the bin of x, or ``mixed``, its scrambled bits, where it is far from 0."""
     place = fused(x, inverse, beta)
@@ -77,7 +77,7 @@ def _bins_of(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: 
     return select(near, to_ints(floor(place)), mixed)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_bins(
     seed: np.uint64, inverses: Float32s, coordinates: int, blocks: int, table: Float32s
 ) -> None:
@@ -102,18 +102,19 @@ def fill_bins(
             store(table, place + 2 * LANES, as_floats(odd))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _scrambled_bits(values: Float32s) -> Float32s:
     """Return the bits of the values, scrambled, in whole registers."""
     count = values.shape[0]
     out = np.zeros(count + LANES, np.float32)
-    out[:count] = values
+    for i in range(count):
+        out[i] = values[i]
     for first in range(0, count, LANES):
         store(out, first, as_floats(scrambled(as_ints(load(out, first)))))
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bins_from_table(
     indptr: Int64s,
     coordinates: UInt32s,
@@ -150,7 +151,7 @@ def bins_from_table(
             store(to_out, row * m + block * LANES, scrambled(total))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bins_from_stream(
     indptr: Int64s,
     coordinates: UInt32s,
@@ -164,7 +165,6 @@ def bins_from_stream(
     Parameters
     ----------
     indptr, coordinates, values : see `bins_from_table`
-    seed : uint64
     inverses : see `fill_bins`
     out : see `bins_from_table`
     """

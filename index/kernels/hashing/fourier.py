@@ -7,11 +7,11 @@ are a pair.
 import math
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s
+from gcws_search.index.kernels.compiling import kernel
 from gcws_search.index.kernels.hashing.randomness import normal_pair, slot_words, uniforms
-from gcws_search.index.kernels.lanes.trigonometry import cosine
+from gcws_search.index.kernels.lanes.functions import cosine
 from gcws_search.index.kernels.lanes.vector import (
     fused,
     keep,
@@ -27,7 +27,7 @@ from gcws_search.index.kernels.lanes.vector import (
 _PHASES = np.uint32(2**32 - 1)  # no coordinate has this number
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_phases(seed: np.uint64, out: Float32s) -> None:
     """Write phases w ~ U(0, 1), in turns.
 
@@ -41,7 +41,7 @@ def fill_phases(seed: np.uint64, out: Float32s) -> None:
         store(out, first, uniforms(splat(low), splat(high), samples))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_normals(seed: np.uint64, first: int, out: Float32s) -> None:
     """Write R ~ N(0, 1) of the coordinates from ``first`` on.
 
@@ -62,7 +62,7 @@ def fill_normals(seed: np.uint64, first: int, out: Float32s) -> None:
                 store(to_out, i * k + j + LANES, odd)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def project_sparse(
     indptr: Int64s, slots: UInt32s, values: Float32s, seed: np.uint64, out: Float32s
 ) -> None:
@@ -92,7 +92,7 @@ def project_sparse(
     keep(products)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def write_cosines(phases: Float32s, amplitudes: Float32s, normalised: bool, out: Float32s) -> None:
     """Replace products t by A_j cos 2π(t_j + w_j), divided by the row's L2 norm if asked.
 

@@ -19,9 +19,9 @@ Source: [GMM] Algorithm 1; [ICWS] §3.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int32s, Int64s, UInt32s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.hashing.randomness import (
     RATE_SCALE,
     arrival_of,
@@ -37,9 +37,8 @@ from gcws_search.index.kernels.hashing.randomness import (
     slot_words,
     weyl,
 )
-from gcws_search.index.kernels.lanes.bits import signed_shift
 from gcws_search.index.kernels.lanes.compress import SPARE, append_less, lower
-from gcws_search.index.kernels.lanes.logarithm import log_positive
+from gcws_search.index.kernels.lanes.functions import log_positive
 from gcws_search.index.kernels.lanes.vector import (
     as_floats,
     as_ints,
@@ -50,6 +49,7 @@ from gcws_search.index.kernels.lanes.vector import (
     load,
     pointer,
     select,
+    signed_shift,
     splat,
     store,
     to_ints,
@@ -102,7 +102,7 @@ class _StreamScratch(NamedTuple):
     queue: Int32s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sketch_from_stream(
     indptr: Int64s,
     slots: UInt32s,
@@ -118,7 +118,6 @@ def sketch_from_stream(
     ----------
     indptr, slots, values : rows in compressed form
         Slots rising; values positive; no row empty.
-    seed : uint64
     first_block : int
         First block of LANES samples wanted; out_slots.shape[1] / LANES blocks are drawn.
     out_slots : (n, m) uint32, written in place
@@ -143,7 +142,8 @@ def sketch_from_stream(
     for row in range(n):
         here = slice(indptr[row], indptr[row + 1])
         count = indptr[row + 1] - indptr[row]
-        logs[:count] = values[here]
+        for i in range(count):
+            logs[i] = values[indptr[row] + i]
         for i in range(0, count, LANES):
             store(logs, i, log_positive(load(logs, i)))
         if count <= _MAX_DRAWN:
@@ -153,7 +153,7 @@ def sketch_from_stream(
             _write_samples(slots[here], logs, words, best, first, out_slots[row], out_levels[row])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sketch_short(
     slots: UInt32s,
     logs: Float32s,
@@ -181,7 +181,7 @@ def _sketch_short(
         store(out_levels, b, to_ints(best_level))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _choose_slots(
     slots: UInt32s,
     values: Float32s,
@@ -190,15 +190,12 @@ def _choose_slots(
     first: int,
     out: _StreamScratch,
 ) -> None:
-    """Find each sample's i*.
-
-    Parameters
-    ----------
-    out : _StreamScratch, written in place
-    """
+    """Find each sample's i*."""
     words, best, limits, queue = out.words, out.best, out.limits, out.queue
     count = slots.shape[0]
-    greatest = values.max()
+    greatest = _ZERO
+    for position in range(count):
+        greatest = max(greatest, values[position])
     share = np.float64(0.0)
     for position in range(count):
         share += values[position] / greatest
@@ -248,7 +245,7 @@ def _choose_slots(
                 filled = 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _by_falling_power(values: Float32s, out: Int32s) -> None:
     """List where the values are, those of the greatest power of two first: they win most often."""
     powers = values.view(np.int32)
@@ -265,22 +262,12 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
         out[ends[power]] = i
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
     """Write `min_rate` of one slot and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
     a few dozens ahead, and a long chain of steps leaves it none.
-
-    Parameters
-    ----------
-    low, high : int32
-        `slot_words` of the slot.
-    m : int
-        A multiple of LANES.
-    drawn : address of 3m int32
-        Bits of the rates, m of them, written in place; m that are overwritten; `weyl` of the m
-        samples, which is read.
     """
     for b in range(0, m, LANES):
         store(drawn, b, mixed_with(splat(low), splat(high), load(drawn, 2 * m + b)))
@@ -291,7 +278,7 @@ def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: A
         store(drawn, b, as_ints(min_clock(load(drawn, b), splat(low)) * chance))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
     """Draw what is queued; lower ``best`` and ``limits``.
 
@@ -328,7 +315,7 @@ def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: igno
         lower(limits, sample, at(queue, 2 * size + i))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _write_samples(
     slots: UInt32s,
     logs: Float32s,

@@ -8,17 +8,20 @@ rising order. `gcws_stream` draws the same samples, to the bit, without a table.
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
 
-import numpy as np
-from numba import njit
+from typing import NamedTuple
 
-from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s
+import numpy as np
+
+from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
+from gcws_search.index.kernels.hashing.band_keys import pack_prefix_keys, pack_whole_keys
 from gcws_search.index.kernels.hashing.randomness import (
     arrival_of,
     hash_parameters,
     level_of,
     slot_words,
 )
-from gcws_search.index.kernels.lanes.logarithm import log_positive
+from gcws_search.index.kernels.lanes.functions import log_positive
 from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import (
     lane_numbers,
@@ -42,7 +45,7 @@ _SLOTS_TOGETHER = 96
 """Slots whose parameters of sixteen samples, 24 KiB, stay in the first cache for all rows."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s) -> None:
     """List the non-zero slots of signed dense rows, and the magnitudes there.
 
@@ -67,7 +70,7 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
         indptr[row + 1] = filled
 
 
-@njit(cache=True, nogil=True)
+@inner
 def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
     """Find where the parts of each row begin; the last part has all slots that are left.
 
@@ -89,7 +92,7 @@ def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
         borders[parts, row] = end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> None:
     """Write the hash parameters of all slots and samples.
 
@@ -110,7 +113,7 @@ def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> Non
             store(table, at + 3 * LANES, base)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sketch_from_table(
     rows: Float32s,
     table: Float32s,
@@ -188,3 +191,56 @@ def sketch_from_table(
                     store(best_values, row * LANES, minimum)
                     store(best_levels, row * LANES, best_level)
                     store(best_slots, row * LANES, best_slot)
+
+
+class BandLayout(NamedTuple):
+    """How samples become keys.
+
+    Attributes
+    ----------
+    width : int
+        Samples of a band.
+    bits : int
+        Of a sample.
+    encoding : int
+        See `band_keys.pack_prefix_keys`.
+    prefix : bool
+        Whether keys are prefix-ordered rather than hashed whole.
+    """
+
+    width: int
+    bits: int
+    encoding: int
+    prefix: bool
+
+
+@kernel
+def keys_from_table(
+    rows: Float32s,
+    table: Float32s,
+    slot_count: int,
+    band: int,
+    layout: BandLayout,
+    out: UInt64s,
+) -> None:
+    """Write the keys of signed dense rows in some bands.
+
+    Parameters
+    ----------
+    rows, table, slot_count : see `gcws_table.sketch_from_table`
+    band : int
+        The first one.
+    out : (n, bands) uint64, written in place
+    """
+    layout = BandLayout(*layout)
+    band_width, bits, encoding = layout.width, layout.bits, layout.encoding
+    first = band * band_width // LANES
+    samples = -(-(band + out.shape[1]) * band_width // LANES) * LANES - first * LANES
+    slots = np.empty((rows.shape[0], samples), np.uint32)
+    levels = np.empty((rows.shape[0], samples), np.uint32)
+    sketch_from_table(rows, table, slot_count, first, slots, levels)
+    start = first * LANES
+    if layout.prefix:
+        pack_prefix_keys(slots, levels, start, band, band_width, bits, encoding, out)
+    else:
+        pack_whole_keys(slots, levels, start, band, band_width, bits, encoding, out)

@@ -20,12 +20,17 @@ The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix6
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from gcws_search.index.kernels.lanes.bits import product_of_halves
-from gcws_search.index.kernels.lanes.logarithm import log_quick
-from gcws_search.index.kernels.lanes.trigonometry import cosine, sine
-from gcws_search.index.kernels.lanes.vector import floor, fused, root, splat, to_floats
+from gcws_search.index.kernels.compiling import inner
+from gcws_search.index.kernels.lanes.functions import cosine, log_quick, sine
+from gcws_search.index.kernels.lanes.vector import (
+    floor,
+    fused,
+    product_of_halves,
+    root,
+    splat,
+    to_floats,
+)
 
 _GOLDEN_64 = np.uint64(0x9E3779B97F4A7C15)
 _MIX_64_A = np.uint64(0xBF58476D1CE4E5B9)
@@ -71,7 +76,7 @@ RATE_SCALE: Final = 2.0**32
 """What `min_rate` is scaled by."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mix64(x: np.uint64) -> np.uint64:
     """Return the splitmix64 finaliser of x: a bijection in which every bit moves every other."""
     x = (x ^ (x >> np.uint64(30))) * _MIX_64_A
@@ -79,21 +84,21 @@ def mix64(x: np.uint64) -> np.uint64:
     return x ^ (x >> np.uint64(31))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
     """Return the 2 × 32 bits from which all randomness of one slot derives."""
     key = mix64(mix64(seed) + (np.uint64(slot) + np.uint64(1)) * _GOLDEN_64)
     return np.int32(key & _LOW_32), np.int32(key >> np.uint64(32))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _draw(x, low, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     y = (x ^ splat(which)) * splat(_MIX_32_A)
     y = ((y ^ (y >> splat(_15))) + low) * splat(_MIX_32_B)
     return y ^ (y >> splat(_16))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return −log(U₁U₂) of the midpoints that the halves of a word name in (0, 1)."""
     first = fused(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
@@ -101,7 +106,7 @@ def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes
     return splat(_ZERO) - log_quick(first * second)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
 
@@ -113,13 +118,13 @@ def fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, AN
     return splat(_ZERO) - log_quick(first * second)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
     """Return the midpoint that the upper 23 bits of a word name in (0, 1)."""
     return fused(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return what the words of sixteen slots and samples have in common, as int32 lanes.
 
@@ -133,7 +138,7 @@ def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, 
     return mixed_with(low, high, weyl(samples))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`, for any slot.
 
@@ -145,7 +150,7 @@ def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lane
     return samples * splat(_GOLDEN_32)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once.
 
@@ -160,26 +165,26 @@ def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN00
     return x ^ (x >> splat(_16))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def pitch_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return (r, β) of what `mixed` returns: the steps of log ũ, and where they begin."""
     third = _draw(x, low, _DRAW_BETA)
     return fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return c of what `mixed` returns."""
     return _gamma(_draw(x, low, _DRAW_C))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def base_of(r, beta, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return log c − r(1 − β)."""
     return fused(r, beta - splat(_ONE), log_quick(c))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mixed`."""
     x = mixed(low, high, samples)
@@ -187,7 +192,7 @@ def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa
     return r, splat(_ONE) / r, beta, base_of(r, beta, clock(x, low))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def min_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above 2^16·e^(−r) of what `mixed` returns, made without a logarithm.
 
@@ -198,7 +203,7 @@ def min_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 
     return to_floats(product_of_halves(u >> splat(_16), u))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def min_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above 2^16·c of what `mixed` returns, made without a logarithm.
 
@@ -209,26 +214,26 @@ def min_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (
     return s * fused(s, splat(_QUARTER), splat(_ONE))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def min_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mixed`."""
     x = mixed(low, high, samples)
     return min_chance(x, low) * min_clock(x, low)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return t = floor(log ũ / r + β), as float lanes."""
     return floor(fused(log_value, inverse_r, beta))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
     return fused(splat(_ZERO) - r, level, base)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
 
@@ -247,13 +252,13 @@ def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return radius * cosine(angle), radius * sine(angle)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return sixteen U(0, 1) numbers; parameters are those of `mixed`."""
     return _uniform(_draw(mixed(low, high, samples), low, _DRAW_BETA))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return what places the bins of sixteen samples along a coordinate.
 
@@ -274,7 +279,7 @@ def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN0
     return _draw(x, low, _DRAW_PITCH), offset, x | splat(_1)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def scrambled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return int32 lanes through a bijection in which every bit moves every other."""
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)

@@ -458,3 +458,27 @@ narrowed = _conversion(DOUBLES, FLOATS, "fptrunc", "Return float64 lanes as floa
 widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
 as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
+
+
+@intrinsic
+def signed_shift(typingctx, a, places):
+    """Return int32 lanes shifted right by ``places``, filled with copies of their sign."""
+
+    def codegen(context, builder, sig, args):
+        return builder.ashr(*args)
+
+    return INTS(INTS, INTS), codegen
+
+
+@intrinsic
+def product_of_halves(typingctx, a, b):
+    """Return the upper 16 bits of the products of int32 lanes' lower 16."""
+
+    def codegen(context, builder, sig, args):
+        halves, wide = (ir.VectorType(ir.IntType(bits), 2 * LANES) for bits in (16, 32))
+        a, b = (builder.zext(builder.bitcast(lanes, halves), wide) for lanes in args)
+        upper = builder.lshr(builder.mul(a, b), ir.Constant(wide, [16] * (2 * LANES)))
+        lanes = builder.bitcast(builder.trunc(upper, halves), _LLVM["int32"])
+        return builder.and_(lanes, ir.Constant(_LLVM["int32"], [0xFFFF] * LANES))
+
+    return INTS(INTS, INTS), codegen

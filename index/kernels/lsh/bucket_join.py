@@ -1,19 +1,18 @@
 """Near-duplicate pairs from one table: all pairs in the same bucket, scored."""
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 from gcws_search.index.kernels.lsh.tables import SortedTable
 from gcws_search.index.kernels.ordering.merge import RowPairs
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _merge_score(rows: Rows, a: np.int64, b: np.int64) -> np.float32:
     """Return the float32 GMM of two compressed rows."""
     indptr, slots, values = rows.indptr, rows.slots, rows.values
@@ -32,8 +31,7 @@ def _merge_score(rows: Rows, a: np.int64, b: np.int64) -> np.float32:
     return shared / (rows.norms[a] + rows.norms[b] - shared)
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def join_table(
     table: SortedTable,
     rows: Rows,
@@ -49,10 +47,7 @@ def join_table(
 
     Parameters
     ----------
-    table : SortedTable
-    rows : Rows
     permitted : (r,) uint8
-    threshold : float32
     first, partner : int
         Place in the table to go on from, and the place of its next partner (0: the next place).
     out : RowPairs, written in place
@@ -104,8 +99,7 @@ def join_table(
     return found, n, 0
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def join_block(
     rows: Rows,
     permitted: UInt8s,
@@ -126,8 +120,6 @@ def join_block(
     rows : Rows
         Dense.
     permitted : (n,) uint8
-    threshold : float32
-    first, last : int
     left, right : int
         The pair to go on from; first and first + 1 at the start.
     out : RowPairs, written in place
@@ -166,14 +158,12 @@ def join_block(
     return found, first, norms.shape[0]
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def exact_pairs(rows: Rows, a: Int64s, b: Int64s, out: Float64s) -> None:
     """Write the float64 GMM of pairs of rows.
 
     Parameters
     ----------
-    rows : Rows
     a, b : (p,) int64
         Rows; those with the same a are best beside each other.
     out : (p,) float64, written in place

@@ -10,10 +10,9 @@ Source: [FOREST].
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
-from gcws_search.index.kernels.lanes.border import from_python
+from gcws_search.index.kernels.compiling import kernel
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
 from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
 
@@ -44,8 +43,7 @@ class GatheredRows(NamedTuple):
     visited: UInt64s
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def gather(
     keys: UInt64s,
     skip: int,
@@ -64,10 +62,8 @@ def gather(
     skip : int
         A row that is left out, or -1.
     permitted : (n,) uint8
-    segments : TableSegments
     depths : int
         Greatest depth of a key.
-    wanted : int
     out : GatheredRows, written in place
     """
     segments, out = TableSegments(*segments), GatheredRows(*out)

@@ -19,14 +19,13 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.vector import (
     at,
     keep,
@@ -82,7 +81,7 @@ class Rule(NamedTuple):
     slack: float
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _power(base: float, exponent: int) -> float:
     result = 1.0
     while exponent > 0:
@@ -93,7 +92,7 @@ def _power(base: float, exponent: int) -> float:
     return result
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _miss(score: float, rule: Rule, depth: int, done: int) -> float:
     p = _power(score + (1.0 - score) * rule.floor, rule.step)
     deep = _power(p, depth)
@@ -103,7 +102,7 @@ def _miss(score: float, rule: Rule, depth: int, done: int) -> float:
     return missed
 
 
-@njit(cache=True, nogil=True)
+@inner
 def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> bool:
     """Return whether the mean of miss over the best hits is at most ``allowed``.
 
@@ -131,7 +130,7 @@ def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -
     return missed <= budget
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) -> float:
     """Return the mean of miss over the hits found, or of the least one wanted; see `rule_holds`."""
     if size == 0:
@@ -223,7 +222,7 @@ class _Comparison(NamedTuple):
     size: Any
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _compare(
     queries: Rows, m: int, rows: Rows, table_slots: UInt32s, table_values: Float32s
 ) -> _Comparison:
@@ -244,7 +243,7 @@ def _compare(
     )
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _score(pair: _Comparison, row: Any, farthest: Any) -> Any:
     """Return the float32 GMM of a query and a row, or -1 where a dense row is too far."""
     norm = at(pair.norms, row)
@@ -263,7 +262,7 @@ def _score(pair: _Comparison, row: Any, farthest: Any) -> Any:
     return shared / (pair.query_norm + norm - shared)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
     """Return the depth at which the rule will hold if no better hit turns up; 0 for none."""
     needed = depth - 1
@@ -272,7 +271,7 @@ def _depth_needed(scores: Float32s, size: int, rule: Rule, depth: int) -> int:
     return needed
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _grows_beyond(spent: float, growth: float, depths: int, scan_nanoseconds: float) -> bool:
     """Return whether further depths will take longer than a scan, each ``growth`` times more."""
     if spent <= _TRIAL * scan_nanoseconds:
@@ -280,7 +279,7 @@ def _grows_beyond(spent: float, growth: float, depths: int, scan_nanoseconds: fl
     return bool(spent * (growth**depths - 1.0) > scan_nanoseconds)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _longest(indptr: Int64s) -> int:
     """Return the entries of the longest compressed row."""
     longest = 0
@@ -289,8 +288,7 @@ def _longest(indptr: Int64s) -> int:
     return longest
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def probe(
     queries: Rows,
     requests: ProbeRequests,
@@ -305,14 +303,9 @@ def probe(
 
     Parameters
     ----------
-    queries : Rows
-    requests : ProbeRequests
-    rows : Rows
     permitted : (n,) uint8
-    segments : TableSegments
     row_nanoseconds : float
         What finding and scoring one row takes.
-    rule : Rule
     out : ProbeHits, written in place
     """
     queries, requests, rows = Rows(*queries), ProbeRequests(*requests), Rows(*rows)

@@ -9,9 +9,9 @@ Source: [FOREST] (prefix-ordered hash tables).
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.lanes.vector import at
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 
@@ -48,7 +48,7 @@ class TableSegments(NamedTuple):
     bits: int
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def build_tables(
     codes: UInt64s,
     first_row: int,
@@ -79,7 +79,7 @@ def build_tables(
         sort_keys(keys, rows, spare_keys, spare_rows)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge_tables(
     keys_a: UInt64s,
     rows_a: Int32s,
@@ -115,7 +115,7 @@ def merge_tables(
                 j += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def renumber_tables(
     keys: UInt64s, rows: Int32s, new_rows: Int64s, out_keys: UInt64s, out_rows: Int32s
 ) -> None:
@@ -138,7 +138,7 @@ def renumber_tables(
                 place += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def find_places(keys: Any, count: int, sought: UInt64s, out: Int64s) -> None:
     """Write where each sought key would be inserted into its table (before equal keys).
 

@@ -1,4 +1,4 @@
-"""The best hits so far: a binary heap with the worst hit on top.
+"""The best hits so far: a binary heap with the worst hit on top, or a list of all hits.
 
 A hit is better when its score is higher, and among equal scores when its row is lower, so the kept
 hits do not depend on the order in which rows were seen.
@@ -7,9 +7,9 @@ hits do not depend on the order in which rows were seen.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
+from gcws_search.index.kernels.compiling import inner
 
 
 class Heaps(NamedTuple):
@@ -18,6 +18,7 @@ class Heaps(NamedTuple):
     Attributes
     ----------
     scores : (m, k) float32
+        (m, 0) for lists: each row that scores enough is added as it comes.
     rows : (m, k) int64
     sizes : (m,) int64
         Hits held.
@@ -50,41 +51,33 @@ def empty_heaps(count: int, places: int) -> Heaps:
     )
 
 
-@njit(cache=True, nogil=True)
+def empty_lists(count: int, places: int) -> Heaps:
+    """Return lists for ``count`` queries, each with room for ``places`` rows."""
+    return Heaps(
+        np.empty((count, 0), np.float32),
+        np.empty((count, places), np.int64),
+        np.zeros(count, np.int64),
+    )
+
+
+@inner
 def threshold(scores: Float32s, size: int, min_score: np.float32) -> np.float32:
-    """Return the score from which on a heap takes a hit.
-
-    Parameters
-    ----------
-    scores : (k,) float32
-        Of the heap.
-    size : int
-        Hits held.
-    min_score : float32
-        Lower scores are not wanted.
-    """
-    return max(scores[0], min_score) if size == scores.shape[0] else min_score
+    """Return the score from which on a heap of ``size`` hits takes another, or a list does."""
+    return max(scores[0], min_score) if 0 < size == scores.shape[0] else min_score
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _worse(
     score_a: np.float32, row_a: int | np.int64, score_b: np.float32, row_b: int | np.int64
 ) -> bool:
     return bool(score_a < score_b or (score_a == score_b and row_a > row_b))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int | np.int64) -> int:
-    """Offer one hit to the heap and return the new size.
+    """Offer one hit to a heap, written in place; return the new size.
 
-    Parameters
-    ----------
-    scores : (k,) float32, written in place
-    rows : (k,) int64, written in place
-    size : int
-        Hits held now; when it is k, the hit replaces the worst one or is dropped.
-    score : float32
-    row : int
+    A heap that is full drops this hit or its worst.
     """
     if size < scores.shape[0]:
         child = size

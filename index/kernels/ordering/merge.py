@@ -2,9 +2,8 @@
 
 from typing import NamedTuple
 
-from numba import njit
-
 from gcws_search.index.contracts.arrays import Float64s, Int32s, UInt64s
+from gcws_search.index.kernels.compiling import kernel
 
 
 class RowPairs(NamedTuple):
@@ -20,7 +19,7 @@ class RowPairs(NamedTuple):
     b: Int32s
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def keep_new(fresh: UInt64s, known: UInt64s) -> int:
     """Move to the front of ``fresh``, once each, the numbers that are not among those known.
 
@@ -49,7 +48,7 @@ def keep_new(fresh: UInt64s, known: UInt64s) -> int:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def merge(
     a: UInt64s, a_scores: Float64s, b: UInt64s, b_scores: Float64s, out: UInt64s, scores: Float64s
 ) -> None:

@@ -1,9 +1,9 @@
 """Sorting 64-bit keys with the rows that belong to them: by digits, few of them by insertion."""
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
 
 _DIGIT_BITS = 11
 _BUCKETS = 1 << _DIGIT_BITS
@@ -12,7 +12,29 @@ _MAX_INSERTED = 128
 """Counting digits costs as much as inserting this many keys."""
 
 
-@njit(cache=True, nogil=True)
+@inner
+def sort_by_gaps(keys: UInt64s, rows: Int32s, count: int) -> None:
+    """Sort the first keys with their rows, rising, equal keys by row: Shell's method, for some."""
+    gap = 1
+    while gap < count // 3:
+        gap = 3 * gap + 1
+    while gap > 0:
+        for i in range(gap, count):
+            key = keys[i]
+            row = rows[i]
+            place = i
+            while place >= gap and (
+                keys[place - gap] > key or (keys[place - gap] == key and rows[place - gap] > row)
+            ):
+                keys[place] = keys[place - gap]
+                rows[place] = rows[place - gap]
+                place -= gap
+            keys[place] = key
+            rows[place] = row
+        gap //= 3
+
+
+@inner
 def insert_keys(keys: UInt64s, rows: Int32s) -> None:
     """Sort few keys with their rows, rising; equal keys keep their order.
 
@@ -33,7 +55,7 @@ def insert_keys(keys: UInt64s, rows: Int32s) -> None:
         rows[place] = row
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int32s) -> None:
     """Sort keys with their rows, rising; equal keys keep their order.
 
@@ -74,5 +96,6 @@ def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int3
         source_keys, target_keys = target_keys, source_keys
         source_rows, target_rows = target_rows, source_rows
     if source_keys is not keys:
-        keys[:] = source_keys
-        rows[:] = source_rows
+        for i in range(n):
+            keys[i] = source_keys[i]
+            rows[i] = source_rows[i]

@@ -1,11 +1,10 @@
 """Putting hits in order by their exact scores."""
 
-from numba import njit
-
 from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.kernels.compiling import inner
 
 
-@njit(cache=True, nogil=True)
+@inner
 def rank(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s) -> int:
     """Sort hits by falling score, equal scores by rising row, and drop those below ``min_score``.
 
@@ -14,8 +13,6 @@ def rank(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float6
     exact : (limit,) float64
         Scores of the first ``size`` rows.
     rows : (limit,) int64, sorted in place
-    size : int
-    min_score : float
     out : (limit,) float64, written in place
         The scores in their new order.
 
@@ -32,7 +29,7 @@ def rank(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float6
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def rank_nearly_sorted(
     exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s
 ) -> int:
@@ -42,7 +39,7 @@ def rank_nearly_sorted(
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s) -> int:
     """Move hits that score enough to the front; return how many there are."""
     count = 0
@@ -54,7 +51,7 @@ def _keep(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sort_by(gap: int, count: int, out_scores: Float64s, out_rows: Int64s) -> None:
     """Sort hits whose places are a multiple of ``gap`` apart among themselves, in place."""
     for i in range(gap, count):

@@ -4,5 +4,4 @@
 - `l1_distance`: sums of absolute differences of bytes
 - `rows`: approximate GMM scores for the graph
 - `scan`: the exact scan by copies in bytes
-- `reach`: which copies may be hits
 """

@@ -12,11 +12,10 @@ coordinate by coordinate. So a copy has an error, ‖c(x) − step · copy‖₁
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt8s
 from gcws_search.index.contracts.batches import RowCopies
-from gcws_search.index.kernels.lanes.border import from_python
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.quantized.l1_distance import REGISTER_BYTES
 from gcws_search.index.kernels.quantized.rows import MAX_SHORT
 
@@ -27,7 +26,7 @@ _MORE = 1.0 + 1e-5
 compared with."""
 
 
-@njit(cache=True, nogil=True, fastmath={"reassoc"})  # sums of float64, in any order
+@inner(fastmath={"reassoc"})  # sums of float64, in any order
 def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
     """Do what `copy_rows` does."""
     codes, norms, errors, excesses = out.codes, out.norms, out.errors, out.excesses
@@ -54,8 +53,7 @@ def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
         excesses[place] = np.float32(excess)
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
     """Write the copies of rows.
 
@@ -69,14 +67,13 @@ def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
     _write_copies(rows, first, RowCopies(*out))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
     """Return copies of rows with the stride, step and origin of others.
 
     Parameters
     ----------
     rows : (m, width) float32
-    like : RowCopies
     """
     count, stride = rows.shape[0], like.codes.shape[1]
     block = np.empty(count * stride + REGISTER_BYTES, np.uint8)
@@ -93,7 +90,7 @@ def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
     return out
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def round_to_bytes(
     rows: Float32s, step: float, origin: int, out: UInt8s, out_norms: Float32s
 ) -> None:
@@ -122,14 +119,13 @@ def round_to_bytes(
         out_norms[row] = np.float32(norm)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
     """Write rows as int16 between ± MAX_SHORT, values out of range cut off.
 
     Parameters
     ----------
     rows : (n, width) float32
-    step : float
     out : (n, stride / 2) int16, written in place
     out_norms : (n,) float32, written in place
     """
@@ -146,14 +142,14 @@ def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float
         out_norms[row] = np.float32(norm)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _steps(value: Any, step: Any, low: Any, high: Any) -> Any:
     if step == _ZERO:
         return value
     return min(max(np.rint(value / step), low), high)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def distances_of_groups(
     groups: Float32s,
     centres: Float32s,

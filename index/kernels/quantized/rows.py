@@ -13,9 +13,9 @@ end.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, as_float_address, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
@@ -113,7 +113,7 @@ class QueryAddresses(NamedTuple):
     cut: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def rows_at(addresses: Int64s) -> Any:
     """Return `RowAddresses` of (kind, copies, stride, norms, indptr, slots, values)."""
     return RowAddresses(
@@ -127,7 +127,7 @@ def rows_at(addresses: Int64s) -> Any:
     )
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _byte_distance(a: Any, b: Any, stride: Any) -> Any:
     sums = no_sums()
     for i in range(0, stride, REGISTER_BYTES):
@@ -135,7 +135,7 @@ def _byte_distance(a: Any, b: Any, stride: Any) -> Any:
     return np.float32(total_of_sums(sums))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _short_distance(a: Any, b: Any, stride: Any) -> Any:
     ints = splat(np.int32(0))
     for i in range(0, stride, REGISTER_BYTES):
@@ -143,7 +143,7 @@ def _short_distance(a: Any, b: Any, stride: Any) -> Any:
     return np.float32(total_of_ints(ints))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _float_distance(a: Any, b: Any, stride: Any) -> Any:
     left = as_float_address(a)
     right = as_float_address(b)
@@ -153,7 +153,7 @@ def _float_distance(a: Any, b: Any, stride: Any) -> Any:
     return total(lanes)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     if kind == BYTES:
         return _byte_distance(a, b, stride)
@@ -162,7 +162,7 @@ def _distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     return _float_distance(a, b, stride)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     """Return ‖a − b‖₁ of two dense rows, in their own step."""
     if kind == BYTES and stride == REGISTER_BYTES:
@@ -170,7 +170,7 @@ def distance(kind: Any, a: Any, b: Any, stride: Any) -> Any:
     return _distance(kind, a, b, stride)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def place_shift(count: int) -> np.uint32:
     """Return the shift that spreads ``count`` slots thinly over a table."""
     bits = _MIN_BITS
@@ -179,13 +179,13 @@ def place_shift(count: int) -> np.uint32:
     return np.uint32(32 - bits)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def places(longest: int) -> int:
     """Return the size of a table for queries of at most ``longest`` slots."""
     return 1 << (32 - np.int64(place_shift(longest)))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> None:
     """Write a vector's magnitudes to its places; of two in one place the greater stays."""
     for i in range(first, last):
@@ -193,14 +193,14 @@ def spread_over(table: Any, shift: Any, slots: Any, values: Any, first: int, las
         put(table, place, max(at(table, place), at(values, i)))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def clear(table: Any, shift: Any, slots: Any, first: int, last: int) -> None:
     """Make a table empty again."""
     for i in range(first, last):
         put(table, np.intp(np.uint32(at(slots, i) * _MULTIPLIER) >> shift), _ZERO)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: int) -> Any:
     """Return Σ min of a spread vector and entries first … last - 1, in four running sums."""
     a = _ZERO
@@ -225,7 +225,7 @@ def _shared(table: Any, shift: Any, slots: Any, values: Any, first: int, last: i
     return (a + b) + (c + d)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def held_before(rows: Any, row: Any, table: Any) -> Any:
     """Return what `hold` returned for a row that is still held."""
     shift = np.uint32(0)
@@ -235,7 +235,7 @@ def held_before(rows: Any, row: Any, table: Any) -> Any:
     return QueryAddresses(copy, at(rows.norms, row), table, shift, _ZERO)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def hold(rows: Any, row: Any, table: Any) -> Any:
     """Return a row as a query; `release` must follow before the table is used again."""
     if rows.kind == SPARSE:
@@ -245,27 +245,27 @@ def hold(rows: Any, row: Any, table: Any) -> Any:
     return held_before(rows, row, table)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def release(rows: Any, row: Any, query: Any) -> None:
     """Clear the table that `hold` filled."""
     if rows.kind == SPARSE:
         clear(query.table, query.shift, rows.slots, at(rows.indptr, row), at(rows.indptr, row + 1))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _of_distance(both: Any, apart: Any, cut: Any) -> Any:
     """Return the score of two rows by the sum of their norms, their distance, and what was cut."""
     return max((both - apart) / max(both + apart + (cut + cut), _MIN_SUM), _ZERO)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _sparse_score(rows: Any, query: Any, row: Any) -> Any:
     first, last = at(rows.indptr, row), at(rows.indptr, row + 1)
     shared = _shared(query.table, query.shift, rows.slots, rows.values, first, last)
     return min(shared / (query.norm + at(rows.norms, row) - shared), np.float32(1.0))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score(rows: Any, query: Any, row: Any) -> Any:
     """Return the quick score of a query and a row, float32 in [0, 1]."""
     if rows.kind == SPARSE:
@@ -274,7 +274,7 @@ def score(rows: Any, query: Any, row: Any) -> Any:
     return _of_distance(query.norm + at(rows.norms, row), apart, query.cut)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
     """Ask for what the row that is scored a little after the one at ``i`` begins with."""
     row = np.int64(at(some, min(i + _ROWS_AHEAD, last - 1)))
@@ -283,7 +283,7 @@ def _fetch_again(rows: Any, stride: Any, some: Any, i: Any, last: Any) -> None:
         prefetch(offset(rows.copies, row * stride + byte))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _score_dense(
     kind: Any, rows: Any, query: Any, stride: Any, some: Any, first: Any, last: Any, out: Any
 ) -> None:
@@ -295,7 +295,7 @@ def _score_dense(
         put(out, i - first, _of_distance(query.norm + at(rows.norms, row), apart, query.cut))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any) -> None:
     """Write the quick scores of a query and some rows.
 
@@ -325,7 +325,7 @@ def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any
             put(out, i - first, _sparse_score(rows, query, np.int64(at(some, i))))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fetch_ahead(rows: Any, some: Any, first: Any, last: Any) -> None:
     """Ask for the first lines of some rows, from ``first`` to ``last - 1``."""
     if rows.kind == SPARSE:

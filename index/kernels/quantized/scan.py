@@ -1,37 +1,346 @@
 """Scanning dense rows by their copies in bytes, and reading only the rows that may be hits.
 
-The hits are those of `gmm.dense.scan_dense`, for no row is left out that may be one (`reach`).
-A query to which bytes say little reads floats for the next tiles, and then tries again.
+A copy is off by its error and its excess (`quantize`). With e(x) the error and o(x) the excess,
+the triangle inequality bounds the distance of a query and a row from below:
+
+    ‖x − y‖₁ ≥ step · ‖copy(x) − copy(y)‖₁ − e(x) − e(y) + |o(x) − o(y)|
+
+So no row is left out that may be a hit, and the hits are those of `gmm.dense.scan_dense`. A query
+to which bytes say little reads floats for the next tiles, and then tries again.
+
+Copies are read a tile at a time, which stays in cache while all queries pass over it. The copies of
+permitted rows are read and no others. Excesses are rounded to float32. That moves a score by at
+most 2^-23, which `tolerance` of `similarities.gmm` has room for.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import RowCopies
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.border import from_python
-from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer
-from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
-from gcws_search.index.kernels.ordering.merge import RowPairs
-from gcws_search.index.kernels.quantized.quantize import copied_like
-from gcws_search.index.kernels.quantized.reach import (
-    copied_query,
-    copy_tile,
-    rows_of_a_tile,
-    tile_room,
-    within_reach,
+from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, prefetch_stream, put
+from gcws_search.index.kernels.lanes.vector import (
+    absolute,
+    at,
+    holds_everywhere,
+    keep,
+    less,
+    load,
+    offset,
+    pointer,
+    splat,
+    store,
 )
+from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
+from gcws_search.index.kernels.quantized.l1_distance import (
+    REGISTER_BYTES,
+    add_byte_differences,
+    no_sums,
+    totals_of_sums,
+)
+from gcws_search.index.kernels.quantized.quantize import copied_like
 
+_TILE_BYTES = 1 << 14
+"""Bytes of the copies that stay in cache while all queries pass over them."""
+_EIGHT = LANES // 2
+_NEVER = np.float32(-np.inf)
+"""Norm of what fills a tile up: whatever is within reach of it, no distance is."""
 _ZERO = np.float32(0.0)
+_BYTES_AHEAD = 1 << 11
+"""So far ahead a query that is alone asks for copies: 20 GB/s of long rows become 28."""
+_FLOATS_AHEAD = 256
+"""Floats of a row to be read that are asked for ahead; the processor foresees the rest."""
+
+
+class CopyTile(NamedTuple):
+    """RowCopies of permitted rows that lie near to each other.
+
+    Attributes
+    ----------
+    codes : address of uint8
+        Of the copies from the first row of the tile on.
+    offsets : address of int64
+        Where the copy of each row begins; those that fill up a block of `LANES` are of any row.
+    places : address of int64
+        Rows, counted from the first of the tile.
+    norms, errors, excesses : addresses of float32
+    count : int
+        Rows, without those that fill up.
+    dense : address of float32
+        Of the first row of the tile.
+    """
+
+    codes: Any
+    offsets: Any
+    places: Any
+    norms: Any
+    errors: Any
+    excesses: Any
+    count: int
+    dense: Any
+    width: int
+
+
+class TileRoom(NamedTuple):
+    """Memory for tiles of ``size`` rows, by address.
+
+    Attributes
+    ----------
+    offsets, places : addresses of int64
+        Of tiles all of whose rows are permitted.
+    some_offsets, some_places : addresses of int64
+        Of other tiles.
+    near : address of int64
+        Rows of a tile that may be hits.
+    norms, errors, excesses : addresses of float32
+        Of tiles some of whose rows are permitted.
+    lanes : address of float32
+        Two registers.
+    """
+
+    size: int
+    offsets: Any
+    places: Any
+    some_offsets: Any
+    some_places: Any
+    near: Any
+    norms: Any
+    errors: Any
+    excesses: Any
+    lanes: Any
+
+
+class CopiedQuery(NamedTuple):
+    """One vector that is compared with copies.
+
+    Attributes
+    ----------
+    code : address of uint8
+    norm, error, excess : float32
+        The norm is that of the vector itself.
+    """
+
+    code: Any
+    norm: Any
+    error: Any
+    excess: Any
+
+
+@inner
+def rows_of_a_tile(stride: int) -> int:
+    """Return how many copies of ``stride`` bytes make a tile."""
+    return max(1, _TILE_BYTES // (stride * LANES)) * LANES
+
+
+@inner
+def tile_room(words: Int64s, floats: Float32s, stride: int) -> TileRoom:
+    """Return memory for tiles of t rows.
+
+    Parameters
+    ----------
+    words : (5, t) int64
+    floats : (3 t + 2 LANES,) float32
+        Both must outlive what is returned, and are written on.
+    """
+    size = words.shape[1]
+    for place in range(size):
+        words[0, place] = place * stride
+        words[1, place] = place
+    first, single = pointer(words), pointer(floats)
+    return TileRoom(
+        size,
+        first,
+        offset(first, size),
+        offset(first, 2 * size),
+        offset(first, 3 * size),
+        offset(first, 4 * size),
+        single,
+        offset(single, size),
+        offset(single, 2 * size),
+        offset(single, 3 * size),
+    )
+
+
+@inner
+def copy_tile(
+    rows: Rows, copies: RowCopies, permitted: UInt8s, first: int, last: int, room: TileRoom
+) -> CopyTile:
+    """Return the permitted rows among first … last - 1."""
+    stride = copies.codes.shape[1]
+    codes = offset(pointer(copies.codes), first * stride)
+    width = rows.dense.shape[1]
+    dense, norms = offset(pointer(rows.dense), first * width), offset(pointer(rows.norms), first)
+    errors = offset(pointer(copies.errors), first)
+    excesses = offset(pointer(copies.excesses), first)
+    allowed = 0
+    for row in range(first, last):
+        allowed += permitted[row] != 0
+    if allowed == last - first and allowed % LANES == 0:
+        return CopyTile(
+            codes, room.offsets, room.places, norms, errors, excesses, allowed, dense, width
+        )
+    count = 0
+    for place in range(last - first if allowed > 0 else 0):  # no branch: it could not be foreseen
+        put(room.some_places, count, place)
+        count += permitted[first + place] != 0
+    for i in range(count):
+        place = at(room.some_places, i)
+        put(room.some_offsets, i, place * stride)
+        put(room.norms, i, at(norms, place))
+        put(room.errors, i, at(errors, place))
+        put(room.excesses, i, at(excesses, place))
+    for filler in range(count, (count + LANES - 1) // LANES * LANES):
+        put(room.some_offsets, filler, 0)
+        put(room.norms, filler, _NEVER)
+        put(room.errors, filler, _ZERO)
+        put(room.excesses, filler, _ZERO)
+    return CopyTile(
+        codes,
+        room.some_offsets,
+        room.some_places,
+        room.norms,
+        room.errors,
+        room.excesses,
+        count,
+        dense,
+        width,
+    )
+
+
+@inlined
+def _eight(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
+    """Return the sums of eight copies, read side by side: from a cache, as fast as can be."""
+    a, b, c, d = no_sums(), no_sums(), no_sums(), no_sums()
+    e, f, g, h = no_sums(), no_sums(), no_sums(), no_sums()
+    row_a, row_b = offset(codes, at(offsets, 0)), offset(codes, at(offsets, 1))
+    row_c, row_d = offset(codes, at(offsets, 2)), offset(codes, at(offsets, 3))
+    row_e, row_f = offset(codes, at(offsets, 4)), offset(codes, at(offsets, 5))
+    row_g, row_h = offset(codes, at(offsets, 6)), offset(codes, at(offsets, 7))
+    for i in range(0, stride, REGISTER_BYTES):
+        a = add_byte_differences(a, query, row_a, i)
+        b = add_byte_differences(b, query, row_b, i)
+        c = add_byte_differences(c, query, row_c, i)
+        d = add_byte_differences(d, query, row_d, i)
+        e = add_byte_differences(e, query, row_e, i)
+        f = add_byte_differences(f, query, row_f, i)
+        g = add_byte_differences(g, query, row_g, i)
+        h = add_byte_differences(h, query, row_h, i)
+    return a, b, c, d, e, f, g, h
+
+
+@inlined
+def _one(query: Any, row: Any, stride: Any) -> Any:
+    sums = no_sums()
+    for i in range(0, stride, REGISTER_BYTES):
+        prefetch_stream(offset(row, i + _BYTES_AHEAD))
+        sums = add_byte_differences(sums, query, row, i)
+    return sums
+
+
+@inlined
+def _eight_in_turn(query: Any, codes: Any, offsets: Any, stride: Any) -> Any:
+    """Return the sums of eight copies, read one after the other: as memory delivers them."""
+    return (
+        _one(query, offset(codes, at(offsets, 0)), stride),
+        _one(query, offset(codes, at(offsets, 1)), stride),
+        _one(query, offset(codes, at(offsets, 2)), stride),
+        _one(query, offset(codes, at(offsets, 3)), stride),
+        _one(query, offset(codes, at(offsets, 4)), stride),
+        _one(query, offset(codes, at(offsets, 5)), stride),
+        _one(query, offset(codes, at(offsets, 6)), stride),
+        _one(query, offset(codes, at(offsets, 7)), stride),
+    )
+
+
+@inlined
+def _distances(query: Any, codes: Any, offsets: Any, stride: Any, alone: Any) -> Any:
+    """Return the distances of `LANES` copies from a query's, in steps."""
+    more = offset(offsets, _EIGHT)
+    if alone:
+        x = _eight_in_turn(query, codes, offsets, stride)
+        y = _eight_in_turn(query, codes, more, stride)
+    else:
+        x = _eight(query, codes, offsets, stride)
+        y = _eight(query, codes, more, stride)
+    return totals_of_sums(
+        x[0], x[1], x[2], x[3], x[4], x[5], x[6], x[7],
+        y[0], y[1], y[2], y[3], y[4], y[5], y[6], y[7],
+    )  # fmt: skip
+
+
+@inlined
+def _list_within_reach(
+    query: Any, tile: Any, unit: Any, stride: Any, farthest: Any, alone: Any, room: Any
+) -> Any:
+    """Do what `within_reach` does; ``alone`` is known in compiling."""
+    lanes = room.lanes
+    excess = splat(query.excess)
+    found = 0
+    for block in range(0, tile.count, LANES):
+        steps = _distances(query.code, tile.codes, offset(tile.offsets, block), stride, alone)
+        apart = steps * splat(unit) + absolute(load(tile.excesses, block) - excess)
+        both = load(tile.norms, block) + splat(query.norm)
+        errors = load(tile.errors, block) + splat(query.error)
+        allowed = both * splat(farthest) + errors
+        if holds_everywhere(less(allowed, apart)):
+            continue
+        store(lanes, 0, apart)
+        store(lanes, LANES, allowed)
+        for lane in range(min(LANES, tile.count - block)):
+            if not at(lanes, LANES + lane) < at(lanes, lane):
+                place = at(tile.places, block + lane)
+                row = offset(tile.dense, place * tile.width)
+                for i in range(0, min(tile.width, _FLOATS_AHEAD), NUMBERS_A_LINE):
+                    prefetch(offset(row, i))
+                put(room.near, found, place)
+                found += 1
+    return found
+
+
+@inner
+def within_reach(
+    query: CopiedQuery,
+    tile: CopyTile,
+    unit: Any,
+    stride: Any,
+    farthest: Any,
+    alone: Any,
+    room: TileRoom,
+) -> int:
+    """List the rows of a tile that may be within reach of a query; return how many there are.
+
+    Parameters
+    ----------
+    unit : float32
+        The step of the copies.
+    stride : int
+    farthest : float32
+        `reach` of the least score wanted.
+    alone : bool
+        Whether this query is the only one.
+    room : TileRoom
+        ``near`` is written in place, and ``lanes``.
+    """
+    if alone:
+        return _list_within_reach(query, tile, unit, stride, farthest, True, room)
+    return _list_within_reach(query, tile, unit, stride, farthest, False, room)
+
+
+@inlined
+def copied_query(norms: Float32s, copies: RowCopies, number: int, code: Any) -> CopiedQuery:
+    """Return one of some vectors, whose copy is at the address ``code``."""
+    return CopiedQuery(code, norms[number], copies.errors[number], copies.excesses[number])
+
+
 _MAX_PAUSE = 16
 """Tiles that a query reads as floats at most before it tries bytes again."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _offer(
     queries: Rows,
     m: int,
@@ -42,20 +351,7 @@ def _offer(
     wanted: HitFilter,
     out: Heaps,
 ) -> np.float32:
-    """Offer rows to the heap of query m; return the least score still wanted.
-
-    Parameters
-    ----------
-    queries : Rows
-    m : int
-    rows : Rows
-    first : int
-    near : address of int64
-        ``count`` rows, counted from ``first``.
-    count : int
-    wanted : HitFilter
-    out : Heaps, written in place
-    """
+    """Offer rows to the heap of query m; return the least score still wanted."""
     scores, hits, size = out.scores[m], out.rows[m], out.sizes[m]
     width, norm = rows.dense.shape[1], queries.norms[m]
     query, data = offset(pointer(queries.dense), m * width), pointer(rows.dense)
@@ -67,15 +363,18 @@ def _offer(
             query, norm, offset(data, row * width), rows.norms[row], width, farthest
         )
         if score >= bound and row != wanted.skip[m]:
-            size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, wanted.min_score)
-            farthest = reach(bound)
+            if scores.shape[0] == 0:
+                hits[size] = row
+                size += 1
+            else:
+                size = push(scores, hits, size, score, row)
+                bound = threshold(scores, size, wanted.min_score)
+                farthest = reach(bound)
     out.sizes[m] = size
     return bound
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def scan_copies(
     queries: Rows,
     rows: Rows,
@@ -95,8 +394,6 @@ def scan_copies(
         Dense.
     copies : RowCopies
         Of the rows.
-    wanted : HitFilter
-    first, last : int
     out : Heaps, written in place
 
     Returns
@@ -142,163 +439,3 @@ def scan_copies(
     keep(words)
     keep(floats)
     return read
-
-
-@from_python
-@njit(cache=True, nogil=True)
-def collect_copies(
-    query: Rows,
-    rows: Rows,
-    copies: RowCopies,
-    wanted: HitFilter,
-    out: Int64s,
-) -> int:
-    """List all permitted rows that score at least ``min_score``; return how many there are.
-
-    Parameters
-    ----------
-    query : Rows
-        One dense vector.
-    rows, copies : Rows, RowCopies
-    wanted : HitFilter
-    out : (n,) int64, written in place
-    """
-    query, rows, copies, wanted = Rows(*query), Rows(*rows), RowCopies(*copies), HitFilter(*wanted)
-    query_copy = copied_like(query.dense, copies)
-    width, stride = rows.dense.shape[1], copies.codes.shape[1]
-    data, sought = pointer(rows.dense), pointer(query.dense)
-    unit, min_score = np.float32(copies.step), wanted.min_score
-    farthest = reach(min_score)
-    asked = copied_query(query.norms, query_copy, 0, pointer(query_copy.codes))
-    size, n, found = rows_of_a_tile(stride), rows.norms.shape[0], 0
-    words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
-    room = tile_room(words, floats, stride)
-    for first in range(0, n, size):
-        tile = copy_tile(rows, copies, wanted.permitted, first, min(first + size, n), room)
-        for i in range(within_reach(asked, tile, unit, stride, farthest, True, room)):
-            row = first + at(room.near, i)
-            score = dense_score_within(
-                sought, asked.norm, offset(data, row * width), rows.norms[row], width, farthest
-            )
-            if score >= min_score and row != wanted.skip[0]:
-                out[found] = row
-                found += 1
-    keep(query_copy.codes)
-    keep(words)
-    keep(floats)
-    return found
-
-
-@njit(cache=True, nogil=True)
-def _pair(
-    rows: Rows,
-    a: int,
-    first: int,
-    near: Any,
-    count: int,
-    min_score: np.float32,
-    found: int,
-    out: RowPairs,
-) -> int:
-    """Write the pairs of row a and rows after it that score enough; return how many there are.
-
-    Parameters
-    ----------
-    rows : Rows
-    a, first : int
-    near : address of int64
-        ``count`` rows, counted from ``first``.
-    count : int
-    min_score : float32
-    found : int
-        Pairs written before.
-    out : RowPairs, written in place
-    """
-    width, norm, farthest = rows.dense.shape[1], rows.norms[a], reach(min_score)
-    data = pointer(rows.dense)
-    for i in range(count):
-        b = first + at(near, i)
-        if b > a:
-            score = dense_score_within(
-                offset(data, a * width),
-                norm,
-                offset(data, b * width),
-                rows.norms[b],
-                width,
-                farthest,
-            )
-            if score >= min_score:
-                out.a[found] = np.int32(a)
-                out.b[found] = np.int32(b)
-                found += 1
-    return found
-
-
-@from_python
-@njit(cache=True, nogil=True)
-def join_copies(
-    rows: Rows,
-    copies: RowCopies,
-    wanted: HitFilter,
-    first: int,
-    last: int,
-    left: int,
-    right: int,
-    out: RowPairs,
-) -> tuple[int, int, int]:
-    """List pairs of a row in [first, last) and a row after it that score ``min_score`` or more.
-
-    The work can stop when the output has no room for a tile, and go on from where it was.
-
-    Parameters
-    ----------
-    rows, copies : Rows, RowCopies
-    wanted : HitFilter
-        Its ``skip`` is not looked at.
-    first, last : int
-    left, right : int
-        The row and the tile to go on from; ``first`` and ``first`` at the start.
-    out : RowPairs, written in place
-        With more places than a tile has rows.
-
-    Returns
-    -------
-    count, left, right : int
-        Pairs written, and where to go on; right is n when all is done.
-    """
-    rows, copies, wanted, out = Rows(*rows), RowCopies(*copies), HitFilter(*wanted), RowPairs(*out)
-    stride, n, codes = copies.codes.shape[1], rows.norms.shape[0], pointer(copies.codes)
-    unit, min_score = np.float32(copies.step), wanted.min_score
-    farthest = reach(min_score)
-    size, found, a = rows_of_a_tile(stride), 0, left
-    words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
-    room = tile_room(words, floats, stride)
-    pause = next_pause = 0  # tiles to read as floats
-    start = right
-    while start < n:
-        tile = copy_tile(rows, copies, wanted.permitted, start, min(start + size, n), room)
-        read = compared = 0
-        while a < last and tile.count > 0:
-            if found + tile.count > out.a.shape[0]:
-                break
-            if wanted.permitted[a] != 0:
-                count, near = tile.count, tile.places
-                compared += count
-                if pause == 0:
-                    asked = copied_query(rows.norms, copies, a, offset(codes, a * stride))
-                    count = within_reach(asked, tile, unit, stride, farthest, False, room)
-                    near = room.near
-                read += count
-                found = _pair(rows, a, start, near, count, min_score, found, out)
-            a += 1
-        if a < last and tile.count > 0:
-            break
-        if pause > 0:
-            pause -= 1
-        else:
-            next_pause = min(_MAX_PAUSE, 2 * next_pause + 1) if 2 * read > compared else 0
-            pause = next_pause
-        a, start = first, start + size
-    keep(words)
-    keep(floats)
-    return found, a, min(start, n)

@@ -9,16 +9,14 @@ Source: [MAXSCORE].
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import (
     LANES,
     Float32s,
     Float64s,
-    Int64s,
 )
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
@@ -62,28 +60,20 @@ _ZERO = np.float32(0.0)
 _ONE = np.float32(1.0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _none_passes(sums: Any, norms: Any, share: Any, level: Any, first: Any) -> Any:
     """Return whether no row of a register passes; see `_list_passing`."""
     value = load(sums, first) - splat(share) * load(norms, first)
     return holds_everywhere(less(value, splat(level)))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _list_passing(
     sums: Any, norms: Any, n: Any, share: Any, level: Any, limit: Any, out: Any
 ) -> Any:
-    """List the rows whose sum less ``share`` of their norm is at least ``level``; return how many.
+    """List rows whose sum less ``share`` of their norm is at least ``level``; return how many.
 
-    Parameters
-    ----------
-    sums, norms : addresses of n float32
-    n : int
-    share, level : float32
-    limit : int
-        Once there are more, no more are listed.
-    out : address of n + 1 int32, written in place
-        Row numbers, rising.
+    Once there are more than ``limit``, no more are listed.
     """
     count = 0
     for block in range(0, n, LANES):
@@ -98,18 +88,9 @@ def _list_passing(
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _best_sums(norms: Float32s, query: TermQuery, first: int, sums: Float32s, out: Heap) -> int:
-    """Find the permitted rows that score best by what is known of their sums; return how many.
-
-    Parameters
-    ----------
-    norms, sums : (n,) float32
-    query : TermQuery
-    first : int
-        Number of the first row.
-    out : Heap, written in place
-    """
+    """Find the permitted rows that score best by what is known of their sums; return how many."""
     n = norms.shape[0]
     size = 0
     share = level = _ZERO
@@ -137,14 +118,14 @@ def _best_sums(norms: Float32s, query: TermQuery, first: int, sums: Float32s, ou
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _line(bound: float, rest: float, norm: np.float32) -> tuple[np.float32, np.float32]:
     """Return share and level by which `_list_passing` finds the rows that may reach a score."""
     share = bound / (1.0 + bound)
     return np.float32(share), np.float32(share * norm - rest - _ROUNDED)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _enough(
     done: int,
     last: int,
@@ -162,14 +143,14 @@ def _enough(
     return done
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _bound(query: TermQuery, scores: Float32s, size: int) -> float:
     """Return the score below which a row is no hit that the heap takes, however rounded."""
     bound = np.float64(threshold(scores, size, query.min_score))
     return max(bound - query.slack, _MIN_BOUND)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _list_hits(
     done: int,
     last: int,
@@ -179,27 +160,7 @@ def _list_hits(
     bound: float,
     out: TermScratch,
 ) -> tuple[int, int, Left]:
-    """Add terms until few rows may be hits, and list them.
-
-    Parameters
-    ----------
-    done, last : int
-        Terms that have been added, and all there are.
-    query, segment, rows : see `scan_segment`
-    bound : float
-        What a hit scores at least.
-    out : TermScratch
-        ``sums`` and ``listed`` are written in place.
-
-    Returns
-    -------
-    done : int
-        Terms that have been added now.
-    found : int
-        Rows listed.
-    left : Left
-        The other terms.
-    """
+    """Add terms until few rows may be hits; return how many, the rows listed, the terms left."""
     n, first = segment.columns.shape[1], segment.first
     sums, listed = pointer(out.sums), pointer(out.listed)
     norms = offset(pointer(rows.norms), first)
@@ -221,7 +182,7 @@ def _list_hits(
     return done, found, left
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _offer_best(
     query: TermQuery,
     left: Left,
@@ -246,7 +207,7 @@ def _offer_best(
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _offer_listed(
     query: TermQuery,
     left: Left,
@@ -264,7 +225,8 @@ def _offer_listed(
     for i in range(found):
         row = scratch.listed[i]
         scratch.listed[listed_count] = row
-        listed_count += scratch.sums[row] - share * rows.norms[first + row] >= level
+        reaches = scratch.sums[row] - share * rows.norms[first + row] >= level
+        listed_count += np.int64(reaches) & np.int64(query.permitted[first + row] != 0)
     looked = 0
     for i in range(listed_count):
         ahead = first + np.int64(scratch.listed[min(listed_count - 1, i + _AHEAD)])
@@ -274,19 +236,23 @@ def _offer_listed(
         norm = rows.norms[at_row]
         if scratch.sums[row] - share * norm < level:
             continue
-        if query.permitted[at_row] == 0 or at_row == query.skip:
+        if at_row == query.skip:
             continue
         looked += 1
         sum_ = scratch.sums[row]
         sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
         score = sum_ / (query.norm + norm - sum_)
         if score >= query.min_score:
-            size = push(scores, hits, size, score, at_row)
-            share, level = _line(_bound(query, scores, size), left.rest, query.norm)
+            if scores.shape[0] == 0:
+                hits[size] = at_row
+                size += 1
+            else:
+                size = push(scores, hits, size, score, at_row)
+                share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     return size, looked
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _scan_one(
     query: TermQuery,
     segment: PostingSegment,
@@ -322,8 +288,7 @@ def _scan_one(
     return size, work + looked * look
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def scan_segment(
     queries: Rows,
     segment: PostingSegment,
@@ -340,13 +305,10 @@ def scan_segment(
     ----------
     queries : Rows
         Sparse, m of them.
-    segment : PostingSegment
     rows : Rows
         All rows, sparse.
-    wanted : HitFilter
     slack : float32
         See `TermQuery`.
-    scratch : TermScratch
     out : Heaps, written in place
     out_work : (m,) float64, written in place
         What it took is added, in postings.
@@ -367,57 +329,3 @@ def scan_segment(
         heap = Heap(out.scores[m], out.rows[m])
         out.sizes[m], work = _scan_one(query, segment, rows, scratch, heap, out.sizes[m])
         out_work[m] += work
-
-
-@from_python
-@njit(cache=True, nogil=True)
-def collect_segment(
-    query: Rows,
-    segment: PostingSegment,
-    rows: Rows,
-    wanted: HitFilter,
-    slack: np.float32,
-    after: int,
-    scratch: TermScratch,
-    out: Int64s,
-) -> int:
-    """List a segment's permitted rows that score at least ``min_score``; return how many.
-
-    Parameters
-    ----------
-    query : Rows
-        One sparse vector.
-    segment, rows, wanted, slack, scratch : see `scan_segment`
-    after : int
-        Only rows after this one.
-    out : (rows of the segment or more,) int64, written in place
-    """
-    query, segment, rows = Rows(*query), PostingSegment(*segment), Rows(*rows)
-    wanted, scratch = HitFilter(*wanted), TermScratch(*scratch)
-    n, first = segment.columns.shape[1], segment.first
-    norms = rows.norms[first : first + n]
-    asked = TermQuery(
-        query.slots,
-        query.values,
-        query.norms[0],
-        wanted.skip[0],
-        wanted.permitted,
-        wanted.min_score,
-        slack,
-    )
-    count = find_terms(asked, segment, scratch)
-    scratch.sums[:n] = _ZERO
-    bound = max(np.float64(asked.min_score) - slack, _MIN_BOUND)
-    _, found, left = _list_hits(0, count, asked, segment, rows, bound, scratch)
-    size = 0
-    for i in range(found):
-        row = np.int64(scratch.listed[i])
-        at_row = first + row
-        if at_row <= after or asked.permitted[at_row] == 0 or at_row == asked.skip:
-            continue
-        sum_ = scratch.sums[row]
-        sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
-        if sum_ / (asked.norm + norms[row] - sum_) >= asked.min_score:
-            out[size] = at_row
-            size += 1
-    return size

@@ -1,15 +1,14 @@
 """Making an inverted index of sparse rows: for every slot the rows that have it, and how much."""
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt32s
-from gcws_search.index.kernels.lanes.border import from_python
+from gcws_search.index.kernels.compiling import kernel
 from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 from gcws_search.index.kernels.sparse.query_terms import PostingSegment
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def sort_entries(
     indptr: Int64s,
     slots: UInt32s,
@@ -49,7 +48,7 @@ def sort_entries(
     return distinct
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -> None:
     """List the distinct slots of sorted entries and where each one's entries start.
 
@@ -68,8 +67,7 @@ def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -
     out_starts[place] = entry_slots.shape[0]
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def part_postings(
     entry_starts: Int64s, entry_rows: Int32s, entry_values: Float32s, out: PostingSegment
 ) -> None:

@@ -19,14 +19,14 @@ for weighted rows, where the lesser weight counts.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import Rows
-from gcws_search.index.kernels.lanes.border import from_python
 from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 from gcws_search.index.kernels.ordering.merge import RowPairs
+from gcws_search.index.kernels.ordering.radix_sort import sort_by_gaps
 
 _ENTRY_BITS = 20
 MAX_ENTRIES = 1 << _ENTRY_BITS
@@ -81,12 +81,12 @@ class PrefixLists(NamedTuple):
     over: Float32s
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _place(slot: np.uint32, shift: np.uint32) -> np.uint32:
     return np.uint32(slot * _MULTIPLIER) >> shift
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def count_places(
     indptr: Int64s, slots: UInt32s, rows: Int64s, shift: np.uint32, counts: Int32s
 ) -> None:
@@ -106,7 +106,7 @@ def count_places(
             counts[_place(slots[entry], shift)] += 1
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _longest(indptr: Int64s, rows: Int64s) -> int:
     longest = 0
     for row in rows:
@@ -114,7 +114,7 @@ def _longest(indptr: Int64s, rows: Int64s) -> int:
     return longest
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _put_in_order(
     slots: UInt32s,
     values: Float32s,
@@ -123,6 +123,7 @@ def _put_in_order(
     shift: np.uint32,
     counts: Int32s,
     keys: UInt64s,
+    order: Int32s,
     rests: Float64s,
 ) -> None:
     """Write a row's entries in the order of places, and what they and all after them make up.
@@ -135,14 +136,15 @@ def _put_in_order(
         count = np.uint64(min(counts[place], _MAX_COUNT))
         key = count << _COUNT_SHIFT | np.uint64(place) << _PLACE_SHIFT
         keys[entry - first] = key | np.uint64(entry - first)
-    keys[:size].sort()
+        order[entry - first] = np.int32(entry - first)
+    sort_by_gaps(keys, order, size)
     rest = 0.0
     for i in range(size - 1, -1, -1):
         rest += values[first + np.int64(keys[i] & _ENTRY)]
         rests[i] = rest
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _prefix(rests: Float64s, size: int, threshold: float) -> int:
     """Return how many entries there are from which on a row makes up at least so much."""
     while size > 0 and rests[size - 1] < threshold:
@@ -150,13 +152,12 @@ def _prefix(rests: Float64s, size: int, threshold: float) -> int:
     return size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _place_of(key: np.uint64) -> np.int64:
     return np.int64((key >> _PLACE_SHIFT) & np.uint64((1 << MAX_PLACE_BITS) - 1))
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
@@ -181,6 +182,7 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     starts, listed, over = out.starts, out.listed, out.over
     longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    order = np.empty(longest, np.int32)
     places = np.empty(listed.shape[0], np.int32)
     spare = np.empty(listed.shape[0], np.float32)
     sizes = np.empty(rows.shape[0], np.int32)
@@ -194,7 +196,7 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
         row = rows[number]
         first, last = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
-        _put_in_order(slots, values, first, last, shift, counts, keys, rests)
+        _put_in_order(slots, values, first, last, shift, counts, keys, order, rests)
         for i in range(_prefix(rests, last - first, wider * norm)):
             reads += seen[_place_of(keys[i])]
         size = _prefix(rests, last - first, own * norm)
@@ -220,7 +222,7 @@ def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     return reads
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _first_of_norm(
     listed: Int32s, low: int, high: int, norms: Float32s, rows: Int64s, threshold: float
 ) -> int:
@@ -234,7 +236,7 @@ def _first_of_norm(
     return low
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _shared(
     slots: UInt32s,
     values: Float32s,
@@ -256,8 +258,7 @@ def _shared(
     return shared
 
 
-@from_python
-@njit(cache=True, nogil=True)
+@kernel
 def join_prefixes(
     vectors: Rows, lists: PrefixLists, threshold: float, first: int, step: int, out: RowPairs
 ) -> tuple[int, int]:
@@ -270,7 +271,6 @@ def join_prefixes(
     ----------
     vectors : Rows
         All rows, sparse.
-    lists : PrefixLists
     threshold : float
         At least that by which prefixes were listed.
     first, step : int
@@ -290,6 +290,7 @@ def join_prefixes(
     out_a, out_b = out.a, out.b
     longest = _longest(indptr, rows)
     keys, rests = np.empty(longest, np.uint64), np.empty(longest, np.float64)
+    order = np.empty(longest, np.int32)
     met = np.full(rows.shape[0], -1, np.int32)
     partners = np.empty(rows.shape[0], np.int64)
     table_shift = np.uint32(32 - _TABLE_BITS)
@@ -302,7 +303,7 @@ def join_prefixes(
         begin, end = indptr[row], indptr[row + 1]
         norm = np.float64(norms[row])
         min_norm = threshold * (1.0 - _ROUNDING) * norm
-        _put_in_order(slots, values, begin, end, shift, counts, keys, rests)
+        _put_in_order(slots, values, begin, end, shift, counts, keys, order, rests)
         for entry in range(begin, end):
             table[_place(slots[entry], table_shift)] += values[entry]
         needed = np.float32((share - _ROUNDING) * norm)

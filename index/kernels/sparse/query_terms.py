@@ -7,7 +7,6 @@ where many rows have it. A query's slots are its terms.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import (
     Float32s,
@@ -18,10 +17,12 @@ from gcws_search.index.contracts.arrays import (
     UInt16s,
     UInt32s,
 )
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
+from gcws_search.index.kernels.ordering.radix_sort import sort_by_gaps
 
 COLUMN_SHARE = 8
 """Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
@@ -43,7 +44,6 @@ class PostingSegment(NamedTuple):
 
     Attributes
     ----------
-    first : int
     slots : (d,) uint32
         Rising.
     starts : (d + 1,) int64
@@ -140,7 +140,6 @@ class TermQuery(NamedTuple):
     ----------
     slots, values : (t,) uint32 and float32
         Its compressed row.
-    norm : float32
     skip : int
         A row that it must not return, or -1.
     permitted : (all rows,) uint8
@@ -188,7 +187,7 @@ class Left(NamedTuple):
     row_values: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
     """Return the place of the last slot that is not greater, from ``low`` on; ``low`` if none."""
     left = slots.shape[0] - low
@@ -199,14 +198,12 @@ def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
     return low
 
 
-@njit(cache=True, nogil=True)
+@inner
 def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
     """List a query's terms in a segment, those first that add most for their work; return how many.
 
     Parameters
     ----------
-    query : TermQuery
-    segment : PostingSegment
     out : TermScratch
         From ``columns`` on written in place.
     """
@@ -228,7 +225,12 @@ def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> i
         if segment.column_of[low] >= 0:
             works[count] = segment.columns.shape[1] / COLUMN_SHARE
         count += 1
-    order = np.argsort(works[:count] / bounds[:count], kind="mergesort")
+    ratios = np.empty(count, np.float64)  # bits of floats not below 0 rise as the floats do
+    order = np.empty(count, np.int32)
+    for i in range(count):
+        ratios[i] = works[i] / bounds[i]
+        order[i] = np.int32(i)
+    sort_by_gaps(ratios.view(np.uint64), order, count)
     out.rest[count] = out.work[count] = 0.0
     out.posted[count] = 0
     for j in range(count - 1, -1, -1):
@@ -244,7 +246,7 @@ def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> i
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> None:
     """Add min(value, ·) of a slot's postings to the rows' sums."""
     for i in range(count):
@@ -252,14 +254,14 @@ def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> 
         put(sums, row, at(sums, row) + min(value, at(values, i)))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> None:
     """Add min(value, ·) of a column to the sums of the rows first … last - 1."""
     for i in range(first, last):
         put(sums, i, at(sums, i) + min(value, at(column, i)))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) -> None:
     """Add the terms first … last - 1 to the sums of all rows."""
     n = segment.columns.shape[1]
@@ -279,7 +281,7 @@ def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) 
                 _add_column(offset(columns, out.columns[j] * n), out.values[j], sums, block, end)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch) -> Left:
     """Return the terms first … last - 1, spread where rows must be walked."""
     walked = out.posted[first] > 0
@@ -308,7 +310,7 @@ def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: Te
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
     """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
     if left.walked:
@@ -328,7 +330,7 @@ def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
     return sum_
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
     """Ask for what `added` will read."""
     if left.walked:
@@ -340,7 +342,7 @@ def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
             prefetch(offset(left.magnitudes, at(left.columns, j) * left.n + row))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def look_work(left: Left, segment: PostingSegment, rows: Rows) -> float:
     """Return what looking at one row takes, in postings."""
     if left.first == left.last:

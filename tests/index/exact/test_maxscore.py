@@ -84,18 +84,18 @@ def test_hits_are_those_of_brute_force_ties_included(
     vectors=st.lists(counts, min_size=8, max_size=70),
     query=counts,
     bound=st.sampled_from([-0.001, 0.05, 0.3, 0.6, 0.99]),
-    after=st.integers(-1, 69),
+    first=st.integers(0, 70),
 )
 def test_all_rows_that_reach_a_score_are_collected(
-    vectors: list[Vector], query: Vector, bound: float, after: int
+    vectors: list[Vector], query: Vector, bound: float, first: int
 ) -> None:
     rows = _batch(vectors)
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     scanner = Scanner(view, _index(rows), 0.0)
-    found = scanner.collect(_batch([query]), -1, bound, after=after).tolist()
+    found = scanner.collect(_batch([query]), -1, bound, first=first).tolist()
     every = {row: mathematics.gmm(query, vector) for row, vector in enumerate(vectors)}
-    assert {row for row in every if every[row] > bound + 1e-4 and row > after} <= set(found)
-    assert all(row > after and every[row] >= bound - 1e-4 for row in found)
+    assert {row for row in every if every[row] > bound + 1e-4 and row >= first} <= set(found)
+    assert all(every[row] >= bound - 1e-4 for row in found)
     assert found == sorted(set(found))
 
 

@@ -67,9 +67,9 @@ def join_of(backend: GcwsBackend, state: Any, view: RowView) -> PairJoin:  # noq
 
 
 def measured(join: PairJoin, links: Int32s, least: float, recall: float) -> GraphJoin | None:
-    sample = join.sampled(least)
+    sample = join.sample_partners(least)
     assert sample is not None
-    return join.measured(links, sample, recall)
+    return join.plan_searches(links, sample, recall)
 
 
 def true_pairs(scores: np.ndarray, least: float) -> set[tuple[int, int]]:
@@ -238,7 +238,7 @@ def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None
     join = PairJoin(
         view, state.tables, backend.plan, lambda _: state.tables, None, state.inverted, workers
     )
-    sample = join.sampled(MIN)
+    sample = join.sample_partners(MIN)
     assert sample is not None
     keys = backend.band_keys.keys(view.vectors, 32)
     a, b = np.array(sorted(true_pairs(all_scores(rows, rows, DIM), MIN))).T

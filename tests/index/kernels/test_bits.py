@@ -5,8 +5,13 @@ import numpy.typing as npt
 from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES
-from gcws_search.index.kernels.lanes.bits import product_of_halves, signed_shift
-from gcws_search.index.kernels.lanes.vector import load, splat, store
+from gcws_search.index.kernels.lanes.vector import (
+    load,
+    product_of_halves,
+    signed_shift,
+    splat,
+    store,
+)
 
 Int32s = npt.NDArray[np.int32]
 

@@ -55,7 +55,7 @@ def _called() -> set[str]:
     """Return the names of kernels, and of much else of their modules, that index itself uses."""
     found = set()
     for path in (REPOSITORY / "index").glob("**/*.py"):
-        if "kernels" in path.parts:
+        if "kernels" in path.relative_to(REPOSITORY).parts:
             continue
         tree = ast.parse(path.read_text())
         modules = {}

@@ -15,7 +15,7 @@ from gcws_search.index.kernels.hashing.randomness import (
     min_rate,
     slot_words,
 )
-from gcws_search.index.kernels.lanes.logarithm import log_positive
+from gcws_search.index.kernels.lanes.functions import log_positive
 from gcws_search.index.kernels.lanes.vector import lane_numbers, load, splat, store
 
 

@@ -1,23 +1,30 @@
-"""Natural logarithms in float32 made of exactly rounded steps.
+"""Logarithms, cosines and sines in float32, made of exactly rounded steps.
 
-Library logarithms differ between machines, vector widths and loop tails. These are fixed sequences
+Library functions differ between machines, vector widths and loop tails. These are fixed sequences
 of IEEE operations, so one input gives one output everywhere.
 
 `log_normal` is right to the last bit or two (the polynomial of Cephes ``logf``, S. L. Moshier).
 `log_quick` has a relative error below 10^-5 and half the steps (a Chebyshev interpolant of
 log(1 + m)/m): enough to draw random numbers with.
+
+Angles are in turns. An angle of t turns is t − ⌊t + ½⌋ turns as well, which float32 subtracts
+without a rounding, so large angles lose nothing that they had. What is left is folded onto a
+quarter: with f in [−½, ½] turns, cos f = sin(¼ − |f|). The polynomial is the one of five odd terms
+that is least wrong for sin 2πg on [0, ¼]: 3.3·10^-9, in float32 2·10^-7.
 """
 
 import numpy as np
-from numba import njit
 
-from gcws_search.index.kernels.lanes.bits import signed_shift
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.lanes.vector import (
+    absolute,
     as_floats,
     as_ints,
+    floor,
     fused,
     less,
     select,
+    signed_shift,
     splat,
     to_floats,
 )
@@ -49,9 +56,15 @@ _NOT_MANTISSA = np.int32(-(2**23))
 _SMALLEST_NORMAL = np.float32(1.1754943508222875e-38)
 _TWO_24 = np.float32(16777216.0)
 _LN_2_24 = np.float32(16.635532333438687)
+_QUARTER = np.float32(0.25)
+_S0 = np.float32(6.28318516008935)
+_S1 = np.float32(-41.3416550313834)
+_S2 = np.float32(81.60100407107097)
+_S3 = np.float32(-76.54978224058232)
+_S4 = np.float32(39.53670564384083)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes have no Python type)
     """Return (e, m) with x = 2^e·(1 + m) and 1 + m in [√½, √2)."""
     bits = as_ints(x)
@@ -60,7 +73,7 @@ def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes ha
     return to_floats(signed_shift(above, splat(_EXPONENT_SHIFT))), mantissa - splat(_ONE)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def log_normal(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
     """Return log x for lanes of positive, normal float32."""
     exponent, m = _split(x)
@@ -77,7 +90,7 @@ def log_normal(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lane
     return (m + y) + exponent * splat(_LN2_HIGH)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def log_quick(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
     """Return log x for lanes of positive, normal float32, to a relative 10^-5, also near 1."""
     exponent, m = _split(x)
@@ -89,9 +102,28 @@ def log_quick(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes
     return fused(exponent, splat(_LN2), q * m)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def log_positive(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
     """Return log x for lanes of positive float32, subnormal ones included."""
     small = less(x, splat(_SMALLEST_NORMAL))
     log = log_normal(select(small, x * splat(_TWO_24), x))
     return log - select(small, splat(_LN_2_24), splat(_ZERO))
+
+
+@inner
+def cosine(turns):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return cos 2πt of lanes t of float32."""
+    rest = turns - floor(turns + splat(_HALF))
+    g = splat(_QUARTER) - absolute(rest)
+    square = g * g
+    p = fused(splat(_S4), square, splat(_S3))
+    p = fused(p, square, splat(_S2))
+    p = fused(p, square, splat(_S1))
+    p = fused(p, square, splat(_S0))
+    return p * g
+
+
+@inner
+def sine(turns):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+    """Return sin 2πt of lanes t of float32 in [0, 1)."""
+    return cosine(turns - splat(_QUARTER))
