@@ -16,7 +16,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, Answers, Sample
+from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, TYPICAL, Sample
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -52,10 +52,6 @@ class CalibrationPolicy:
         After a setting by which searches score more rows, every second query is asked. After four
         times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
         sixth of the time of linking and measuring.
-    repeat_share, min_repeats, max_lost : int, int, float
-        Of queries that found all by a narrower search one in ``repeat_share`` is searched for
-        again, ``min_repeats`` at least. The others are taken to find all again, too, unless more
-        than the share ``max_lost`` of these do not.
     ratio : float
         Settings between two are measured where the miss falls by more than this factor. So recall,
         taken to be linear in between, is off by a twentieth of the miss at most.
@@ -124,9 +120,6 @@ class CalibrationPolicy:
         *(0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0),
     )
     fewer_queries: int = 1000
-    repeat_share: int = 4
-    min_repeats: int = 16
-    max_lost: float = 0.01
     ratio: float = 2.0
     min_recall: float = 0.75
     wide_ratio: float = 1.1
@@ -192,23 +185,23 @@ class _Truth:
     scores: tuple[float, float, float]
 
 
-@dataclass(frozen=True, slots=True)
-class _Point:
-    """What one setting gave for one limit.
+class _Point(NamedTuple):
+    """What a setting gave for one limit, by the queries that seemed to be of its tier.
 
     Attributes
     ----------
-    recall : float
-        Of the queries that are not found to be hard, less a doubt.
+    recall, items : float
+        The least of items and sums, and that of items; less a doubt.
     candidates : float
-        Of all of them.
-    extended : float
-        Share of the queries that are found to be hard.
+        Of these queries; of typical ones those of all items.
+    others : float
+        Share of the items that seemed to be of another tier.
     """
 
     recall: float
+    items: float
     candidates: float
-    extended: float
+    others: float
 
 
 def calibrate(
@@ -251,8 +244,8 @@ def calibrate(
         )
         measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
         max_scored = min(max_candidates(searched), policy.max_share * sample.rows)
-        measured_at.measure_settings(max_scored)
-        measured_at.measure_extensions(max_scored)
+        for tier in (TYPICAL, HARD, FOREIGN):
+            measured_at.measure(tier, max_scored)
         curves += [measured_at.curves(limit) for limit in limits]
     return Calibration(
         sample.rows, tuple(curves), scan_nanoseconds, contrasts[:2], contrasts.spread
@@ -333,7 +326,7 @@ def _contrasts(
 
 
 def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _Contrasts) -> Int64s:
-    """Return the tier of each query by its hits: `HARD`, `FOREIGN`, `TIED` or 0 for typical."""
+    """Return the tier of each query by its hits: `TYPICAL`, `HARD`, `FOREIGN` or `TIED`."""
     last, contrast = _last_scores(found, wanted), _contrast(found, contrasts.nearest)
     tiers = np.zeros(len(found), np.int64)
     for score, factor in zip(scores[:2], contrasts[:2], strict=True):
@@ -401,106 +394,76 @@ class _Measurements:
         self._sums_count = any(
             self._are_enough(is_sum & (each.tiers == 0), is_sum) for each in truth.values()
         )
-        self._found: dict[int, Answers] = {}
-        self._points: dict[int, dict[int, _Point]] = {}
-        self._extended: dict[tuple[int, float], dict[int, tuple[float, float, float]]] = {}
+        self._points: dict[int, dict[int, dict[int, _Point]]] = {}
 
-    def measure_settings(self, max_candidates: float) -> None:
-        """Measure settings until recall is enough, or ``max_candidates`` rows are scored."""
-        policy, last, gaps = self._policy, -1, []
-        for number in policy.first:
-            before, last = last, policy.settings.index(number)
-            if not self._measure(last, before):
-                continue
-            gaps.append((before, last))
-            point = self._point(last)
-            enough = point.recall >= policy.enough or point.candidates > max_candidates
-            if enough or self._adds_little(before, last):
-                break
-        while gaps:
+    def measure(self, tier: int, max_candidates: float) -> None:
+        """Measure ever wider searches of a tier, until recall is enough or they are dear.
+
+        Of typical queries some settings come first, and others between two of them follow.
+        """
+        policy, numbers = self._policy, self._numbers(tier)
+        points = self._points.setdefault(tier, {})
+        asked, before, gaps = self._asked(tier), -1, []
+        for number in policy.first if tier == TYPICAL else numbers:
+            place = numbers.index(number)
+            asked = self._measure(tier, place, asked)
+            if place in points:
+                gaps.append((before, place))
+                if self._is_last(tier, before, place, max_candidates):
+                    break
+            before = place
+        while tier == TYPICAL and gaps:
             low, high = gaps.pop()
             middle = (low + high) // 2
             if low < middle and self._lie_apart(low, high):
-                below = [(low, middle)] if self._measure(middle, low) else []
-                gaps += [*below, (middle, high)]
+                self._measure(tier, middle, self._asked(tier, low))
+                gaps += [(low, middle)] if middle in points else []
+                gaps.append((middle, high))
 
-    def measure_extensions(self, max_candidates: float) -> None:
-        """Measure extensions as `measure_settings` does settings."""
-        policy = self._policy
-        of_tiers, truths = self._of_tiers(), self._truth.values()
-        first = BeamSetting.of(policy.settings[min(self._points)], self._searched)
-        entered: Answers | None = None  # answers to the first slack of the tier before
-        for tier in (HARD, FOREIGN):
-            missed, asked, narrower = inf, of_tiers, entered
-            for place, slack in enumerate(policy.slacks):
-                found = self._search(asked, first, (tier, slack), narrower)
-                entered, narrower = found if place == 0 else entered, found
-                points = self._extended[tier, slack] = {
-                    limit: self._measure_extension(found.hits, asked, truth, tier)
-                    for limit, truth in self._truth.items()
-                }
-                lowest = min(recall for recall, *_ in points.values())
-                adds_little = place > 1 and 1.0 - lowest > policy.left * missed
-                missed = 1.0 - lowest
-                dear = points[self._searched][2] > max_candidates
-                if lowest >= policy.enough or dear or adds_little:
-                    break
-                if place == 0:  # who is of another tier by now, stays so
-                    inside = [self._inside(found.hits, asked, each, tier) for each in truths]
-                    asked = asked[np.logical_or.reduce(inside)]
+    def _numbers(self, tier: int) -> tuple[float, ...]:
+        """Return the settings of first searches, or the slacks of extensions."""
+        return self._policy.settings if tier == TYPICAL else self._policy.slacks
 
-    def _search(
-        self,
-        asked: Int64s,
-        setting: BeamSetting,
-        extension: tuple[int, float] | None = None,
-        narrower: Answers | None = None,
-    ) -> Answers:
-        """Return what searches find; most that found all by a ``narrower`` one are spared it."""
+    def _asked(self, tier: int, before: int = -1) -> Int64s:
+        """Return the places of the queries by which a tier is measured, all if they are few.
 
-        def search(places: Int64s) -> Answers:
-            numbers = self._queries[places]
-            hits = self._sample.search(numbers, self._searched, setting, extension)
-            shares = [_shares_found(hits, truth, places) for truth in self._truth.values()]
-            return Answers(places, hits, np.min(shares, axis=0) == 1.0)
-
-        if narrower is None:
-            return search(asked)
-        is_spared = narrower.spared(asked, self._policy.repeat_share, self._policy.min_repeats)
-        found, spared = search(asked[~is_spared]), asked[is_spared]
-        if not len(spared):
-            return found
-        lost = 1.0 - found.is_complete[narrower.complete_of(found.asked)].mean()
-        is_wider = lost <= self._policy.max_lost
-        return found.merged(narrower.wider(found, spared) if is_wider else search(spared))
-
-    def _of_tiers(self) -> Int64s:
-        """Return the places of queries by which extensions are measured: all if they are few."""
-        chosen = np.zeros(len(self._queries), np.bool_)
-        for truth in self._truth.values():
-            chosen |= np.isin(truth.tiers, (HARD, FOREIGN))
-        fewest = min(
-            np.count_nonzero(np.isin(truth.tiers, (HARD, FOREIGN)))
-            for truth in self._truth.values()
-        )
-        return np.flatnonzero(chosen if fewest >= self._policy.min_tier else np.ones_like(chosen))
-
-    def _measure_extension(
-        self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int
-    ) -> tuple[float, float, float]:
-        """Return recall, that of items alone, and candidates of the queries of a tier.
-
-        Items and sums are judged apart, and the lesser recall counts.
+        Of typical queries fewer are asked after a setting that scores many rows.
         """
-        good = _shares_found(found, truth, asked)
-        inside, is_item = self._inside(found, asked, truth, tier), asked < self._items
-        minimum = self._policy.min_tier
-        kinds = [inside & is_item, inside & ~is_item]
-        judged = [each for each in kinds if np.count_nonzero(each) >= minimum] or [inside]
-        doubt = self._policy.extended_doubt
-        recall = min(_less_doubt(good[each], doubt) for each in judged)
-        items = kinds[0] if kinds[0].any() else inside
-        return recall, _less_doubt(good[items], doubt), float(found.candidates[inside].mean())
+        if tier == TYPICAL:
+            measured = self._points[tier].get(before)
+            scored = measured[self._searched].candidates if measured else 0.0
+            many = [times for times in (1, 4) if scored > times * self._policy.fewer_queries]
+            asked = np.arange(0, self._items, 2 ** len(many))
+            sums = np.arange(self._items, len(self._queries))
+            return np.concatenate([asked, sums]) if self._sums_count else asked
+        of_limits = [np.isin(truth.tiers, (HARD, FOREIGN)) for truth in self._truth.values()]
+        if min(np.count_nonzero(each) for each in of_limits) < self._policy.min_tier:
+            return np.arange(len(self._queries))
+        return np.flatnonzero(np.logical_or.reduce(of_limits))
+
+    def _measure(self, tier: int, place: int, asked: Int64s) -> Int64s:
+        """Measure a setting, if it is of use; return the queries to be asked by the next one."""
+        numbers, chosen, truths = self._numbers(tier), self._queries[asked], self._truth
+        if tier == TYPICAL:
+            setting = BeamSetting.of(numbers[place], self._searched)
+            found = self._sample.search(chosen, self._searched, setting)
+            short = np.mean(found.sizes < truths[self._searched].wanted)
+            if short > self._policy.max_short and place < len(numbers) - 1:
+                return asked
+        else:
+            least = self._policy.settings[min(self._points[TYPICAL])]
+            setting = BeamSetting.of(least, self._searched)
+            extension = tier, numbers[place]
+            found = self._sample.search(chosen, self._searched, setting, extension)
+        insides = {limit: self._inside(found, asked, each, tier) for limit, each in truths.items()}
+        self._points[tier][place] = {
+            limit: self._point(found, asked, each, tier, insides[limit])
+            for limit, each in truths.items()
+        }
+        if tier == TYPICAL:
+            return self._asked(tier, place)
+        # Who is of another tier after the first extension stays so.
+        return asked[np.logical_or.reduce([*insides.values()])] if place == 0 else asked
 
     def _inside(self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int) -> Bools:
         """Return (a,): which queries seem to be of a tier; those of both tiers if they are few.
@@ -510,79 +473,70 @@ class _Measurements:
         """
         tiers, minimum = truth.tiers[asked], self._policy.min_tier
         seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
-        inside = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
+        inside: Bools = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
+        if tier == TYPICAL:
+            return inside
         if np.count_nonzero(inside) < minimum:
             inside = np.isin(tiers, (HARD, FOREIGN))
         return inside if np.count_nonzero(inside) >= minimum else np.ones_like(inside)
 
+    def _point(
+        self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int, inside: Bools
+    ) -> _Point:
+        """Return what a setting gave; items and sums are judged apart, where there are enough."""
+        policy, is_item = self._policy, asked < self._items
+        good = _shares_found(found, truth, asked)
+        items, sums = inside & is_item, inside & ~is_item
+        others = 1.0 - float(items.sum() / max(1, is_item.sum()))
+        if tier == TYPICAL:
+            items = items if items.any() else is_item
+            scored, doubt = found.candidates[is_item], policy.doubt
+            judged = [items, *([sums] if self._are_enough(sums, ~is_item) else [])]
+        else:
+            scored, doubt = found.candidates[inside], policy.extended_doubt
+            kinds = [each for each in (items, sums) if np.count_nonzero(each) >= policy.min_tier]
+            judged = kinds or [inside]
+        return _Point(
+            min(_less_doubt(good[each], doubt) for each in judged),
+            _less_doubt(good[items if items.any() else inside], doubt),
+            float(scored.mean()),
+            others,
+        )
+
+    def _is_last(self, tier: int, before: int, place: int, max_candidates: float) -> bool:
+        """Return whether no wider search is worth measuring; see ``enough`` and ``left``."""
+        policy, points = self._policy, self._points[tier]
+        lowest = min(point.recall for point in points[place].values())
+        dear = points[place][self._searched].candidates > max_candidates
+        if lowest >= policy.enough or dear:
+            return True
+        if before not in points or self._numbers(tier)[before] < policy.slacks[1]:
+            return False
+        missed = 1 - min(point.recall for point in points[before].values())
+        return 1 - lowest > policy.left * missed
+
     def curves(self, limit: int) -> LimitCurves:
         """Return what was measured for a limit."""
-        places = sorted(self._points)
-        points = [self._points[place][limit] for place in places]
-        typical = RecallCurve(
-            tuple(self._policy.settings[place] for place in places),
-            _never_falling([point.recall for point in points]),
-            tuple(point.candidates for point in points),
-        )
-        hard, foreign = (self._extension(limit, tier) for tier in (HARD, FOREIGN))
-        extended = tuple(point.extended for point in points)
+        of_tiers = []
+        for tier in (TYPICAL, HARD, FOREIGN):
+            numbers = self._numbers(tier)
+            measured = [(numbers[i], at[limit]) for i, at in sorted(self._points[tier].items())]
+            curve = RecallCurve(
+                tuple(number for number, _ in measured),
+                _never_falling([point.recall for _, point in measured]),
+                tuple(point.candidates for _, point in measured),
+            )
+            of_tiers.append((curve, [point for _, point in measured]))
+        (typical, first), (hard, extended), (foreign, _) = of_tiers
         return LimitCurves(
             limit,
             typical,
             hard,
             foreign,
-            extended,
-            self._items_extended(limit),
+            tuple(point.others for point in first),
+            _never_falling([point.items for point in extended]),
             self._truth[limit].scores,
         )
-
-    def _extension(self, limit: int, tier: int) -> RecallCurve:
-        """Return the curve of a tier."""
-        slacks = tuple(slack for own, slack in sorted(self._extended) if own == tier)
-        points = [self._extended[tier, slack][limit] for slack in slacks]
-        recalls = _never_falling([recall for recall, *_ in points])
-        return RecallCurve(slacks, recalls, tuple(candidates for *_, candidates in points))
-
-    def _items_extended(self, limit: int) -> tuple[float, ...]:
-        """Return the recalls of hard items by the slacks of their tier."""
-        slacks = [slack for tier, slack in sorted(self._extended) if tier == HARD]
-        return _never_falling([self._extended[HARD, slack][limit][1] for slack in slacks])
-
-    def _point(self, place: int) -> _Point:
-        return self._points[place][self._searched]
-
-    def _measure(self, place: int, before: int) -> bool:
-        """Measure a setting beyond another; return whether it is of use."""
-        policy = self._policy
-        scored = self._point(before).candidates if before in self._points else 0.0
-        many = [times for times in (1, 4) if scored > times * policy.fewer_queries]
-        asked = np.arange(0, self._items, 2 ** len(many))
-        if self._sums_count:
-            asked = np.concatenate([asked, np.arange(self._items, len(self._queries))])
-        setting = BeamSetting.of(policy.settings[place], self._searched)
-        found = self._search(asked, setting, narrower=self._found.get(before))
-        short = found.hits.sizes < self._truth[self._searched].wanted
-        if np.mean(short) > policy.max_short and place < len(policy.settings) - 1:
-            return False
-        self._found[place] = found
-        self._points[place] = {
-            limit: self._measure_setting(found.hits, asked, truth)
-            for limit, truth in self._truth.items()
-        }
-        return True
-
-    def _measure_setting(self, found: BatchHits, asked: Int64s, truth: _Truth) -> _Point:
-        """Return what a setting gave for one limit, by queries that are not found to be hard."""
-        good, is_item = _shares_found(found, truth, asked), asked < self._items
-        is_typical = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts) == 0
-        extended = 1.0 - float(is_typical[is_item].mean())
-        if not extended < 1:
-            is_typical[is_item] = True
-        recall = _less_doubt(good[is_typical & is_item], self._policy.doubt)
-        sums = is_typical & ~is_item
-        if self._are_enough(sums, ~is_item):
-            recall = min(recall, _less_doubt(good[sums], self._policy.doubt))
-        return _Point(recall, float(found.candidates[is_item].mean()), extended)
 
     def _are_enough(self, typical: Bools, sums: Bools) -> bool:
         """Return whether enough sums are typical to count; see ``typical_sums``."""
@@ -590,22 +544,15 @@ class _Measurements:
         minimum = self._policy.typical_sums * np.count_nonzero(sums)
         return bool(count >= max(self._policy.min_tier, minimum))
 
-    def _adds_little(self, before: int, place: int) -> bool:
-        """Return whether a setting adds next to nothing to the one before; see ``left``."""
-        if before not in self._points or self._policy.settings[before] < WIDE_SLACK:
-            return False
-        missed = 1 - self._point(before).recall
-        return 1 - self._point(place).recall > self._policy.left * missed
-
     def _lie_apart(self, low: int, high: int) -> bool:
         """Return whether what lies between two settings must be measured; see ``ratio``."""
-        policy = self._policy
-        if max(point.recall for point in self._points[high].values()) < policy.min_recall:
+        policy, points = self._policy, self._points[TYPICAL]
+        if max(point.recall for point in points[high].values()) < policy.min_recall:
             return False
-        if low not in self._points:  # the least setting that is of use is between
+        if low not in points:  # the least setting that is of use is between
             return True
-        for limit, nearer in self._points[low].items():
-            farther = self._points[high][limit]
+        for limit, nearer in points[low].items():
+            farther = points[high][limit]
             fall = (1 - nearer.recall) / max(1 - farther.recall, 1 - policy.enough)
             is_wide = policy.settings[low] >= WIDE_SLACK
             grows = farther.candidates > policy.candidate_ratio * nearer.candidates

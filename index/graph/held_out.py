@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Bools, Float32s, Int64s, UInt8s, UInt32s, UInt64s
+from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, join_rows
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -25,8 +25,8 @@ from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import end_if
 
-HARD, FOREIGN, TIED = 1, 2, 3
-"""Tiers of queries whose searches are extended; no curve counts the last, which finds all."""
+TYPICAL, HARD, FOREIGN, TIED = range(4)
+"""Tiers of queries; all but the first are extended. No curve counts the last, which finds all."""
 _NEGATIVE = np.uint32(1)
 _QUERIES_A_PART: Final = 2
 """Queries of a thread at least: few are searched for, and some take a hundred times as long."""
@@ -266,64 +266,3 @@ class HeldOut:
             min_part=_QUERIES_A_PART,
             pieces=self.pieces,
         ).hits
-
-
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """What searches found for some queries.
-
-    Attributes
-    ----------
-    asked : (a,) int64
-        Places of the queries, rising.
-    is_complete : (a,) bool
-        Whether all hits wanted are among them, for each limit judged.
-    """
-
-    asked: Int64s
-    hits: BatchHits
-    is_complete: Bools
-
-    def complete_of(self, others: Int64s) -> Bools:
-        """Return (m,): which of other queries found all here."""
-        return np.isin(others, self.asked[self.is_complete], assume_unique=True)
-
-    def spared(self, others: Int64s, repeat_share: int, min_repeats: int) -> Bools:
-        """Return (m,): which of other queries found all here, but for some to be searched for.
-
-        `calibrate.CalibrationPolicy` says which.
-        """
-        is_spared = self.complete_of(others)
-        complete = np.flatnonzero(is_spared)
-        share = max(1, min(repeat_share, len(complete) // min_repeats))
-        is_spared[complete[::share]] = False
-        return is_spared
-
-    def wider(self, found: Answers, spared: Int64s) -> Answers:
-        """Return what a wider search would find for queries that were spared it.
-
-        They found all here. Their candidates grow as do those of all others that did.
-
-        Parameters
-        ----------
-        found : Answers
-            To the wider search.
-        spared : (m,) int64
-            Places, rising.
-        """
-        repeated = self.complete_of(found.asked)
-        before = self.hits.candidates[np.searchsorted(self.asked, found.asked[repeated])]
-        growth = found.hits.candidates[repeated].mean() / max(1.0, before.mean())
-        hits = self.hits.some(np.searchsorted(self.asked, spared))
-        hits.candidates[:] = np.rint(growth * hits.candidates)
-        return Answers(spared, hits, np.ones(len(spared), np.bool_))
-
-    def merged(self, others: Answers) -> Answers:
-        """Return these answers and those of other queries."""
-        asked = np.concatenate([self.asked, others.asked])
-        order = np.argsort(asked)
-        places = np.argsort(order)  # of each query in the whole
-        own, further = places[: len(self.asked)], places[len(self.asked) :]
-        hits = BatchHits.combine([(own, self.hits), (further, others.hits)])
-        is_complete = np.concatenate([self.is_complete, others.is_complete])
-        return Answers(asked[order], hits, is_complete[order])

@@ -44,6 +44,7 @@ from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.hashing.banding import FIRST_TABLES
 from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.kernels.graph.candidate_pool import MAX_ROWS
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import Tables
@@ -147,7 +148,7 @@ class GraphLifecycle:
     def is_overdue(self, graph: GraphSearch | None, rows: int, live: int) -> bool:
         """Return whether a graph should be built, or rebuilt."""
         policy = self.policy
-        if live < policy.min_rows:
+        if live < policy.min_rows or rows > MAX_ROWS:
             return False
         if graph is None or rows > policy.growth * graph.built:
             return True
@@ -372,7 +373,7 @@ class GraphLifecycle:
             The new rows included.
         """
         first = len(rows) - len(keys)
-        if len(keys) > self.policy.max_added * first:
+        if len(keys) > self.policy.max_added * first or len(rows) > MAX_ROWS:
             return None
         setting = graph.calibration.setting(drift.LIMIT, drift.RECALL)
         if setting is None:

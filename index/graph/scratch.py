@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt64s
-from gcws_search.index.kernels.graph.beam_search import MIN_SECOND_POOL, STATES
+from gcws_search.index.kernels.graph.beam_search import ADDRESSES
 from gcws_search.index.kernels.graph.candidate_pool import ABOVE_ALL, GUARD, places_for
 from gcws_search.index.kernels.quantized.rows import places
 
@@ -81,9 +81,9 @@ class Scratch:
 
     Attributes
     ----------
-    addresses : (slots, 12) int64
+    addresses : (slots, ADDRESSES) int64
         Of each slot's arrays, as `beam_search.scratch_at` takes them.
-    first : (1, 12) int64
+    first : (1, ADDRESSES) int64
         Those of one slot, for a query that comes alone.
     """
 
@@ -92,38 +92,28 @@ class Scratch:
         table = places(sizes.longest) if sizes.longest else 1
         other = np.zeros(table, np.float32)
         self._arrays: list[AnyArray] = [other]
-        self.addresses: Int64s = np.empty((SPARSE_SLOTS if sizes.longest else SLOTS, 12), np.int64)
+        self.addresses: Int64s = np.empty(
+            (SPARSE_SLOTS if sizes.longest else SLOTS, ADDRESSES), np.int64
+        )
         for slot in self.addresses:
             arrays = (
                 np.zeros(sizes.rows // 64 + 1, np.uint64),
                 np.empty(sizes.room + 1, np.int32),
                 _empty_pool(sizes.room),
-                _empty_pool(max(sizes.beam, MIN_SECOND_POOL)),
-                np.empty(2 * (sizes.room + 1), np.uint64),
+                np.empty(sizes.room + 1, np.uint64),
                 np.empty(sizes.room + 1, np.float32),
                 np.zeros(table, np.float32),
                 np.empty(sizes.keys, np.int64),
                 np.empty(sizes.keys, np.int64),
-                np.zeros(STATES, np.int64),
             )
             self._arrays += arrays
-            words, seen, pool, second_pool, fresh, scores, own, found, own_found, state = (
+            words, seen, pool, fresh, scores, own, places_of_any, own_places = (
                 array.ctypes.data for array in arrays
             )
-            pool, second_pool = (address + GUARD * _ENTRY_BYTES for address in (pool, second_pool))
+            pool += GUARD * _ENTRY_BYTES
             slot[:] = (
-                words,
-                seen,
-                sizes.room,
-                pool,
-                second_pool,
-                fresh,
-                scores,
-                own,
-                other.ctypes.data,
-                found,
-                own_found,
-                state,
+                *(words, seen, sizes.room, pool, fresh, scores),
+                *(own, other.ctypes.data, places_of_any, own_places),
             )
         self.first = self.addresses[:1]
 

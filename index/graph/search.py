@@ -179,18 +179,9 @@ class GraphSearch:
             return Skipped.SCAN_IS_QUICKER
         share, budgets = view.permitted_count / len(view.vectors), self.policy.budgets
         tier = next(i for i, (min_share, _) in enumerate(budgets) if share >= min_share)
-        max_candidates, max_under_filter = (
-            self.candidates_within(view, each * scanning, setting.first.places)
-            for each in (budgets[tier][1], budgets[-1][1])
-        )
-        plan = self.plan_for(
-            tables,
-            view,
-            params.limit,
-            setting,
-            max_candidates=max_candidates,
-            max_under_filter=max_under_filter,
-        )
+        budget = budgets[tier][1] * scanning
+        max_candidates = self.candidates_within(view, budget, setting.first.places)
+        plan = self.plan_for(tables, view, params.limit, setting, max_candidates=max_candidates)
         if tier == 0:  # a search costs what it was measured to cost
             return plan
         return replace(
@@ -212,7 +203,6 @@ class GraphSearch:
         setting: SearchSetting,
         *,
         max_candidates: float = inf,
-        max_under_filter: float = inf,
     ) -> SearchPlan:
         """Return how to search with a setting, whatever a scan takes.
 
@@ -220,8 +210,6 @@ class GraphSearch:
         ----------
         max_candidates : float
             Rows that a search may see before it is left to the fall-back, but for a few.
-        max_under_filter : float
-            The same for a search whose second pool holds the hits.
         """
         policy, beam = self.policy, setting.first
         first, last = self._rerank_counts(limit, beam)
@@ -245,34 +233,30 @@ class GraphSearch:
         sizes = self._sizes(tables, view, setting, max(beams), max_candidates)
         quantizer = self.links.quantized.quantizer
         kind, is_quantized = quantizer.kind, quantizer.kind in (BYTES, SHORTS)
+        extended = min(sizes.beam, policy.reranked_extended(limit)) if kind == BYTES else last
+        is_extended = hard is not NO_EXTENSION or foreign is not NO_EXTENSION
+        levels = [
+            (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE, inf, 0.0),
+            *(
+                (rows, _UNLIMITED, each.slack, self._rows_a_side(each), each.score, each.contrast)
+                for rows, each in zip(beams, (hard, foreign), strict=True)
+                if is_extended
+            ),
+        ]
         kernel = Plan(
             np.array([GRAPH, entry_tables, 0, 0, 0, 0]),
             beam.recall,
-            np.array(
-                [
-                    (beam.beam + 1, beam.max_expanded, beam.slack, ROWS_A_SIDE),
-                    *(
-                        (rows, _UNLIMITED, each.slack, self._rows_a_side(each))
-                        for rows, each in zip(beams, (hard, foreign), strict=True)
-                    ),
-                ]
-            ),
-            np.array([(hard.score, hard.contrast), (foreign.score, foreign.contrast)]),
-            self.nearest,
+            np.array(levels),
+            min(beam.beam, max(beam.places, limit)),
             min(setting.judged, limit),
             0 if hard is NO_EXTENSION else policy.crowded(limit, share),
             0.0 if hard is NO_EXTENSION else policy.tied * setting.spread,
-            min(beam.beam, max(beam.places, limit)),
-            first,
-            last,
-            min(sizes.beam, policy.reranked_extended(limit)) if kind == BYTES else last,
-            sizes.beam,
-            float(quantizer.step) if is_quantized else 0.0,
+            self.nearest,
             float(setting.out_of_range) if Stage.RANGE_CHECK in stages else 0.0,
+            np.array([first, last, extended, sizes.beam]),
+            float(quantizer.step) if is_quantized else 0.0,
             policy.max_missed,
             min(policy.max_missed, policy.hidden * (1.0 - beam.recall)),
-            policy.nearly_all,
-            self._sizes(tables, view, setting, max(beams), max_under_filter).room,
         )
         return SearchPlan(setting, entry_tables, stages, sizes, kernel)
 

@@ -100,10 +100,6 @@ class SearchPolicy:
         By falling share of permitted rows: the least such share, and the share of a scan's time
         after which a search is left to the fall-back. A filter makes the pool larger, and inserting
         slower.
-    nearly_all : float
-        From this share of permitted rows on, the second pool holds the others, else the hits. With
-        one row in 100 deleted, words and frames were searched 1.0 to 1.4 times as fast. With one in
-        ten, letters were searched 0.93 times as fast.
     max_room : int
         Rows that no search sees more of.
     extended_beams : tuple of (float, int)
@@ -147,7 +143,6 @@ class SearchPolicy:
     max_filtered: int = 20
     min_saving: float = 0.1
     budgets: tuple[tuple[float, float], ...] = ((0.99, 1.5), (0.95, 0.8), (0.0, 0.2))
-    nearly_all: float = 0.95
     max_room: int = 1 << 16
     extended_beams: tuple[tuple[float, int], ...] = ((1.3, 512), (1.4, 1024), (inf, 2048))
     wider_beam: int = 2

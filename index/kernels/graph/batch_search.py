@@ -8,23 +8,16 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
 from gcws_search.index.kernels.graph.beam_search import (
-    HIT_POOL,
-    MARKED,
-    ONE_POOL,
-    REJECTED_POOL,
-    SECOND_OVERFLOW,
-    SIZE,
-    UNFINISHED,
+    STATE,
     Beam,
     Graph,
     Links,
-    RowMask,
-    admit_again,
+    admit_dropped,
     begin,
     begin_again,
     best_rows,
     expand,
-    expand_masked,
+    expand_filtered,
     scratch_at,
     unmark,
 )
@@ -72,9 +65,10 @@ class Outcome(IntEnum):
     """The search saw as many rows as may be seen, and there were more to expand."""
 
 
-_FREE, _SEARCH, _HARD, _FOREIGN, _ENDED = range(5)
-"""What a slot is used for: nothing; a query's first search, its extension as a hard query, or as a
-foreign one; an ended search that waits to be re-ranked."""
+_FREE, _SEARCHING, _ENDED = range(3)
+"""What a slot is used for: nothing, a search, or one that has ended and is to be re-ranked."""
+_LEVEL_NUMBERS = 6
+"""Numbers of a `Level`."""
 _MIN_CUT = np.float32(0.02)
 """Quantization changes the norm of a row within its range by no more than this share."""
 _MAX_LOST = 0.5
@@ -108,6 +102,29 @@ class Visible(NamedTuple):
     hidden: Any
 
 
+class Level(NamedTuple):
+    """How far a search goes: the first one, and each of its extensions.
+
+    Attributes
+    ----------
+    capacity, max_expanded, slack : float
+        See `beam_search.Beam`. A fraction of the second is the share of the queries that expand one
+        more, chosen by their keys.
+    rows_a_side : float
+        Entry points on each side of a key.
+    score, contrast : float
+        A query comes to this level if its hit judged scores less, or if its first hit is farther
+        away than the tenth, times the second.
+    """
+
+    capacity: Any
+    max_expanded: Any
+    slack: Any
+    rows_a_side: Any
+    score: Any
+    contrast: Any
+
+
 class Plan(NamedTuple):
     """How queries are searched for.
 
@@ -117,67 +134,44 @@ class Plan(NamedTuple):
         What each query costs as far as it is known before; see `hits.BatchHits`.
     recall : float
         Expected.
-    beams : (3, 4) float64
-        Of the first search, and of the extensions of hard and of foreign queries: capacity of the
-        beam, rows expanded at most, slack, see `beam_search.Beam`; entry points on each side of a
-        key. A fraction of the second is the share of the queries that expand one more, chosen by
-        their keys.
-    borders : (2, 2) float64
-        A query is hard, or foreign, if the hit judged scores less than the first of these. It also
-        is if the first hit is farther away than the tenth, times the second.
-    nearest : float
-        Quantized rows tell smaller distances than this apart badly.
+    levels : (l, 6) float64
+        See `Level`; the first search, and its extensions.
+    wanted : int
+        Hits by which a search ends, at least the limit.
     judged : int
         The place of the hit judged, counted from 1.
     crowded : int
-        A query is hard, too, if this many rows that no filter permits are nearer than the hit
-        judged.
+        A query comes to the first extension, too, if this many rows that are not permitted are
+        nearer than the hit judged; 0 for none.
     tied : float
-        A query is hard, too, if its first hits differ by less in distance; see `tiers.are_tied`.
-        Its extended search enters through its whole buckets.
-    wanted : int
-        Hits by which a search ends, at least the limit.
-    reranked_first, reranked_last : int
-        Best rows scored exactly at first, at least the limit; and then, where quantization may
-        hide hits among those left out.
-    reranked_extended : int
-        Best rows scored exactly of an extended search, at least ``reranked_last``: bytes tell rows
-        near to a query unlike them apart less well.
-    reranked_max : int
-        Best rows scored exactly in all, where that many are about as near as the hits.
-    step : float
-        Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
+        So does one whose first hits differ by less in distance, once; see `tiers.are_tied`. Its
+        search goes on through its whole buckets.
+    nearest : float
+        Quantized rows tell smaller distances than this apart badly.
     out_of_range : float
         The outcome is `OUT_OF_RANGE` if the hit judged scores less.
-    max_missed : float
-        Missed hits that are accepted, for each that is wanted.
-    max_hidden : float
-        The same where the first hits tie.
-    nearly_all : float
-        From this share of permitted rows on, the second pool holds the others, not the hits.
-    room_under_filter : int
-        Rows that a search may see whose second pool holds the hits; see `beam_search.HIT_POOL`.
+    reranked : (4,) int64
+        Best rows scored exactly: at first, at least the limit; those up to which no hit may be
+        left in doubt, in a first search, and in an extended one; and at most.
+    step : float
+        Unit of ``Queries.copy_norms``; 0 where nothing is quantized.
+    max_missed, max_hidden : float
+        Missed hits that are accepted, for each that is wanted; and where the first hits tie.
     """
 
     work: Any
     recall: Any
-    beams: Any
-    borders: Any
-    nearest: Any
+    levels: Any
+    wanted: Any
     judged: Any
     crowded: Any
     tied: Any
-    wanted: Any
-    reranked_first: Any
-    reranked_last: Any
-    reranked_extended: Any
-    reranked_max: Any
-    step: Any
+    nearest: Any
     out_of_range: Any
+    reranked: Any
+    step: Any
     max_missed: Any
     max_hidden: Any
-    nearly_all: Any
-    room_under_filter: Any
 
 
 class Found(NamedTuple):
@@ -205,16 +199,8 @@ class Found(NamedTuple):
     outcomes: Any
 
 
-@njit(cache=True, nogil=True)
-def _pools_for(visible: Any, nearly_all: float) -> int:
-    """Return `ONE_POOL`, `REJECTED_POOL` or `HIT_POOL`."""
-    if visible.permitted_count == visible.count:
-        return ONE_POOL
-    return REJECTED_POOL if visible.permitted_count >= nearly_all * visible.count else HIT_POOL
-
-
 class _Reranked(NamedTuple):
-    """Rows that are scored exactly, room for ``Plan.reranked_max``: (r,) int64, float64 twice."""
+    """Rows that are scored exactly, as many as `Plan.reranked` says: (r,) int64, float64 twice."""
 
     rows: Any
     scores: Any
@@ -251,70 +237,103 @@ def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _beam(plan: Any, stage: Any, key: Any, own: Any) -> Any:
-    """Return the beam of a stage; ``own`` is 1 if a row is skipped."""
-    which = stage - _SEARCH
-    capacity = np.int64(plan.beams[which, 0])
-    return Beam(
-        capacity,
-        whole_number(plan.beams[which, 1], key) + own,
-        min(capacity, plan.wanted + own),
-        np.float32(plan.beams[which, 2]),
-    )
+def _level(levels: Any, level: Any) -> Any:
+    """Return a level, given the address of all."""
+    row = offset(levels, _LEVEL_NUMBERS * level)
+    return Level(at(row, 0), at(row, 1), at(row, 2), at(row, 3), at(row, 4), at(row, 5))
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _step(
-    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, room: Any
+    rows: Any,
+    query: Any,
+    links: Any,
+    state: Any,
+    scratch: Any,
+    levels: Any,
+    wanted: Any,
+    key: Any,
+    permitted: Any,
+    is_filtered: Any,
 ) -> Any:
-    """Do what `expand` does; one whose second pool holds the hits has ``room`` for so much."""
-    if permitted.pools == ONE_POOL:
-        return expand(rows, query, links, scratch, beam, 0)
-    is_going = expand_masked(rows, query, links, scratch, beam, permitted)
-    is_full = at(scratch.state, MARKED) + links.width > room
-    if is_going and permitted.pools == HIT_POOL and is_full:
-        put(scratch.state, UNFINISHED, 1)
-        return False
-    return is_going
+    """Expand a row of a search; return whether there is a further step to take."""
+    level, own = _level(levels, state.level), state.own
+    capacity = np.int64(level.capacity)
+    max_expanded = whole_number(level.max_expanded, key) + own
+    beam = Beam(capacity, max_expanded, min(capacity, wanted + own), np.float32(level.slack))
+    if is_filtered:
+        return expand_filtered(rows, query, links, state, scratch, beam, permitted)
+    return expand(rows, query, links, state, scratch, beam, 0)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _stage_after(best: Any, own: Any, stage: Any, plan: Any, scratch: Any, is_tied: Any) -> Any:
-    """Return the stage of a query whose search has come to its end.
-
-    Parameters
-    ----------
-    best : (address of uint64, int)
-        The best permitted rows, and how many there are.
-    own : int
-        1 if a row is skipped, which takes one place among the best.
-    stage : int
-        `_SEARCH`, `_HARD` or `_FOREIGN`.
-    plan : Plan
-    scratch : BeamScratch
-    is_tied : bool
-        Whether the first hits were seen to be tied just now.
-
-    Returns
-    -------
-    int
-        `_HARD` or `_FOREIGN` for a search that goes on, else `_ENDED`.
-    """
+def _next_level(best: Any, state: Any, scratch: Any, plan: Any) -> Any:
+    """Return the level that a query comes to by what it has found, 0 for none further."""
     entries, size = best
-    judged = plan.judged + own
+    own, judged = state.own, plan.judged + state.own
     score = score_at(entries, size, judged) if size >= judged else np.float32(0.0)
-    crowded = size > 0 and stage == _SEARCH and 0 < plan.crowded < at(scratch.state, SIZE)
-    if crowded and at(scratch.pool, plan.crowded) > at(entries, min(judged, size) - 1):
-        return _HARD
-    if is_tied:
-        return max(stage, _HARD)
-    for after in range(stage + 1, _ENDED):
-        lowest, factor = plan.borders[after - _HARD, 0], plan.borders[after - _HARD, 1]
+    is_first = state.level == 0 and size > 0
+    if is_first and 0 < plan.crowded < state.size:
+        last = at(entries, min(judged, size) - 1)
+        if at(scratch.pool, plan.crowded) > last:
+            return 1
+    for level in range(state.level + 1, plan.levels.shape[0]):
+        lowest, factor = plan.levels[level, 4], plan.levels[level, 5]
         if score < lowest or has_low_contrast(
             entries, size, own, np.float32(factor), np.float32(plan.nearest)
         ):
-            return after
-    return _ENDED
+            return level
+    return 0
+
+
+@njit(cache=True, nogil=True)
+def _extend(
+    rows: Any,
+    vectors: Any,
+    query: Any,
+    state: Any,
+    scratch: Any,
+    plan: Any,
+    entries: Any,
+    visible: Any,
+    keys: Any,
+) -> Any:
+    """Let the search of a hard query go on; return whether it does.
+
+    Where extension needs more room than there is, the search is cut.
+    """
+    if state.is_cut != 0 or plan.levels.shape[0] == 1:
+        return False
+    is_filtered = visible.permitted_count < visible.count
+    best, size = best_rows(state, scratch, is_filtered)
+    is_tied = state.is_tied == 0 and are_tied(best, size, state.own, np.float32(plan.tied), vectors)
+    level = _next_level((best, size), state, scratch, plan)
+    if is_tied:
+        level = max(state.level, 1)
+        state.is_tied = 1
+        begin_again(state)
+        if not enter_buckets(rows, state, scratch, entries, keys, visible.count, visible.hidden):
+            state.is_cut = 1
+            return False
+    if level == 0:
+        return False
+    first = _level(pointer(plan.levels), 0)
+    if plan.reranked[2] > plan.reranked[1] and state.level == 0 and not is_tied:
+        if is_filtered or first.slack < np.inf:
+            begin_again(state)  # the beam had no room for as many
+        elif state.size == np.int64(first.capacity):
+            admit_dropped(rows, query, state, scratch, np.int64(plan.levels[level, 0]))
+    state.level = level
+    state.bound = np.uint64(0)
+    a_side = np.int64(plan.levels[level, 3])
+    if a_side > ROWS_A_SIDE:
+        keys_a_query = entries.tables * entries.segments.shape[0]
+        if state.seen + 2 * a_side * keys_a_query > scratch.room:
+            state.is_cut = 1
+            return False
+        wider = EntryTables(entries.segments, entries.tables, a_side, entries.leaders)
+        enter(rows, state, scratch, scratch.own_places, wider, visible.count, visible.hidden)
+    return True
 
 
 @njit(cache=True, nogil=True, forceinline=True)
@@ -326,24 +345,15 @@ def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
     return QueryAddresses(query.copy, query.norm, query.table, query.shift, cut)
 
 
-@njit(cache=True, nogil=True)
-def _enter_wider(
-    rows: Any, scratch: Any, entries: Any, rows_a_side: Any, count: Any, hidden: Any
-) -> None:
-    """Add the rows that are farther from a query's places in the tables."""
-    wider = EntryTables(entries.segments, entries.tables, rows_a_side, entries.leaders)
-    enter(rows, scratch, scratch.own_places, wider, count, hidden)
-
-
 @njit(cache=True, nogil=True, forceinline=True)
 def _rerank(
     rows: Any,
     vectors: Any,
     held: Any,
     queries: Any,
-    m: Any,
+    state: Any,
     best: Any,
-    depths: Any,
+    plan: Any,
     buffers: Any,
 ) -> Any:
     """Score the best rows exactly, more of them where quick scores leave hits in doubt.
@@ -352,15 +362,11 @@ def _rerank(
     ----------
     rows : RowAddresses
     vectors : (n, dim) float32
-    held : QueryRows
-    queries : Queries
-    m : int
-        Number of the query.
+    held, queries : QueryRows, Queries
+    state : STATE
     best : (address of uint64, int, int)
         The best rows, how many there are, and the limit.
-    depths : (Plan, bool, float)
-        With the numbers of rows scored, whether the search was extended, and how many hits may be
-        missed in the end, for each that is wanted.
+    plan : Plan
     buffers : _Reranked
         Written in place.
 
@@ -369,17 +375,17 @@ def _rerank(
     scored, found : int
         Rows scored exactly, and how many of them reach min_score.
     missed : float
-        Hits to be expected among the rows left out; see `rerank_depth`.
+        Hits to be expected among the rows left out, for each that is wanted; see `rerank_depth`.
     """
     entries, size, limit = best
-    plan, is_extended, max_missed = depths
     chosen, exact, ranked = buffers.rows, buffers.scores, buffers.ranked
-    skipped, min_score = queries.skip[m], queries.min_score
+    m, min_score = state.query, queries.min_score
+    skipped, is_extended = queries.skip[m], state.level > 0
     scored = found = 0
     missed = 0.0
-    depth = plan.reranked_first
-    enough = plan.reranked_extended if is_extended else plan.reranked_last
-    tolerated = np.float64(TOLERATED_MISS)
+    depth, enough, most = plan.reranked[0], plan.reranked[1], plan.reranked[3]
+    if is_extended:
+        enough = plan.reranked[2]
     while True:
         known = scored
         scored = _choose(entries, size, skipped, depth, pointer(chosen))
@@ -398,44 +404,35 @@ def _rerank(
             found = rank(exact, chosen, scored, min_score, ranked)
         last = ranked[limit - 1] if found >= limit else min_score
         if (plan.step > 0 or is_extended) and scored > 0:
-            missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last)
-        if depth >= enough:
-            tolerated = max_missed
-        if scored < depth or depth >= plan.reranked_max or missed <= tolerated * limit:
+            missed = hits_left_out(entries, size, skipped, pointer(exact), scored, last) / limit
+        tolerated = TOLERATED_MISS if depth < enough else _accepted(plan, state)
+        if scored < depth or depth >= most or missed <= tolerated:
             return scored, found, missed
-        depth = min(max(2 * depth, plan.reranked_last), plan.reranked_max)
+        depth = min(2 * depth, most)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _outcome(
-    best: Any, own: Any, visible: Any, missed: Any, queries: Any, m: Any, plan: Any, most: Any
-) -> Any:
-    """Return what became of a query; see `Outcome`.
+def _accepted(plan: Any, state: Any) -> Any:
+    """Return how many hits may be missed, for each that is wanted."""
+    return plan.max_hidden if state.is_tied != 0 else plan.max_missed
 
-    Parameters
-    ----------
-    best : (address of uint64, int, int)
-        The best rows, how many there are, and the limit.
-    own : int
-        1 if a row is skipped, which takes one place among the best.
-    visible : Visible
-    missed : float
-        Hits to be expected among the rows left out.
-    queries, m : Queries, int
-    plan : Plan
-    most : float
-        Missed hits that are accepted, for each that is wanted.
-    """
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, plan: Any) -> Any:
+    """Return what became of a query; see `Outcome`."""
     entries, size, limit = best
-    if size < min(limit + own, visible.permitted_count):
+    if state.is_cut != 0:
+        return Outcome.UNFINISHED
+    if size < min(limit + state.own, visible.permitted_count):
         return Outcome.TOO_SMALL
-    if score_at(entries, size, plan.judged + own) < plan.out_of_range:
+    if score_at(entries, size, plan.judged + state.own) < plan.out_of_range:
         return Outcome.OUT_OF_RANGE
     if plan.step > 0:
-        norm = np.float64(queries.norms[m])
-        if abs(np.float64(queries.copy_norms[m]) * plan.step - norm) > _MAX_LOST * norm:
+        norm = np.float64(queries.norms[state.query])
+        lost = abs(np.float64(queries.copy_norms[state.query]) * plan.step - norm)
+        if lost > _MAX_LOST * norm:
             return Outcome.QUANTIZED_AWAY
-    if missed > most * limit:
+    if missed > _accepted(plan, state):
         return Outcome.HITS_HIDDEN
     return Outcome.ANSWERED
 
@@ -443,7 +440,7 @@ def _outcome(
 def search_graph(
     graph: Graph, visible: Visible, queries: Queries, plan: Plan, scratch: Int64s, out: Found
 ) -> None:
-    """Search for every query; searches of hard and foreign queries are extended.
+    """Search for every query; searches of hard queries are extended.
 
     numba takes 1 µs to tell the type of a named tuple, and 0.1 µs for a plain one, so that plain
     ones cross the border.
@@ -454,7 +451,7 @@ def search_graph(
     visible : Visible
     queries : Queries
     plan : Plan
-    scratch : (slots, 12) int64
+    scratch : (slots, ADDRESSES) int64
         Addresses of each slot's arrays; see `beam_search.scratch_at`. `Scratch` owns them.
     out : Found, written in place
     """
@@ -478,7 +475,7 @@ def _search_graph(
 
 @njit(cache=True, nogil=True)
 def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any) -> None:
-    """Run the searches for all queries; see `search_graph`.
+    """Run the searches for all queries: enter, search, extend, re-rank.
 
     Each slot of scratch memory holds the search for one query. It takes the next query once its
     hits have been re-ranked. All slots take their steps in turn, so that memory has time to answer.
@@ -486,131 +483,85 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     rows = rows_at(graph.rows)
     m_all, tables = queries.keys.shape
     slots, limit = scratch.shape[0], out.scores.shape[1]
-    first_pools = _pools_for(visible, plan.nearly_all)
+    is_filtered = visible.permitted_count < visible.count
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
-    keys_a_query = tables * graph.segments.shape[0]
-    held = query_rows(rows.kind, queries)
-    # A local array costs no count of references in the loop, one taken from a tuple does.
-    keys, skip, beams, hidden = queries.keys, queries.skip, plan.beams, visible.hidden
-    mask = visible.permitted
-    scores, hit_rows, sizes, work = out.scores, out.rows, out.sizes, out.work
-    recalls, outcomes, vectors = out.recalls, out.outcomes, graph.vectors
-    stages = np.full(slots, _FREE, np.int64)
-    numbers = np.empty(slots, np.int64)
-    chosen = np.empty(plan.reranked_max, np.int64)
-    exact = np.empty(plan.reranked_max, np.float64)
-    ranked = np.empty(plan.reranked_max, np.float64)
-    is_extended = np.zeros(slots, np.bool_)
-    are_in_groups = np.zeros(slots, np.bool_)
-    tied = np.float32(plan.tied)
-    pools = np.full(slots, first_pools, np.int64)
+    held, vectors = query_rows(rows.kind, queries), graph.vectors
+    wanted, most = plan.wanted, plan.reranked[3]
+    chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted(_Reranked(chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
-    known_work = plan.work
-    upcoming = 0  # the next query
-    placed = 0  # queries whose entry points are known
+    # An array taken from a tuple is counted each time, an address is not.
+    levels, keys, permitted = (
+        pointer(plan.levels),
+        pointer(queries.keys),
+        pointer(visible.permitted),
+    )
+    states = np.zeros(slots, STATE)
+    upcoming = placed = 0  # the next query; queries whose entry points are known
     left = m_all
     while left > 0:
         for s in range(slots):
-            own_scratch = scratch_at(scratch[s])
-            stage = stages[s]
-            if stage == _FREE:
+            own, state = scratch_at(scratch[s]), states[s]
+            if state.stage == _FREE:
                 if upcoming == m_all:
                     continue
                 if upcoming == placed:  # slot m % slots holds the entry points of query m
                     placed = min(upcoming + slots, m_all)
-                    first_keys = offset(pointer(keys), upcoming * tables)
+                    first_keys = offset(keys, upcoming * tables)
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
-                m = upcoming
+                begin(state)
+                state.stage, state.query, state.level, state.is_tied = _SEARCHING, upcoming, 0, 0
+                state.own = np.int64(queries.skip[upcoming] >= 0)
+                hold(held.quantized, upcoming, own.table)
+                places = scratch_at(scratch[upcoming % slots]).places
+                for i in range(tables * graph.segments.shape[0]):
+                    put(own.own_places, i, at(places, i))
+                enter(rows, state, own, own.own_places, entries, visible.count, visible.hidden)
                 upcoming += 1
-                numbers[s], stages[s], is_extended[s], pools[s] = m, _SEARCH, False, first_pools
-                are_in_groups[s] = False
-                begin(own_scratch)
-                hold(held.quantized, m, own_scratch.table)
-                places = scratch_at(scratch[m % slots]).places
-                for i in range(keys_a_query):
-                    put(own_scratch.own_places, i, at(places, i))
-                enter(rows, own_scratch, own_scratch.own_places, entries, visible.count, hidden)
                 continue
-            m = numbers[s]
-            own = np.int64(skip[m] >= 0)
-            permitted = RowMask(pointer(mask), pools[s])
-            query = _uncut(held_before(held.quantized, m, own_scratch.table), units, queries, m)
-            if stage != _ENDED:
-                beam = _beam(plan, stage, keys[m, 0], own)
-                room = plan.room_under_filter
-                if _step(rows, query, links, own_scratch, beam, permitted, room):
+            m = state.query
+            query = _uncut(held_before(held.quantized, m, own.table), units, queries, m)
+            if state.stage == _SEARCHING:
+                own_keys = offset(keys, m * tables)
+                key = at(own_keys, 0)
+                if _step(
+                    rows, query, links, state, own, levels, wanted, key, permitted, is_filtered
+                ):
                     continue
-                if at(own_scratch.state, SECOND_OVERFLOW) != 0:
-                    pools[s] = HIT_POOL
-                    begin_again(own_scratch)
+                if _extend(rows, vectors, query, state, own, plan, entries, visible, own_keys):
                     continue
-                best, size = best_rows(own_scratch, permitted)
-                is_tied = not are_in_groups[s] and are_tied(best, size, own, tied, vectors)
-                after = _stage_after((best, size), own, stage, plan, own_scratch, is_tied)
-                if at(own_scratch.state, UNFINISHED) != 0:
-                    after = _ENDED
-                if is_tied and after != _ENDED:
-                    are_in_groups[s] = True
-                    begin_again(own_scratch)
-                    query_keys = offset(pointer(keys), m * tables)
-                    if not enter_buckets(
-                        rows, own_scratch, entries, query_keys, visible.count, hidden
-                    ):
-                        put(own_scratch.state, UNFINISHED, 1)
-                        after = _ENDED
-                a_side = np.int64(ROWS_A_SIDE if after == _ENDED else beams[after - _SEARCH, 3])
-                needed = at(own_scratch.state, MARKED) + 2 * a_side * keys_a_query
-                # Where more entry points have no room, the query is left to the tables.
-                if a_side > ROWS_A_SIDE and needed > own_scratch.room:
-                    put(own_scratch.state, UNFINISHED, 1)
-                    after = _ENDED
-                stages[s] = after
-                if after != _ENDED:
-                    looks_again = plan.reranked_extended > plan.reranked_last
-                    if looks_again and not is_extended[s] and not is_tied:
-                        # The beam had no room for as many.
-                        if permitted.pools != ONE_POOL or beam.slack != np.inf:
-                            begin_again(own_scratch)
-                        elif at(own_scratch.state, SIZE) == beam.capacity:
-                            wider = _beam(plan, after, keys[m, 0], own)
-                            admit_again(rows, query, own_scratch, wider)
-                    is_extended[s] = True
-                    if a_side > ROWS_A_SIDE:
-                        _enter_wider(rows, own_scratch, entries, a_side, visible.count, hidden)
-                    continue
+                state.stage = _ENDED
                 if rows.kind != SPARSE:  # scored at the next turn
-                    best, size = best_rows(own_scratch, permitted)
-                    _fetch_vectors(vectors, best, min(plan.reranked_first, size))
+                    best, size = best_rows(state, own, is_filtered)
+                    _fetch_vectors(vectors, best, min(plan.reranked[0], size))
                     continue
-            best, size = best_rows(own_scratch, permitted)
+            best, size = best_rows(state, own, is_filtered)
             hits = best, size, limit
-            max_missed = plan.max_hidden if are_in_groups[s] else plan.max_missed
-            depths = plan, is_extended[s], max_missed
-            scored, found, missed = _rerank(rows, vectors, held, queries, m, hits, depths, buffers)
-            ended = is_extended[s] or at(own_scratch.state, UNFINISHED) != 0
-            if not ended and missed > plan.max_missed * limit and plan.borders[0, 0] > 0:
-                begin_again(own_scratch)  # hits may be among rows that the beam had no room for
-                stages[s], is_extended[s] = _HARD, True
+            scored, found, missed = _rerank(
+                rows, vectors, held, queries, state, hits, plan, buffers
+            )
+            is_extended = state.level > 0 or state.is_cut != 0
+            if missed > plan.max_missed and not is_extended and plan.levels.shape[0] > 1:
+                begin_again(state)  # hits may be among rows that the beam had no room for
+                state.stage, state.level = _SEARCHING, 1
                 continue
             release(held.quantized, m, query)
-            unmark(own_scratch.marks, at(own_scratch.state, MARKED))
+            unmark(own.marks, state.seen)
             found = min(found, limit)
             for i in range(found):
-                scores[m, i] = ranked[i]
-                hit_rows[m, i] = chosen[i]
-            sizes[m], recalls[m] = found, plan.recall
-            for column in range(known_work.shape[0]):
-                work[m, column] = known_work[column]
-            work[m, CANDIDATES] = at(own_scratch.state, MARKED)
-            work[m, SCORED_EXACTLY] = scored
-            work[m, BEAM] = size
-            outcomes[m] = _outcome(hits, own, visible, missed, queries, m, plan, max_missed)
-            if at(own_scratch.state, UNFINISHED) != 0:
-                outcomes[m] = Outcome.UNFINISHED
-            stages[s] = _FREE
+                out.scores[m, i] = ranked[i]
+                out.rows[m, i] = chosen[i]
+            out.sizes[m], out.recalls[m] = found, plan.recall
+            for column in range(plan.work.shape[0]):
+                out.work[m, column] = plan.work[column]
+            out.work[m, CANDIDATES] = state.seen
+            out.work[m, SCORED_EXACTLY] = scored
+            out.work[m, BEAM] = size
+            out.outcomes[m] = _outcome(hits, state, visible, missed, queries, plan)
+            state.stage = _FREE
             left -= 1
+    keep(states)
     keep(chosen)
     keep(exact)
     keep(ranked)

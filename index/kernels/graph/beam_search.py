@@ -3,10 +3,8 @@
 A pool holds the best rows seen so far. Each step expands the best row of the pool that has not been
 expanded: its neighbours are scored and inserted. The search ends when every row of the pool is
 expanded. It also stops when the next row is too far away: farther than the last hit wanted, by a
-factor called slack. Rows that are not permitted are expanded, but they are no hits, and only hits
-end a search. A second pool tells them apart. Under a filter it holds the hits. Where nearly all
-rows are permitted, as after deletions, it holds the others; the first pool then has that much more
-room.
+factor called slack. Rows that are not permitted are expanded too, but they are no hits, and only
+hits end a search. Their entries in the pool say so, and the pool has that much more room.
 
 Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash tables; ended as in
 "Distance Adaptive Beam Search for Provably Accurate Graph-Based Nearest Neighbor Search"
@@ -21,10 +19,12 @@ from numba import njit
 from gcws_search.index.contracts.arrays import LANES, Int64s
 from gcws_search.index.kernels.graph.candidate_pool import (
     EXPANDED,
+    REJECTED,
     entry,
     first_unexpanded,
     insert_all,
     place_of,
+    place_of_hit,
     row_of,
     score_of,
     set_expanded,
@@ -44,23 +44,32 @@ _ONE = np.uint64(1)
 _NOTHING = np.uint64(0)
 _ZERO = np.float32(0.0)
 _ONE_FLOAT = np.float32(1.0)
+_REJECTED_SHIFT = np.uint64(1)
 MIN_DISTANCE = np.float32(0.02)
 """A slack is a share of this distance at least."""
 
 NONE = -1
 """Fills the places behind a row's last neighbour."""
 
-SIZE, HERE, MARKED, RATED, EXPANSIONS, SECOND_SIZE, SECOND_OVERFLOW, DONE, UNFINISHED = range(9)
-"""State of a search: entries of the pool, place of the best one that is not expanded, rows marked,
-rows scored, rows expanded, entries of the second pool, whether it has dropped rows that the first
-one may hold, whether the search has ended, and whether that was for want of room."""
-STATES = 9
-
-MIN_SECOND_POOL = 64
-"""Rows that are not permitted for which the second pool has room, at least."""
-
-ONE_POOL, REJECTED_POOL, HIT_POOL = range(3)
-"""What the second pool holds: nothing, where all rows are permitted; others; or hits."""
+STATE = np.dtype(
+    [
+        ("size", np.int64),  # entries of the pool
+        ("rejected", np.int64),  # rows inserted so far that are not permitted
+        ("here", np.int64),  # place of the best entry that is not expanded
+        ("seen", np.int64),  # rows marked
+        ("scored", np.int64),  # rows scored, the first ones of those marked
+        ("expansions", np.int64),  # rows expanded
+        ("bound", np.uint64),  # entries below this one are of no use
+        ("has_ended", np.int64),  # whether there is no further step
+        ("is_cut", np.int64),  # whether the search ended for want of room
+        ("stage", np.int64),  # of a query's search; see `batch_search`
+        ("query", np.int64),  # its number
+        ("own", np.int64),  # 1 if it skips a row, which takes one place among the best
+        ("level", np.int64),  # how far it goes; 0 for the first search
+        ("is_tied", np.int64),  # whether its first hits were seen to tie
+    ]
+)
+"""Where one search is. All zeros at its beginning."""
 
 
 class Graph(NamedTuple):
@@ -102,32 +111,18 @@ class Links(NamedTuple):
     count: Any
 
 
-class RowMask(NamedTuple):
-    """Which rows may be hits.
-
-    Attributes
-    ----------
-    mask : address of uint8
-    pools : int
-        `ONE_POOL`, `REJECTED_POOL` or `HIT_POOL`.
-    """
-
-    mask: Any
-    pools: Any
-
-
 class Beam(NamedTuple):
     """How wide a search is, and where it ends.
 
     Attributes
     ----------
     capacity : int
-        Rows of the pool, or of the hits under a filter.
+        Permitted rows that the pool has room for.
     max_expanded : int
-        Rows expanded at most. Without a slack, the search ends once this many of the best rows
-        are expanded; under a filter, this many of the permitted ones and all that are nearer.
-        Expansions of rows that were overtaken do not count. Neither do rows that score as much
-        as the last of them, while better hits than the last one wanted may be found.
+        Rows expanded at most. Without a slack, the search ends once this many of the best permitted
+        rows are expanded, and all that are nearer. Expansions of rows that were overtaken do not
+        count. Neither do rows that score as much as the last of them, while better hits than the
+        last one wanted may be found.
     wanted : int
         Hits, at most ``capacity``.
     slack : float32
@@ -163,9 +158,8 @@ class BeamScratch(NamedTuple):
     marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, second_pool : addresses of uint64
-    fresh : address of uint64
-        Entries to be inserted; of twice as many places as there are rows that can be marked.
+    pool, fresh : addresses of uint64
+        The pool, and entries to be inserted.
     scores : address of float32
     table, other_table : addresses of float32
         All 0 between uses; see `quantized.rows.hold`.
@@ -173,21 +167,21 @@ class BeamScratch(NamedTuple):
         Of keys in tables, for any query of the call.
     own_places : address of int64
         The same for the query of this search.
-    state : address of int64
-        Where the search is; see `STATES`.
     """
 
     marks: Any
     room: Any
     pool: Any
-    second_pool: Any
     fresh: Any
     scores: Any
     table: Any
     other_table: Any
     places: Any
     own_places: Any
-    state: Any
+
+
+ADDRESSES = 10
+"""Numbers from which `scratch_at` makes the memory of one search."""
 
 
 @njit(cache=True, nogil=True)
@@ -198,13 +192,11 @@ def scratch_at(addresses: Int64s) -> Any:
         addresses[2],
         pointer_to_uint64(addresses[3]),
         pointer_to_uint64(addresses[4]),
-        pointer_to_uint64(addresses[5]),
+        pointer_to_float32(addresses[5]),
         pointer_to_float32(addresses[6]),
         pointer_to_float32(addresses[7]),
-        pointer_to_float32(addresses[8]),
+        pointer_to_int64(addresses[8]),
         pointer_to_int64(addresses[9]),
-        pointer_to_int64(addresses[10]),
-        pointer_to_int64(addresses[11]),
     )
 
 
@@ -230,17 +222,35 @@ def unmark(marks: Any, count: Any) -> None:
 
 
 @njit(cache=True, nogil=True)
-def begin(scratch: Any) -> None:
-    """Make scratch memory ready for a search."""
-    for i in range(STATES):
-        put(scratch.state, i, 0)
+def begin(state: Any) -> None:
+    """Begin a search: no row has been seen."""
+    state.seen = state.expansions = state.has_ended = state.is_cut = 0
+    begin_again(state)
 
 
 @njit(cache=True, nogil=True)
-def begin_again(scratch: Any) -> None:
+def begin_again(state: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
-    for i in (SIZE, HERE, RATED, SECOND_SIZE, SECOND_OVERFLOW):
-        put(scratch.state, i, 0)
+    state.size = state.rejected = state.here = state.scored = 0
+    state.bound = _NOTHING
+
+
+@njit(cache=True, nogil=True)
+def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, capacity: Any) -> None:
+    """Add the rows that a full pool has dropped, for a beam with room for more without a slack.
+
+    A row once dropped is less than every row that is kept, none of them rejected.
+    """
+    pool, size, last = scratch.pool, state.size, at(scratch.pool, state.size - 1) & ~EXPANDED
+    for i in range(size, (size + LANES - 1) // LANES * LANES):
+        put(pool, i, _NOTHING)  # rows dropped lately
+    score_rows(rows, query, scratch.marks.seen, 0, state.scored, scratch.scores)
+    count = 0
+    for i in range(state.scored):
+        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
+        put(scratch.fresh, count, new)
+        count += np.int64(new < last)
+    state.size = insert_all(pool, size, capacity, scratch.fresh, count)
 
 
 @njit(cache=True, nogil=True)
@@ -277,117 +287,25 @@ def farthest_score(score: Any, slack: Any) -> Any:
 
 
 @njit(cache=True, nogil=True)
-def _bound(held: Any, count: Any, beam: Any) -> Any:
-    """Return an entry such that lesser ones are of no use."""
-    bound = _NOTHING
-    if count >= beam.wanted:
-        lowest = farthest_score(score_of(at(held, beam.wanted - 1)), beam.slack)
-        bound = entry(max(lowest, _ZERO), 0)
-    if count >= beam.capacity:
-        bound = max(bound, at(held, beam.capacity - 1))
-    return bound
-
-
-@njit(cache=True, nogil=True)
-def _place_among_all(place: Any, pool: Any, size: Any, rejected: Any, count: Any) -> Any:
-    """Return the place of a hit among all rows of a pool, by that among hits, counted from 1.
-
-    Parameters
-    ----------
-    place : int
-    pool, rejected : addresses of uint64
-        The first pool, and the second, of rows that are not permitted.
-    size, count : int
-        Their entries.
-    """
-    passed = 0
-    while (
-        passed < count
-        and place + passed <= size
-        and at(rejected, passed) | EXPANDED >= at(pool, place + passed - 1)
-    ):
-        passed += 1
-    return place + passed
-
-
-@njit(cache=True, nogil=True)
-def _beam_among_all(beam: Any, pool: Any, size: Any, rejected: Any, count: Any) -> Any:
-    """Return a beam that counts hits as one that counts all rows of a pool.
-
-    Parameters as of `_place_among_all`.
-    """
-    if count == 0:
-        return beam
-    return Beam(
-        _place_among_all(beam.capacity, pool, size, rejected, count),
-        _place_among_all(beam.max_expanded, pool, size, rejected, count),
-        _place_among_all(beam.wanted, pool, size, rejected, count),
-        beam.slack,
-    )
-
-
-@njit(cache=True, nogil=True)
-def best_rows(scratch: Any, permitted: Any) -> Any:
+def best_rows(state: Any, scratch: Any, is_partial: Any) -> Any:
     """Return the address of the best permitted rows, and how many there are.
 
     They are valid up to the next step.
     """
-    size, second_size = at(scratch.state, SIZE), at(scratch.state, SECOND_SIZE)
-    if permitted.pools == HIT_POOL:
-        return scratch.second_pool, second_size
-    if permitted.pools == ONE_POOL or second_size == 0:
-        return scratch.pool, size
+    if not is_partial or state.rejected == 0:
+        return scratch.pool, state.size
     count = 0
-    for i in range(size):
+    for i in range(state.size):
         held = at(scratch.pool, i)
         put(scratch.fresh, count, held)
-        count += np.int64(at(permitted.mask, row_of(held)) != 0)
+        count += np.int64(held & REJECTED == 0)
     return scratch.fresh, count
 
 
-@njit(cache=True, nogil=True)
-def _is_tied(hits: Any, count: Any, beam: Any, following: Any) -> Any:
-    """Return whether an entry scores as much as the last row expanded, and as no last hit wanted.
-
-    Of copies of a row each leads to others: with a few of them expanded, many would be missing.
-    """
-    last = beam.max_expanded
-    if last == 0 or count < last or score_of(at(hits, last - 1)) != score_of(following):
-        return False
-    return count < beam.wanted or score_of(at(hits, beam.wanted - 1)) < score_of(following)
-
-
-@njit(cache=True, nogil=True)
-def admit_again(rows: Any, query: Any, scratch: Any, beam: Any) -> None:
-    """Add the rows that the pool has dropped since it was full, for a beam with room for more.
-
-    All others are in it: a row once dropped is less than every row that is kept.
-
-    Parameters
-    ----------
-    rows, query : RowAddresses, QueryAddresses
-    scratch : BeamScratch
-    beam : Beam
-        The one with more room.
-    """
-    pool = scratch.pool
-    size, marked = at(scratch.state, SIZE), at(scratch.state, MARKED)
-    last = at(pool, size - 1) & ~EXPANDED
-    for i in range(size, (size + LANES - 1) // LANES * LANES):
-        put(pool, i, _NOTHING)  # rows dropped lately
-    bound = _bound(pool, size, beam)
-    score_rows(rows, query, scratch.marks.seen, 0, marked, scratch.scores)
-    count = 0
-    for i in range(marked):
-        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
-        put(scratch.fresh, count, new)
-        count += np.int64(bound <= new) & np.int64(new < last)
-    size = insert_all(pool, size, beam.capacity, scratch.fresh, count)
-    put(scratch.state, SIZE, size)
-
-
 @njit(cache=True, nogil=True, forceinline=True)
-def expand(rows: Any, query: Any, links: Any, scratch: Any, beam: Any, salt: Any) -> Any:
+def expand(
+    rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, salt: Any
+) -> Any:
     """Score the rows prefetched by the step before, then expand the best row not yet expanded.
 
     Several searches take their steps in turn, so that memory has time to answer.
@@ -396,6 +314,7 @@ def expand(rows: Any, query: Any, links: Any, scratch: Any, beam: Any, salt: Any
     ----------
     rows, query : RowAddresses, QueryAddresses
     links : Links
+    state : STATE
     scratch : BeamScratch
     beam : Beam
     salt : int
@@ -407,100 +326,103 @@ def expand(rows: Any, query: Any, links: Any, scratch: Any, beam: Any, salt: Any
     bool
         Whether there is a further step to take.
     """
-    # The mode is a constant here, so the compiler drops all code that reads the mask. Any address
-    # will do for it.
-    return _expand(rows, query, links, scratch, beam, RowMask(rows.copies, ONE_POOL), salt)
+    # A constant False, so the compiler drops all code that reads the mask. Any address will do.
+    return _expand(rows, query, links, state, scratch, beam, rows.copies, False, salt)
 
 
 @njit(cache=True, nogil=True)
-def expand_masked(
-    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any
+def expand_filtered(
+    rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, permitted: Any
 ) -> Any:
-    """Do what `expand` does where only the rows of a `RowMask` may be hits, not salted."""
-    return _expand(rows, query, links, scratch, beam, permitted, 0)
+    """Do what `expand` does where only rows may be hits whose uint8 at an address is not 0."""
+    return _expand(rows, query, links, state, scratch, beam, permitted, True, 0)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
 def _expand(
-    rows: Any, query: Any, links: Any, scratch: Any, beam: Any, permitted: Any, salt: Any
+    rows: Any,
+    query: Any,
+    links: Any,
+    state: Any,
+    scratch: Any,
+    beam: Any,
+    permitted: Any,
+    is_filtered: Any,
+    salt: Any,
 ) -> Any:
     """Do what `expand` does, whichever rows are permitted."""
-    pool, second_pool = scratch.pool, scratch.second_pool
-    state = scratch.state
-    size = at(state, SIZE)
-    here = at(state, HERE)
-    marked = at(state, MARKED)
-    second_size = at(state, SECOND_SIZE)
-    ahead = at(pool, here) if here < size else _NOTHING
+    pool, fresh = scratch.pool, scratch.fresh
+    size, here, seen, scored = state.size, state.here, state.seen, state.scored
+    bound, ahead = state.bound, at(pool, here) if here < size else _NOTHING
     # All scores come before the branches that no processor predicts: a wrong guess then costs no
     # score that was on its way.
-    holds_hits, holds_rejected = permitted.pools == HIT_POOL, permitted.pools == REJECTED_POOL
-    hits = second_pool if holds_hits else pool
-    own_beam, second_capacity = beam, beam.capacity
-    if holds_rejected:
-        second_capacity = max(second_capacity, MIN_SECOND_POOL)
-        beam = _beam_among_all(own_beam, pool, size, second_pool, second_size)
-    bound = _bound(hits, second_size if holds_hits else size, beam)
-    rated = at(state, RATED)
-    score_rows(rows, query, scratch.marks.seen, rated, marked, scratch.scores)
-    fresh = 0
+    score_rows(rows, query, scratch.marks.seen, scored, seen, scratch.scores)
+    count, capacity = 0, beam.capacity
     best = _NOTHING
-    for i in range(marked - rated):
-        new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, rated + i)) ^ salt)
-        put(scratch.fresh, fresh, new)
-        fresh += np.int64(new >= bound)
+    for i in range(seen - scored):
+        row = np.int64(at(scratch.marks.seen, scored + i))
+        new = entry(at(scratch.scores, i), row ^ salt)
+        put(fresh, count, new)
+        count += np.int64(new >= bound)
         best = max(best, new)
     if best < bound:  # it is not inserted, and has no place
         best = _NOTHING
-    capacity = beam.capacity
-    if permitted.pools != ONE_POOL:
-        second_fresh, count = offset(scratch.fresh, fresh), 0
-        for i in range(fresh):
-            new = at(scratch.fresh, i)
-            put(second_fresh, count, new)
-            is_permitted = at(permitted.mask, row_of(new) ^ salt) != 0
-            count += np.int64(is_permitted == holds_hits)
-        second_size = insert_all(second_pool, second_size, second_capacity, second_fresh, count)
-        capacity = scratch.room
-        if holds_rejected:
-            capacity = min(own_beam.capacity + second_size, capacity)
-    size = insert_all(pool, size, capacity, scratch.fresh, fresh)
-    if holds_rejected:
-        beam = _beam_among_all(own_beam, pool, size, second_pool, second_size)
-    put(state, RATED, marked)
+    if is_filtered:
+        rejected = state.rejected
+        for i in range(count):
+            new = at(fresh, i)
+            is_rejected = np.int64(at(permitted, row_of(new)) == 0)
+            put(fresh, i, new | (np.uint64(is_rejected) << _REJECTED_SHIFT))
+            rejected += is_rejected
+        state.rejected = rejected
+        capacity = min(capacity + rejected, scratch.room)
+    size = insert_all(pool, size, capacity, fresh, count)
+    if is_filtered and size == capacity:  # there may be more room at the next step
+        for i in range(size, (size + LANES - 1) // LANES * LANES):
+            put(pool, i, _NOTHING)  # rows dropped just now
     overtakes = best > ahead
-    here = place_of(pool, best) if overtakes else first_unexpanded(pool, size, here)
-    bound = _bound(hits, second_size if holds_hits else size, beam)
+    here = place_of(pool, best | REJECTED) if overtakes else first_unexpanded(pool, size, here)
+    wanted, last = beam.wanted, beam.max_expanded
+    if is_filtered and state.rejected > 0:
+        wanted = place_of_hit(pool, size, wanted)
+        if beam.slack == np.inf:
+            last = place_of_hit(pool, size, last)
+    bound = _NOTHING
+    if size >= wanted:
+        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack)
+        bound = entry(max(lowest, _ZERO), 0)
+    if size >= capacity:
+        bound = max(bound, at(pool, capacity - 1))
     going = here < size and at(pool, here) >= bound
     if going and beam.slack == np.inf:
-        last = beam.max_expanded
-        if not holds_hits:
-            going = here < last
-        elif second_size >= last:
-            going = last > 0 and at(hits, last - 1) <= at(pool, here)
-        if not going:
-            going = _is_tied(hits, second_size if holds_hits else size, beam, at(pool, here))
-    elif going and at(state, EXPANSIONS) >= beam.max_expanded:
+        going = here < last or _ties(pool, size, here, last, wanted)
+    elif going and state.expansions >= last:
         going = False
-        put(state, UNFINISHED, 1)
-    is_full = holds_rejected and second_size == second_capacity
-    if is_full and at(second_pool, second_size - 1) >= at(pool, size - 1):
-        going = False  # rows that it dropped may be in the first pool
-        put(state, SECOND_OVERFLOW, 1)
-    if going and marked + links.width > scratch.room:
+        state.is_cut = 1
+    if going and seen + links.width > scratch.room:
         going = False
-        put(state, UNFINISHED, 1)
+        state.is_cut = 1
     if going and overtakes:  # nothing has prefetched its neighbours yet
         fetch_links(links, row_of(best) ^ salt)
     elif going:
         set_expanded(pool, here)
-        put(state, EXPANSIONS, at(state, EXPANSIONS) + 1)
+        state.expansions += 1
         row = row_of(at(pool, here)) ^ salt
-        put(state, MARKED, _mark_neighbours(rows, links, row, scratch.marks, marked))
+        state.seen = _mark_neighbours(rows, links, row, scratch.marks, seen)
         following = first_unexpanded(pool, size, here + 1)
         if following < size:
             fetch_links(links, row_of(at(pool, following)) ^ salt)
-    put(state, SIZE, size)
-    put(state, HERE, here)
-    put(state, SECOND_SIZE, second_size)
+    state.size, state.here, state.scored, state.bound = size, here, seen, bound
     return going
+
+
+@njit(cache=True, nogil=True)
+def _ties(pool: Any, size: Any, here: Any, last: Any, wanted: Any) -> Any:
+    """Return whether an entry scores as much as the last to be expanded, more than the last wanted.
+
+    Of copies of a row each leads to others: with a few of them expanded, many would be missing.
+    """
+    score = score_of(at(pool, here))
+    if last == 0 or score_of(at(pool, last - 1)) != score:
+        return False
+    return size < wanted or score_of(at(pool, wanted - 1)) < score

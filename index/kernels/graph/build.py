@@ -15,11 +15,8 @@ from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
 from gcws_search.index.kernels.graph.beam_search import (
-    DONE,
-    MARKED,
     NONE,
-    RATED,
-    SIZE,
+    STATE,
     Beam,
     Links,
     begin,
@@ -193,14 +190,23 @@ def _keep_diverse(
 
 @njit(cache=True, nogil=True)
 def _search_neighbours(
-    rows: Any, links: Any, entries: Any, scratch: Any, chosen: Any, keys: Any, beam: Any
+    rows: Any,
+    links: Any,
+    entries: Any,
+    states: Any,
+    scratch: Any,
+    chosen: Any,
+    keys: Any,
+    beam: Any,
 ) -> None:
     """Search for a few rows' neighbours, one a slot of scratch memory, all in turn.
 
     Parameters
     ----------
     rows, links, entries : RowAddresses, Links, EntryTables
-    scratch : (slots, 12) int64
+    states : (slots,) STATE
+        Written in place.
+    scratch : (slots, ADDRESSES) int64
         The pools found are left in it, their entries salted.
     chosen : (c,) int64
         The rows, at most as many as slots.
@@ -210,28 +216,28 @@ def _search_neighbours(
     count = chosen.shape[0]
     nothing_hidden = np.empty(0, np.uint8)
     for i in range(count):
-        own = scratch_at(scratch[i])
-        begin(own)
+        own, state = scratch_at(scratch[i]), states[i]
+        begin(state)
         hold(rows, chosen[i], own.table)
-        put(own.state, MARKED, mark(own.marks, chosen[i], 0))
-        put(own.state, RATED, 1)
+        state.seen = mark(own.marks, chosen[i], 0)
+        state.scored = 1
     find_entry_points(entries, keys, scratch, count)
     for i in range(count):
         own = scratch_at(scratch[i])
-        enter(rows, own, own.places, entries, links.count, nothing_hidden)
+        enter(rows, states[i], own, own.places, entries, links.count, nothing_hidden)
     active = count
     while active > 0:
         active = 0
         for i in range(count):
-            own = scratch_at(scratch[i])
-            if at(own.state, DONE) != 0:
+            own, state = scratch_at(scratch[i]), states[i]
+            if state.has_ended != 0:
                 continue
             query = held_before(rows, chosen[i], own.table)
-            if expand(rows, query, links, own, beam, salt_of(chosen[i])):
+            if expand(rows, query, links, state, own, beam, salt_of(chosen[i])):
                 active += 1
             else:
-                put(own.state, DONE, 1)
-                unmark(own.marks, at(own.state, MARKED))
+                state.has_ended = 1
+                unmark(own.marks, state.seen)
                 release(rows, chosen[i], query)
 
 
@@ -252,7 +258,7 @@ def choose_neighbours(
     ----------
     graph : beam_search.Graph
         Rows that are not linked yet have no neighbours.
-    scratch : (slots, 12) int64
+    scratch : (slots, ADDRESSES) int64
         See `beam_search.scratch_at`.
     chosen : (c,) int64
         The rows.
@@ -272,16 +278,17 @@ def choose_neighbours(
     links = Links(pointer(graph.links), width, n)
     beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
     slots = scratch.shape[0]
+    states = np.zeros(slots, STATE)
     for start in range(0, chosen.shape[0], slots):
         end = min(start + slots, chosen.shape[0])
         some = chosen[start:end]
         own_keys = offset(pointer(keys), start * keys.shape[1])
-        _search_neighbours(rows, links, entries, scratch, some, own_keys, beam)
+        _search_neighbours(rows, links, entries, states, scratch, some, own_keys, beam)
         for i in range(start, end):
             own = scratch_at(scratch[i - start])
             salt = salt_of(chosen[i])
             size = 0
-            for j in range(at(own.state, SIZE)):
+            for j in range(states[i - start].size):
                 found = salted(at(own.pool, j), salt)
                 if alive[row_of(found)] != 0:
                     put(own.pool, size, found)
@@ -347,7 +354,7 @@ def join_links(
     ----------
     row_addresses : (7,) int64
         See `quantized.rows.rows_at`.
-    scratch : (slots, 12) int64
+    scratch : (slots, ADDRESSES) int64
         See `beam_search.scratch_at`.
     joins : Joins
     first, last : int

@@ -1,6 +1,7 @@
 """The best rows seen so far, best first, each as one number.
 
-An entry holds the bits of its score, its row, and whether it has been expanded. As whole numbers
+An entry holds the bits of its score, its row, whether the row is not permitted, and whether it has
+been expanded. As whole numbers
 entries fall from place to place, and as float64s of the same bits they fall too, for which
 processors have minima and maxima of whole registers: an entry is put into its place without a
 branch that depends on where that is.
@@ -34,8 +35,10 @@ from gcws_search.index.kernels.lanes.vector import (
     store,
 )
 
-EXPANDED = np.uint64(1)
-"""The bit of an entry that has been expanded."""
+EXPANDED, REJECTED = np.uint64(1), np.uint64(2)
+"""The bits of an entry that has been expanded, and of a row that may be no hit."""
+MAX_ROWS: Final = 1 << 30
+"""Rows that entries can tell apart."""
 GUARD: Final = 1
 """Places in front of a pool, which hold `ABOVE_ALL`."""
 ABOVE_ALL: Final = np.uint64(0x7FF0000000000000)
@@ -46,9 +49,8 @@ _BLOCK: Final = 2 * LANES
 _ONE_BY_ONE: Final = 3
 """Up to this number of entries `insert` is quicker."""
 
-_ONE = np.uint64(1)
-_SCORE_SHIFT = np.uint64(32)
-_ROW_MASK = np.uint64(0x7FFFFFFF)
+_REJECTED_SHIFT, _ROW_SHIFT, _SCORE_SHIFT = np.uint64(1), np.uint64(2), np.uint64(32)
+_ROW_MASK = np.uint64(MAX_ROWS - 1)
 _NOTHING = np.float64(0.0)
 
 
@@ -59,14 +61,14 @@ def places_for(capacity: int) -> int:
 
 @njit(cache=True, nogil=True)
 def entry(score: Any, row: Any) -> Any:
-    """Return a row as an entry of a pool; not yet expanded."""
-    return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ONE)
+    """Return a permitted row as an entry of a pool; not yet expanded."""
+    return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ROW_SHIFT)
 
 
 @njit(cache=True, nogil=True)
 def row_of(entry: Any) -> Any:
     """Return the row of an entry; of one that is `salted`, a number that the salt makes the row."""
-    return np.int64((entry >> _ONE) & _ROW_MASK)
+    return np.int64((entry >> _ROW_SHIFT) & _ROW_MASK)
 
 
 @njit(cache=True, nogil=True)
@@ -87,11 +89,11 @@ def salt_of(row: Any) -> Any:
 @njit(cache=True, nogil=True)
 def salted(entry: Any, salt: Any) -> Any:
     """Return an entry whose row differs by a salt from the true one, or the true one of such."""
-    return entry ^ (np.uint64(salt) << _ONE)
+    return entry ^ (np.uint64(salt) << _ROW_SHIFT)
 
 
 @njit(cache=True, nogil=True, forceinline=True)
-def _inserted(held: Any, before: Any, value: Any) -> Any:
+def _insertion(held: Any, before: Any, value: Any) -> Any:
     """Return the lanes that hold falling numbers once one more has found its place.
 
     Where it is more than what is held, it comes here, or what was before if that is less.
@@ -123,7 +125,7 @@ def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
         held = load(entries, block)
         # Not loaded from one place before: loads that straddle stores just made must wait for them.
         before = after(at(entries, block - 1), held)
-        store(entries, block, _inserted(held, before, value))
+        store(entries, block, _insertion(held, before, value))
         if at(pool, block - 1) > new:
             return size
         block -= LANES
@@ -186,8 +188,8 @@ def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) ->
             new = at(doubles, i)
             value = splat(new)
             put(doubles, i, min(new, last(second)))
-            second = _inserted(second, last_and(first, second), value)
-            first = _inserted(first, after(above, first), value)
+            second = _insertion(second, last_and(first, second), value)
+            first = _insertion(first, after(above, first), value)
         store(entries, block, first)
         store(entries, block + LANES, second)
     return new_size
@@ -200,6 +202,23 @@ def place_of(pool: Any, value: Any) -> Any:
     while at(pool, place) > value:
         place += 1
     return place
+
+
+@njit(cache=True, nogil=True)
+def place_of_hit(pool: Any, size: Any, number: Any) -> Any:
+    """Return the place of a permitted entry, counted from 1 like its number among these.
+
+    ``size`` + 1 where there are fewer.
+    """
+    if number > size:
+        return size + 1
+    first, place, missing = 0, 0, number
+    while missing > 0 and place < size:  # of the entries added last, so many are no hits
+        first, place = place, min(place + missing, size)
+        missing -= place - first
+        for i in range(first, place):
+            missing += np.int64((at(pool, i) & REJECTED) >> _REJECTED_SHIFT)
+    return place + np.int64(missing > 0)
 
 
 @njit(cache=True, nogil=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
-from gcws_search.index.kernels.graph.beam_search import MARKED, mark, scratch_at
+from gcws_search.index.kernels.graph.beam_search import mark, scratch_at
 from gcws_search.index.kernels.lanes.pointers import prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
 from gcws_search.index.kernels.quantized.rows import fetch_ahead
@@ -44,12 +44,15 @@ class EntryTables(NamedTuple):
 
 
 @njit(cache=True, nogil=True)
-def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s) -> None:
+def enter(
+    rows: Any, state: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s
+) -> None:
     """Mark the rows around a query's places in the tables, and prefetch them.
 
     Parameters
     ----------
     rows : RowAddresses
+    state : STATE
     scratch : BeamScratch
     places : address of int64
         What `find_entry_points` wrote for the query.
@@ -59,7 +62,7 @@ def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden
     hidden : (count,) or (0,) uint8
         1 for rows that are treated as if no table held them.
     """
-    marked = before = at(scratch.state, MARKED)
+    marked = before = state.seen
     segments = entries.segments
     for s in range(segments.shape[0]):
         length = segments[s, 2]
@@ -81,12 +84,12 @@ def enter(rows: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden
                 if row < count and (hidden.shape[0] == 0 or hidden[row] == 0):
                     marked = mark(scratch.marks, row, marked)
     fetch_ahead(rows, scratch.marks.seen, before, marked)
-    put(scratch.state, MARKED, marked)
+    state.seen = marked
 
 
 @njit(cache=True, nogil=True)
 def enter_buckets(
-    rows: Any, scratch: Any, entries: Any, keys: Any, count: Any, hidden: UInt8s
+    rows: Any, state: Any, scratch: Any, entries: Any, keys: Any, count: Any, hidden: UInt8s
 ) -> bool:
     """Mark the rows of a query's buckets, and prefetch them; return whether all have room.
 
@@ -95,12 +98,12 @@ def enter_buckets(
 
     Parameters
     ----------
-    rows, scratch, entries, count, hidden
+    rows, state, scratch, entries, count, hidden
         As for `enter`; the rows beside the query's places are marked already.
     keys : address of uint64
         Of the query, in the tables.
     """
-    marked = before = at(scratch.state, MARKED)
+    marked = before = state.seen
     segments, has_room = entries.segments, True
     for s in range(segments.shape[0]):
         length = segments[s, 2]
@@ -131,7 +134,7 @@ def enter_buckets(
                         marked = mark(scratch.marks, row, marked)
                     i += way
     fetch_ahead(rows, scratch.marks.seen, before, marked)
-    put(scratch.state, MARKED, marked)
+    state.seen = marked
     return has_room
 
 
@@ -160,7 +163,7 @@ def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -
     ----------
     entries : EntryTables
     keys : address of (searches, tables) uint64
-    scratch : (searches or more, 12) int64
+    scratch : (searches or more, ADDRESSES) int64
         See `scratch_at`: the places of each search, (segments, tables), are written in place.
     searches : int
     """

@@ -431,47 +431,6 @@ def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> Non
     assert slacks(rising.__getitem__, dear.__getitem__) == 4
 
 
-@pytest.mark.parametrize("lost", [1, 100])
-def test_queries_that_found_all_are_searched_for_again_in_part(lost: int) -> None:
-    """By each wider search more rows are scored, and more find all, but for some ``lost`` ones."""
-    _, scan = graded_queries(1000)
-
-    def curves(repeat_share: int) -> tuple[LimitCurves, int]:
-        policy, asked = CalibrationPolicy(repeat_share=repeat_share), [0]
-
-        def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
-            place = policy.settings.index(setting.number)
-            asked[0] += len(chosen)
-            hits = scan(chosen, limit)
-            wider = setting.number >= 1
-            misses = (chosen - 500) // lost == 0 if wider else chosen < 500 - 20 * place
-            hits.scores[misses, limit // 2 :] -= 1e-3
-            hits.work[:, CANDIDATES] = (100 + 60 * place) * (1 + chosen % 3)
-            return hits
-
-        def extended(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
-            hits = scan(chosen, limit)
-            hits.scores[chosen % 5 > 4 * slack - 4 + tier, limit // 2 :] -= 1e-3
-            hits.work[:, CANDIDATES] = 100 * tier * slack * (1 + chosen % 3)
-            return hits
-
-        sample = Fake(1000, 0, ROWS, once, extended, scan)
-        made = calibrate(sample, scan_nanoseconds=1.0, policy=policy)
-        return of_limit(made, 10), asked[0]
-
-    some, asked = curves(4)
-    every, asked_of_every = curves(1)
-    for of_some, of_every in (
-        (some.typical, every.typical),
-        (some.hard, every.hard),
-        (some.foreign, every.foreign),
-    ):
-        assert of_some.settings == of_every.settings
-        assert of_some.recalls == pytest.approx(of_every.recalls)
-        assert of_some.candidates == pytest.approx(of_every.candidates, rel=0.1)
-    assert asked < 0.9 * asked_of_every
-
-
 # Sums of two
 
 

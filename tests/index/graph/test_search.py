@@ -389,9 +389,9 @@ def test_the_coarser_rows_are_rounded_the_more_are_scored_exactly(
     changed = replace(graph, links=replace(graph.links, quantized=quantized))
     setting = SearchSetting(BeamSetting.of(1.0, 100))
     plan = changed.plan_for(index.state.tables, view, 100, setting).kernel
-    assert (plan.reranked_first, plan.reranked_last) == (104, 100 + more)
     # Bytes tell a query unlike the rows apart less well.
-    assert plan.reranked_extended == (200 if kind == BYTES else 100 + more)
+    extended = 200 if kind == BYTES else 100 + more
+    assert plan.reranked.tolist() == [104, 100 + more, extended, plan.reranked[3]]
 
 
 @pytest.mark.parametrize("kind", ["noise", "tight clusters", "single coordinates"])

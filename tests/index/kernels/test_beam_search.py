@@ -1,7 +1,6 @@
 """Walks over neighbour lists, and pruning, against plain Python."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 from math import inf
 
 import numpy as np
@@ -15,7 +14,6 @@ from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Exte
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
-    MIN_SECOND_POOL,
     NONE,
     Marks,
     mark,
@@ -62,10 +60,6 @@ SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (1
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
-REJECTED_POOL_POLICY = SearchPolicy(nearly_all=0.75)
-"""The second pool holds the rows that are not permitted, up to a quarter of all."""
-
-
 @pytest.mark.parametrize("linked", [0.01, 0.05])
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
@@ -87,22 +81,19 @@ def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
     limit = min(10, setting.beam - 2)
     expected = [graph.expected(query, setting, limit, permitted) for query in range(20)]
     assert {row for rows, _ in expected for row in rows} <= permitted
-    for policy in (SearchPolicy(), REJECTED_POOL_POLICY):
-        assert graph.search(setting, limit, permitted=permitted, policy=policy) == expected
+    assert graph.search(setting, limit, permitted=permitted) == expected
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
+def test_many_deleted_rows_beside_a_query_lose_no_hit(
     setting: BeamSetting, rng: np.random.Generator
 ) -> None:
     graph, limit = Graph(rng), min(10, setting.beam - 2)
     for query in range(len(graph.queries)):
         nearest = np.argsort([-graph.score(query, row) for row in range(ROWS)])
-        permitted = set(nearest[MIN_SECOND_POOL + 8 :].tolist())
+        permitted = set(nearest[72:].tolist())
         asked = slice(query, query + 1)
-        [(found, seen)] = graph.search(
-            setting, limit, permitted=permitted, queries=asked, policy=REJECTED_POOL_POLICY
-        )
+        [(found, seen)] = graph.search(setting, limit, permitted=permitted, queries=asked)
         expected, needed = graph.expected(query, setting, limit, permitted)
         assert set(found) <= permitted
         assert seen >= needed
@@ -111,19 +102,18 @@ def test_more_deleted_rows_beside_a_query_than_there_is_room_for_lose_no_hit(
         assert all(own >= other for own, other in zip(*scores, strict=True))
 
 
-@pytest.mark.parametrize("policy", [SearchPolicy(), REJECTED_POOL_POLICY])
 def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
-    policy: SearchPolicy, rng: np.random.Generator
+    rng: np.random.Generator,
 ) -> None:
     graph, everywhere = Graph(rng), BeamSetting(1, 1000, 0.9, 0.0)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
-    policy = replace(policy, extended_beams=((inf, 1),), extended_places=1)
+    policy = SearchPolicy(extended_beams=((inf, 1),), extended_places=1)
     free = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
     assert (free.outcomes == Outcome.ANSWERED).all()
     seen = int(free.hits.candidates.max())
-    enough = graph.hits(everywhere, 1, permitted=permitted, policy=policy, max_under_filter=seen)
+    enough = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=seen)
     assert (enough.outcomes == Outcome.ANSWERED).all()
-    bounded = graph.hits(everywhere, 1, permitted=permitted, policy=policy, max_under_filter=1)
+    bounded = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=1)
     assert (bounded.outcomes == Outcome.UNFINISHED).all()
     assert (bounded.hits.candidates < free.hits.candidates).all()
 
@@ -376,7 +366,7 @@ def test_pruning_keeps_what_no_neighbour_chosen_before_is_much_nearer_to(
         scores = np.array([mathematics.gmm(vectors[row], other) for other in vectors], np.float32)
         order = np.lexsort((-np.arange(ROWS), -scores))[:100]
         pool = (scores[order].view(np.uint32).astype(np.uint64) << np.uint64(32)) | (
-            order.astype(np.uint64) << np.uint64(1)
+            order.astype(np.uint64) << np.uint64(2)
         )
         out = np.full(WIDTH, 5, np.int32)
         with spaces.lend(ScratchSizes(ROWS, ROWS, ROWS, 0, 1)) as space:

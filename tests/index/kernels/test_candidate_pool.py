@@ -80,7 +80,7 @@ def test_a_pool_holds_the_best_entries_best_first(
     count = 150
     # Many scores are equal, and 0 and 1 are among them: rows then decide.
     scores = (rng.integers(0, 9, count) / 8).astype(np.float32)
-    rows = rng.permutation(2**31 - 1 - np.arange(count)).astype(np.int64)
+    rows = rng.permutation(2**30 - 1 - np.arange(count)).astype(np.int64)
     rows[0], scores[0] = 0, 0.0
     entries = _entries(scores, rows)
     if order != "random":
@@ -127,7 +127,7 @@ def test_parts_of_any_size_come_into_a_pool_that_grows(rng: np.random.Generator)
 
 def test_an_entry_gives_back_its_score_and_row() -> None:
     scores = np.array([0.0, 1e-30, 0.25, 1.0], np.float32)
-    rows = np.array([0, 5, 2**20, 2**31 - 1])
+    rows = np.array([0, 5, 2**20, 2**30 - 1])
     assert _parts(_entries(scores, rows)) == list(zip(scores.tolist(), rows.tolist(), strict=True))
 
 
@@ -144,16 +144,16 @@ def test_places_and_lists_read(rng: np.random.Generator) -> None:
     assert (np.diff(pool[GUARD : GUARD + size].astype(float)) < 0).all()
 
 
-@pytest.mark.parametrize("row", [0, 1, 77, 2**31 - 1])
+@pytest.mark.parametrize("row", [0, 1, 77, 2**30 - 1])
 def test_a_salt_changes_the_row_alone_and_is_taken_back_by_itself(
     row: int, rng: np.random.Generator
 ) -> None:
-    rows = np.concatenate([[0, 2**31 - 1], rng.integers(0, 2**31, 500)])
+    rows = np.concatenate([[0, 2**30 - 1], rng.integers(0, 2**30, 500)])
     entries = _entries(rng.random(len(rows), np.float32), rows)
     entries[::3] |= EXPANDED
     changed = _salted(entries, row)
     assert _salted(changed, row).tolist() == entries.tolist()
-    assert ((changed ^ entries) & ~np.uint64((2**31 - 1) << 1)).max() == 0
+    assert ((changed ^ entries) & ~np.uint64((2**30 - 1) << 2)).max() == 0
 
 
 def test_rows_that_score_the_same_are_not_in_the_same_order_for_all_rows() -> None:

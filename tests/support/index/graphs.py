@@ -82,7 +82,6 @@ class Graph:
         spread: float = 0.0,
         policy: SearchPolicy | None = None,
         most: float = inf,
-        max_under_filter: float = inf,
     ) -> GraphHits:
         """Return what the kernel finds."""
         search, tables = self.searched(policy or SearchPolicy()), self.index.state.tables
@@ -92,14 +91,7 @@ class Graph:
         batch = self.index.prepare(self.queries[queries])
         view = RowView(self.rows, mask, int(mask.sum()))
         whole = SearchSetting(setting, hard, foreign, judged=limit, spread=spread)
-        plan = search.plan_for(
-            tables,
-            view,
-            limit,
-            whole,
-            max_candidates=most,
-            max_under_filter=max_under_filter,
-        )
+        plan = search.plan_for(tables, view, limit, whole, max_candidates=most)
         nothing = np.full(len(batch), -1, np.int64)
         return search.search(
             plan, tables, view, batch, SearchParams(limit=limit), nothing, hidden=hidden

@@ -301,22 +301,29 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
 
     With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, and
     ``most`` lists are read; else, those of the ``most`` best rows. With ``permitted``, only such
-    rows are in the beam; any row may lead the way, and lists are read until no row is nearer than
-    the ``most``-th of the beam. Rows that score as much as that one are read, too, until there are
-    k hits that score no less. A walk goes on ``after`` another with what that knows: rows that
-    were of no use then are forgotten. Of equal scores the higher row comes first.
+    rows are hits, any row may lead the way, and lists are read until no row is nearer than the
+    ``most``-th hit; the beam has room for one row more for each other one that came into it. Rows
+    that score as much as that hit are read, too, until there are k hits that score no less. A walk
+    goes on ``after`` another with what that knows: rows that were of no use then are forgotten. Of
+    equal scores the higher row comes first.
     """
     start = after or Walked([], set(), set(), set())
     held, known, seen, read = start.beam, set(start.known), set(start.seen), set(start.read)
-    new = set(entries) - seen
+    new, inserted = set(entries) - seen, set(known)
     seen |= new
     wanted, times = reach
 
     def key(row: int) -> tuple[float, int]:
         return score(row), row
 
+    def is_hit(row: int) -> bool:
+        return permitted is None or row in permitted
+
+    def room() -> int:
+        return beam + sum(not is_hit(row) for row in inserted)
+
     def is_of_use(row: int) -> bool:
-        if len(held) == beam and key(row) < key(held[-1]):
+        if len(known) >= room() and key(row) < min(map(key, known)):
             return False
         if len(held) < wanted or times == math.inf:
             return True
@@ -340,10 +347,9 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
     while True:
         useful = {row for row in new if is_of_use(row)}
         known |= useful
-        hits = {row for row in useful if permitted is None or row in permitted}
-        held = sorted({*held, *hits}, key=key, reverse=True)[:beam]
-        if permitted is None:
-            known = set(held)
+        inserted |= useful
+        known = set(sorted(known, key=key, reverse=True)[: room()])
+        held = sorted(filter(is_hit, known), key=key, reverse=True)
         row = max(known - read, key=key, default=None)
         if row is None or not is_of_use(row) or is_enough(row):
             return Walked(held, known, seen, read)
