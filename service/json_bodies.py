@@ -33,6 +33,10 @@ PIECE_BYTES: Final = 1 << 17
 LONG_BYTES: Final = 1 << 18
 """A longer body is parsed in a thread."""
 _BLOCK_BYTES: Final = 1 << 18
+_MAX_CONTAINERS: Final = 1 << 14
+"""Lists and objects that are parsed together: the parser takes 300 bytes for an empty one."""
+_SMALL: Final = 16
+"""Parts of a piece that has more of them."""
 _MAX_DEEP: Final = 200
 """About as deep as the parser itself goes."""
 _MAX_MEMBERS: Final = 256
@@ -261,7 +265,7 @@ class _Reader:
         if len(place) > 1 and place[-1] in ("indices", "values", "names", "center"):
             require_count(count, self._limits, *place[:-1])
         found: Any = None
-        for piece in member.pieces(self._body):
+        for piece in self._pieces(member):
             part = self._read_piece(kind, piece, place)
             if isinstance(part, np.ndarray):
                 if found is None:
@@ -277,6 +281,18 @@ class _Reader:
             if found is not part:
                 found += part
         return found
+
+    def _pieces(self, member: Member) -> Iterator[Piece]:
+        """Yield the entries of a list in pieces, smaller ones where they hold many containers."""
+        for piece in member.pieces(self._body):
+            text = b"[%s]" % self._body[piece.start : piece.stop]
+            if piece.entries == 1 or text.count(b"[") + text.count(b"{") <= _MAX_CONTAINERS:
+                yield piece
+                continue
+            shift = piece.start - 1
+            for part in outline_value(text, piece_bytes=self._piece_bytes // _SMALL).pieces(text):
+                first, start, stop = piece.first + part.first, part.start + shift, part.stop + shift
+                yield Piece(first, part.entries, start, stop)
 
     def _read_piece(self, kind: _Kind, piece: Piece, place: Place) -> Any:  # noqa: ANN401
         """Return some entries of a list."""

@@ -138,7 +138,7 @@ def json_text(value: dict[str, Any]) -> bytes:
         ).encode()
     if b"null" in text:  # what orjson writes for NaN
         json.dumps(value, allow_nan=False)
-    return text
+    return bytes(memoryview(text))  # what orjson returns keeps the 4 KiB that it was written to
 
 
 def _finite_text(value: dict[str, Any]) -> bytes:

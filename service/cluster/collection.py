@@ -119,8 +119,8 @@ class ClusterCollection(ClusterOperations):
         """Search for many queries; those that ask for the same are searched together."""
         groups: dict[Hashable, list[int]] = {}
         for number, one in enumerate(asked):
-            is_alone = one.vectors is None
-            groups.setdefault((number,) if is_alone else one.group, []).append(number)
+            together = one.group, one.with_payload, one.with_vector
+            groups.setdefault(number if one.vectors is None else together, []).append(number)
         work = [self._find_together(asked, numbers) for numbers in groups.values()]
         found = dict(zip(chain(*groups.values()), chain(*await asyncio.gather(*work)), strict=True))
         lines = [(one, hits) for number, one in enumerate(asked) for hits in found[number]]

@@ -22,7 +22,9 @@ def test_a_bad_query_of_a_batch_is_named(
 
 def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
     queries: list[dict[str, Json]] = [
+        {"vector": [2, 1, 0, 0], "with_payload": False},
         {"vector": VECTOR},
+        {"vector": [2, 1, 0, 1], "with_vector": True},
         {"id": "b", "limit": 2},
         {"vector": {"indices": [3], "values": [1]}, "limit": 1, "with_payload": False},
         {"vector": [1, 1, 1, 1], "filter": {"must": [{"key": "label", "match": {"value": 1}}]}},

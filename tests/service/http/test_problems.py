@@ -161,8 +161,8 @@ def test_request_ids_differ(client: Client) -> None:
         (
             "query",
             {"vector": [1, 2, 3, 4], "limt": 3},
-            "unknown field 'limt'; expected one of vector, id, limit, offset, recall, min_score, "
-            "filter, guarantee, with_payload, with_vector, backend, rerank, candidates, explain",
+            "unknown field 'limt'; expected one of limit, offset, recall, min_score, guarantee, "
+            "with_payload, with_vector, backend, rerank, candidates, explain",
         ),
         ("items/delete", {"id": ["a"]}, "unknown field 'id'; expected one of ids, filter"),
         ("query/batch", {"queries": [{"id": "a"}, {"ids": "a"}]}, "query 1: unknown field 'ids'; "),
