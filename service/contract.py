@@ -114,7 +114,13 @@ class CollectionProtocol(Protocol):
         """Names of coordinates."""
 
     def wait_until_found(self) -> None:
-        """Return when searches find what was put, or when that takes too long."""
+        """Return when searches find what was put, or when that takes too long.
+
+        Raises
+        ------
+        StoreUnavailable
+            Of a cluster: another primary has taken over.
+        """
 
     # Writing
 
@@ -295,7 +301,7 @@ class SearchesProtocol(Protocol[C_contra]):
         asked: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
-        """Search for many queries in a thread; those that ask for the same are searched together.
+        """Search for many queries; those that ask for the same are searched together.
 
         An only query may have several vectors. Then there is an answer for each.
 
@@ -318,4 +324,4 @@ class RouterProtocol(CatalogProtocol, SearchesProtocol[Any], Protocol):
         """Ask shards on this event loop."""
 
     def full(self) -> ShardFull | None:
-        """Return which shard's replica can store nothing more; None where all can."""
+        """Return a shard all of whose replicas are full; None if every shard has one with room."""

@@ -126,8 +126,8 @@ def _require_known(given: Iterable[str], known: Iterable[str], name: str) -> Non
 class Collection:
     """A collection: of a server (`connect`), of a file, or in memory (`Collection.open`).
 
-    Each operation is declared here alone, with what it does in this process and what it asks of a
-    server. `AsyncCollection` awaits the same.
+    Each operation has its signature and its words here; `embedded` and `remote` carry it out.
+    `AsyncCollection` awaits the same.
 
     Attributes
     ----------
@@ -181,17 +181,20 @@ class Collection:
 
     @property
     def index(self) -> ix.StoredCollection:
-        """The collection of the index, for what only that can do; a server's has none here.
+        """The collection of the index, for what only that can do.
 
         Raises
         ------
+        InvalidParameter
+            The collection is a server's.
         DirectoryLocked
             This process is a fork of the one that opened it.
         CollectionNotFound
             It is closed.
         """
-        assert isinstance(self.place, EmbeddedCollection)
-        return self.place.index
+        if isinstance(self.place, EmbeddedCollection):
+            return self.place.index
+        raise InvalidParameter(expected="a collection of this process", got="a server's")
 
     def _do(
         self,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
+from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 from weakref import WeakSet
 
@@ -340,7 +341,7 @@ class EmbeddedCollection:
             got = "neither" if vector is None else "both"
             raise InvalidParameter(expected="one of 'vector' and 'id'", got=got)
         params = SearchParams(**options)
-        condition = _filter(where)
+        condition, began = _filter(where), perf_counter()
         with _naming_argument("vector"):
             if id is not None:
                 results = self.index.search_around(
@@ -348,15 +349,18 @@ class EmbeddedCollection:
                 )
             else:
                 [results] = self._search(row_of(vector), params, condition, backend)
-        found = results[0]
+        found, seconds = results[0], perf_counter() - began
         hits = [
             Hit(item_id, score, None if payload is None else read_json(payload))
             for item_id, score, payload in zip(
                 found.ids, found.scores, found.payloads or (), strict=True
             )
         ]
-        cost = found.explanation if explain else None
-        return Hits(hits, None if cost is None else cost._asdict())
+        if not explain or found.explanation is None:
+            return Hits(hits)
+        cost = found.explanation._replace(seconds=seconds)._asdict()
+        del cost["measured_recall"]  # of audits, which a server makes
+        return Hits(hits, cost)
 
     def query_many(
         self,
@@ -447,16 +451,13 @@ class EmbeddedCollection:
         also: Sequence[str | ix.OneVector],
     ) -> ItemMap:
         """Return places in a plane for a sample of items and others."""
-        from gcws_search.index import MapParams, map_items  # noqa: PLC0415
+        from gcws_search.index import MapParams  # noqa: PLC0415
 
-        params = MapParams(**options)
-        return map_items(self.index.memory, params, where=_filter(where), also=also)
+        return self.index.map_items(MapParams(**options), _filter(where), also)
 
     def profile(self, *, sample: int, seed: int) -> dict[str, Any]:
         """Return histograms of a sample."""
-        from gcws_search.index import profile  # noqa: PLC0415
-
-        return profile(self.index.memory, sample=sample, seed=seed).to_dict()
+        return self.index.profile(sample, seed).to_dict()
 
     def compare(
         self,

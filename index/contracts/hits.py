@@ -60,8 +60,8 @@ class Explanation(NamedTuple):
     expected_recall : float
         The promise a probe stopped at, the recall measured of such searches; 1 for a scan, 0 for a
         backend that estimates and promises nothing.
-    seconds : float
-        How long the search took; a query of a batch has its share.
+    seconds : float or None
+        How long the search took, a query of a batch its share; None where nobody timed it.
     measured_recall : float or None
         What audited queries of this kind found; None where there are none, or nobody looked.
     """
@@ -73,7 +73,7 @@ class Explanation(NamedTuple):
     scored: int
     beam: int
     expected_recall: float
-    seconds: float = 0.0
+    seconds: float | None = None
     measured_recall: float | None = None
 
 

@@ -187,13 +187,13 @@ class InputVectors:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a dense vector in float32, or of indices and values of the mean sparse one."""
+        """Bytes of a dense vector in float32, or of the mean sparse one's indices and values."""
         if self.dense is not None:
             return _FLOAT_BYTES * int(self.dense.shape[1])
         return 2 * _FLOAT_BYTES * (1 + len(self.values) // max(1, len(self)))
 
     def json(self) -> Iterator[JsonVector]:
-        """Yield each vector as the API takes it."""
+        """Yield each dense or sparse vector as the API takes it."""
         if self.dense is not None:
             for row in self.matrix():
                 yield row.tolist()

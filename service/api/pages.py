@@ -112,8 +112,9 @@ def _continue(ranking: ix.QueryResult, deeper: ix.QueryResult, limit: int) -> ix
     hits = zip(deeper.ids, deeper.scores, strict=True)
     more = [hit for hit in hits if hit[0] not in known]
     cost = deeper.explanation
-    if cost is not None and ranking.explanation is not None:
-        cost = cost._replace(seconds=ranking.explanation.seconds + cost.seconds)
+    before = ranking.explanation
+    if cost is not None and before is not None:
+        cost = cost._replace(seconds=(before.seconds or 0.0) + (cost.seconds or 0.0))
     return replace(
         deeper,
         ids=[*ranking.ids, *(item_id for item_id, _ in more)][:limit],

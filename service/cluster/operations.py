@@ -1,8 +1,8 @@
 """What routers ask shards of a collection: each shard's answer, and the answers of all as one.
 
-`OPERATIONS` and `LONG` have a row for each message. A row of `ClusterOperations` is all that a
-cluster needs of an operation that each shard does on its own items alone, that takes vectors alone,
-or that looks at a sample.
+`OPERATIONS` and `LONG` have a row for each message about a collection's items; `over_shards` adds
+its own. A row of `ClusterOperations` is all that a cluster needs of an operation that each shard
+does on its own items alone, that takes vectors alone, or that looks at a sample.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ _MERGED_COLUMNS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
     """Return what backends found for the same queries, each shard among its own items.
 
-    Recall is the mean of the shards', candidates and bytes are their sums; a query takes as long as
-    the slowest of them.
+    Recall and bytes an item are means over the shards, candidates are summed; latencies and build
+    times are those of the slowest shard.
     """
     named: dict[str, list[dict[str, Any]]] = {}
     for answer in answers:

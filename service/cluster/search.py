@@ -162,7 +162,7 @@ def _costs(
 
 def encode_stored_vectors(
     collection: ix.StoredCollection,
-    view: Any,  # noqa: ANN401  # of the index; None where there are no rows
+    view: Any,  # noqa: ANN401  # of the index
     rows: ix.Int64s,
     ids: Sequence[str],
 ) -> tuple[dict[str, Any], list[bytes]]:
@@ -171,7 +171,7 @@ def encode_stored_vectors(
     Where a transform keeps them out of memory they are the file's: those of items deleted since are
     zeros, and ``missing`` names their places.
     """
-    raw, missing = None if view is None else view.raw(collection.space, rows), list[int]()
+    raw, missing = view.raw(collection.space, rows), list[int]()
     if raw is None:
         records, space = collection.store.fetch([*dict.fromkeys(ids)]), collection.space
         nothing = b"\0" * (4 * (space.dim or 0)) if space.form == "dense" else b""

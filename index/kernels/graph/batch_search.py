@@ -4,9 +4,9 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.graph.beam_search import (
     STATE,
     Beam,
@@ -207,7 +207,7 @@ class _Reranked(NamedTuple):
     ranked: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def whole_number(mean: float, key: np.uint64) -> int:
     """Return the integer below or above a number, so that the mean over keys is that number."""
     below = np.int64(mean)
@@ -215,7 +215,7 @@ def whole_number(mean: float, key: np.uint64) -> int:
     return below + 1 if drawn < mean - below else below
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _fetch_vectors(vectors: Float32s, best: Any, count: int) -> None:
     """Prefetch the float32 rows of the first entries of a pool."""
     for i in range(count):
@@ -224,7 +224,7 @@ def _fetch_vectors(vectors: Float32s, best: Any, count: int) -> None:
             prefetch(offset(address, line))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
     """Write the rows of the first entries of a pool but for one; return how many."""
     count = 0
@@ -236,14 +236,14 @@ def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _level(levels: Any, level: Any) -> Any:
     """Return a level, given the address of all."""
     row = offset(levels, _LEVEL_NUMBERS * level)
     return Level(at(row, 0), at(row, 1), at(row, 2), at(row, 3), at(row, 4), at(row, 5))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _step(
     rows: Any,
     query: Any,
@@ -266,7 +266,7 @@ def _step(
     return expand(rows, query, links, state, scratch, beam, 0)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _next_level(best: Any, state: Any, scratch: Any, plan: Any) -> Any:
     """Return the level that a query comes to by what it has found, 0 for none further."""
     entries, size = best
@@ -286,7 +286,7 @@ def _next_level(best: Any, state: Any, scratch: Any, plan: Any) -> Any:
     return 0
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _extend(
     rows: Any,
     vectors: Any,
@@ -336,7 +336,7 @@ def _extend(
     return True
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
     """Return a query that knows how much of its norm a copy has no room for."""
     cut = queries.norms[m] * units - query.norm
@@ -345,7 +345,7 @@ def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
     return QueryAddresses(query.copy, query.norm, query.table, query.shift, cut)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _rerank(
     rows: Any,
     vectors: Any,
@@ -411,13 +411,13 @@ def _rerank(
         depth = min(2 * depth, most)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _accepted(plan: Any, state: Any) -> Any:
     """Return how many hits may be missed, for each that is wanted."""
     return plan.max_hidden if state.is_tied != 0 else plan.max_missed
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _outcome(best: Any, state: Any, visible: Any, missed: Any, queries: Any, plan: Any) -> Any:
     """Return what became of a query; see `Outcome`."""
     entries, size, limit = best
@@ -458,7 +458,7 @@ def search_graph(
     _search_graph(tuple(graph), tuple(visible), tuple(queries), tuple(plan), scratch, tuple(out))
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def _search_graph(
     graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any
 ) -> None:
@@ -473,7 +473,7 @@ def _search_graph(
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, out: Any) -> None:
     """Run the searches for all queries: enter, search, extend, re-rank.
 

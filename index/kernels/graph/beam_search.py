@@ -14,9 +14,9 @@ Source: the greedy search of navigable graphs (HNSW, NSG), entered by hash table
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES, Int64s
+from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.graph.candidate_pool import (
     EXPANDED,
     REJECTED,
@@ -184,7 +184,7 @@ ADDRESSES = 10
 """Numbers from which `scratch_at` makes the memory of one search."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def scratch_at(addresses: Int64s) -> Any:
     """Return scratch memory by the addresses of its arrays, in the order of `BeamScratch`."""
     return BeamScratch(
@@ -200,7 +200,7 @@ def scratch_at(addresses: Int64s) -> Any:
     )
 
 
-@njit(cache=True, nogil=True)
+@inner
 def mark(marks: Any, row: Any, count: Any) -> Any:
     """Mark a row and return how many are marked, the same as before when it was marked already.
 
@@ -214,28 +214,28 @@ def mark(marks: Any, row: Any, count: Any) -> Any:
     return count + 1 - np.int64((held >> place) & _ONE)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def unmark(marks: Any, count: Any) -> None:
     """Forget all marks."""
     for i in range(count):
         put(marks.words, np.int64(at(marks.seen, i)) >> 6, np.uint64(0))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def begin(state: Any) -> None:
     """Begin a search: no row has been seen."""
     state.seen = state.expansions = state.has_ended = state.is_cut = 0
     begin_again(state)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def begin_again(state: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
     state.size = state.rejected = state.here = state.scored = 0
     state.bound = _NOTHING
 
 
-@njit(cache=True, nogil=True)
+@inner
 def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, capacity: Any) -> None:
     """Add the rows that a full pool has dropped, for a beam with room for more without a slack.
 
@@ -253,7 +253,7 @@ def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, capacity: Any
     state.size = insert_all(pool, size, capacity, scratch.fresh, count)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def fetch_links(links: Any, row: Any) -> None:
     """Prefetch a row's neighbours."""
     address = offset(links.first, row * links.width)
@@ -261,7 +261,7 @@ def fetch_links(links: Any, row: Any) -> None:
         prefetch(offset(address, line))
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -> Any:
     """Mark a row's neighbours, prefetch those not seen before, and return how many are marked."""
     own = offset(links.first, row * links.width)
@@ -276,7 +276,7 @@ def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -
     return marked
 
 
-@njit(cache=True, nogil=True)
+@inner
 def farthest_score(score: Any, slack: Any) -> Any:
     """Return the least score of a row that is expanded, by the score of the last hit wanted.
 
@@ -286,7 +286,7 @@ def farthest_score(score: Any, slack: Any) -> Any:
     return score - (slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def best_rows(state: Any, scratch: Any, is_partial: Any) -> Any:
     """Return the address of the best permitted rows, and how many there are.
 
@@ -302,7 +302,7 @@ def best_rows(state: Any, scratch: Any, is_partial: Any) -> Any:
     return scratch.fresh, count
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def expand(
     rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, salt: Any
 ) -> Any:
@@ -330,7 +330,7 @@ def expand(
     return _expand(rows, query, links, state, scratch, beam, rows.copies, False, salt)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def expand_filtered(
     rows: Any, query: Any, links: Any, state: Any, scratch: Any, beam: Any, permitted: Any
 ) -> Any:
@@ -338,7 +338,7 @@ def expand_filtered(
     return _expand(rows, query, links, state, scratch, beam, permitted, True, 0)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _expand(
     rows: Any,
     query: Any,
@@ -416,7 +416,7 @@ def _expand(
     return going
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _ties(pool: Any, size: Any, here: Any, last: Any, wanted: Any) -> Any:
     """Return whether an entry scores as much as the last to be expanded, more than the last wanted.
 

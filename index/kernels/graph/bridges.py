@@ -9,10 +9,10 @@ one, or to theirs, here without a look at distances.
 from typing import Any
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s
 from gcws_search.index.contracts.saved_index import NO_ROW
+from gcws_search.index.kernels.compiling import inner, kernel
 
 _BRIDGES = 4
 """Links that replace one, at most."""
@@ -20,7 +20,7 @@ _MAX_WALKED = 64
 """Deleted rows that are looked at behind one link, at most."""
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def bridge(links: Int32s, deleted: Int32s, emptied: int) -> None:
     """Replace links to deleted rows by links to the first rows behind them, best first.
 
@@ -59,7 +59,7 @@ def bridge(links: Int32s, deleted: Int32s, emptied: int) -> None:
             links[row, 0] = emptied
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _link_behind(
     lost: Any, row: Any, links: Int32s, count: Any, deleted: Int32s, walked: Int32s
 ) -> Any:
@@ -83,7 +83,7 @@ def _link_behind(
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _holds(rows: Int32s, count: Any, row: Any) -> Any:
     """Return whether a row is among the first ones."""
     for i in range(count):  # noqa: SIM110 (compiled)

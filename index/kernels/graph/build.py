@@ -11,9 +11,9 @@ Source: pruning as in HNSW and Vamana ([VAMANA] α-pruning). A candidate c of ro
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.graph.beam_search import (
     NONE,
     STATE,
@@ -94,7 +94,7 @@ class Joins(NamedTuple):
     sources: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def prune(
     rows: Any,
     row: Any,
@@ -166,7 +166,7 @@ def prune(
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep_diverse(
     rows: Any, chosen: Any, scratch: Any, first: Any, last: Any, diversity: Any
 ) -> Any:
@@ -188,7 +188,7 @@ def _keep_diverse(
     return stay
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _search_neighbours(
     rows: Any,
     links: Any,
@@ -241,7 +241,7 @@ def _search_neighbours(
                 release(rows, chosen[i], query)
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def choose_neighbours(
     graph: Any,
     scratch: Int64s,
@@ -298,7 +298,7 @@ def choose_neighbours(
             _keep_joined(offset(links.first, chosen[i] * width), found_links, width)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _keep_joined(old: Any, new: Any, width: Any) -> None:
     """Fill up a row's new neighbours with those that joined its old ones."""
     count = 0
@@ -317,7 +317,7 @@ def _keep_joined(old: Any, new: Any, width: Any) -> None:
             count += 1
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources: Int32s) -> int:
     """Write (target, source) for each neighbour that each row has chosen; return how many.
 
@@ -338,7 +338,7 @@ def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources:
     return count
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def join_links(
     row_addresses: Int64s,
     scratch: Int64s,
@@ -420,7 +420,7 @@ def join_links(
         place = end
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def mark_named(links: Int32s, out: UInt8s) -> None:
     """Write 1 for each row that some row links to.
 

@@ -10,9 +10,9 @@ branch that depends on where that is.
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES
+from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.hashing.randomness import mix64
 from gcws_search.index.kernels.lanes.pointers import (
     as_double_address,
@@ -59,25 +59,25 @@ def places_for(capacity: int) -> int:
     return GUARD + (capacity // _BLOCK + 1) * _BLOCK
 
 
-@njit(cache=True, nogil=True)
+@inner
 def entry(score: Any, row: Any) -> Any:
     """Return a permitted row as an entry of a pool; not yet expanded."""
     return (float_bits(score) << _SCORE_SHIFT) | (np.uint64(row) << _ROW_SHIFT)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def row_of(entry: Any) -> Any:
     """Return the row of an entry; of one that is `salted`, a number that the salt makes the row."""
     return np.int64((entry >> _ROW_SHIFT) & _ROW_MASK)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score_of(entry: Any) -> Any:
     """Return the score of an entry."""
     return float_of_bits(entry >> _SCORE_SHIFT)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def salt_of(row: Any) -> Any:
     """Return bits by which rows that are equally near to a row come in another order than to most.
 
@@ -86,13 +86,13 @@ def salt_of(row: Any) -> Any:
     return np.int64(mix64(np.uint64(row)) & _ROW_MASK)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def salted(entry: Any, salt: Any) -> Any:
     """Return an entry whose row differs by a salt from the true one, or the true one of such."""
     return entry ^ (np.uint64(salt) << _ROW_SHIFT)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _insertion(held: Any, before: Any, value: Any) -> Any:
     """Return the lanes that hold falling numbers once one more has found its place.
 
@@ -103,7 +103,7 @@ def _insertion(held: Any, before: Any, value: Any) -> Any:
     return select(less(before, more), before, more)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
     """Insert an entry and return the pool's size; a full pool drops its last entry, or the new one.
 
@@ -131,7 +131,7 @@ def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
         block -= LANES
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
     """Insert entries and return the pool's size; a full pool drops its last entries.
 
@@ -164,7 +164,7 @@ def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> A
     return size
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
     """Do what `insert_all` does for a few entries.
 
@@ -195,7 +195,7 @@ def _insert_some(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) ->
     return new_size
 
 
-@njit(cache=True, nogil=True)
+@inner
 def place_of(pool: Any, value: Any) -> Any:
     """Return how many entries are above a value."""
     place = 0
@@ -204,7 +204,7 @@ def place_of(pool: Any, value: Any) -> Any:
     return place
 
 
-@njit(cache=True, nogil=True)
+@inner
 def place_of_hit(pool: Any, size: Any, number: Any) -> Any:
     """Return the place of a permitted entry, counted from 1 like its number among these.
 
@@ -221,7 +221,7 @@ def place_of_hit(pool: Any, size: Any, number: Any) -> Any:
     return place + np.int64(missing > 0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def first_unexpanded(pool: Any, size: Any, place: Any) -> Any:
     """Return the first place from one on that has not been expanded, or the size."""
     while place < size and at(pool, place) & EXPANDED != 0:
@@ -229,7 +229,7 @@ def first_unexpanded(pool: Any, size: Any, place: Any) -> Any:
     return place
 
 
-@njit(cache=True, nogil=True)
+@inner
 def set_expanded(pool: Any, place: Any) -> None:
     """Mark an entry as expanded."""
     put(pool, place, at(pool, place) | EXPANDED)

@@ -7,9 +7,9 @@ These are the first candidates of a beam search (`beam_search`).
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.graph.beam_search import mark, scratch_at
 from gcws_search.index.kernels.lanes.pointers import prefetch, put
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
@@ -43,7 +43,7 @@ class EntryTables(NamedTuple):
     leaders: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def enter(
     rows: Any, state: Any, scratch: Any, places: Any, entries: Any, count: Any, hidden: UInt8s
 ) -> None:
@@ -87,7 +87,7 @@ def enter(
     state.seen = marked
 
 
-@njit(cache=True, nogil=True)
+@inner
 def enter_buckets(
     rows: Any, state: Any, scratch: Any, entries: Any, keys: Any, count: Any, hidden: UInt8s
 ) -> bool:
@@ -138,7 +138,7 @@ def enter_buckets(
     return has_room
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _last_shown(
     table_rows: Any, place: Any, way: Any, wanted: Any, length: Any, hidden: UInt8s
 ) -> Any:
@@ -152,7 +152,7 @@ def _last_shown(
     return last
 
 
-@njit(cache=True, nogil=True)
+@inner
 def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
     """Write where the keys of some queries would be in the sorted tables of each segment.
 

@@ -8,9 +8,9 @@ may lead to partners too.
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
+from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
 from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch
@@ -124,7 +124,7 @@ class _Others(NamedTuple):
     scores: Any
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _fetch(rows: Any, row: Any) -> None:
     """Prefetch a row."""
     width = rows.dense.shape[1]
@@ -138,7 +138,7 @@ def _fetch(rows: Any, row: Any) -> None:
             prefetch(offset(pointer(rows.values), line))
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
     """List a row's neighbours that have not been seen, and prefetch them; return how many."""
     count = 0
@@ -159,7 +159,7 @@ def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
     return count
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
     """Return the score of two rows, or a lesser number where it is below a bound.
 
@@ -193,7 +193,7 @@ def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
     return shared / (own + other - shared)
 
 
-@njit(cache=True, nogil=True, forceinline=True)
+@inlined
 def _insert(others: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
     """Insert a row among the best that are no partners; return how many these are."""
     place = count
@@ -214,7 +214,7 @@ def _insert(others: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any
     return count
 
 
-@njit(cache=True, nogil=True)
+@inner
 def _find_partners(
     rows: Any, links: Int32s, query: Any, rule: Any, found: int, seen: Any, others: Any, out: Any
 ) -> tuple[int, int, bool]:
@@ -282,7 +282,7 @@ def _find_partners(
             return found, marked, False
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def find_pairs(
     rows: Any, links: Int32s, chosen: Int64s, first: int, rule: Any, out: Any
 ) -> tuple[int, int]:
@@ -341,7 +341,7 @@ def find_pairs(
     return found, chosen.shape[0]
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def meet(
     rows: Any,
     chosen: Int64s,
@@ -393,7 +393,7 @@ def meet(
     return found, last
 
 
-@njit(cache=True, nogil=True)
+@kernel
 def shared_buckets(keys: UInt64s, shifts: UInt64s, out: Int64s) -> None:
     """Add up how many pairs of places of a sorted table share a bucket, for several depths.
 

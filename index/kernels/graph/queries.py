@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from numba import njit
-
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.gmm.dense import exact_dense_at
 from gcws_search.index.kernels.gmm.sparse import exact_sparse_at
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer
@@ -60,7 +59,7 @@ class QueryRows(NamedTuple):
     width: Any
 
 
-@njit(cache=True, nogil=True)
+@inner
 def query_rows(kind: Any, queries: Any) -> Any:
     """Return queries by the addresses of their arrays, which must outlive them.
 
@@ -82,7 +81,7 @@ def query_rows(kind: Any, queries: Any) -> Any:
     return QueryRows(quantized, pointer(queries.dense), queries.dense.shape[1])
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score_exactly(
     queries: Any, m: Any, rows: Any, floats: Any, chosen: Any, count: Any, out: Any
 ) -> None:

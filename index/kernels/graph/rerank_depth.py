@@ -15,8 +15,8 @@ expected among the others, more are scored, and what was found is judged once mo
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
@@ -27,7 +27,7 @@ _MIN_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by this."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any) -> Any:
     """Return how many hits are to be expected among the rows left out.
 

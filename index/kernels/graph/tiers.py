@@ -3,8 +3,8 @@
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
+from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
@@ -15,13 +15,13 @@ TIED_PLACE: Final = 2
 the row of which others are variants."""
 
 
-@njit(cache=True, nogil=True)
+@inner
 def score_at(best: Any, size: Any, place: Any) -> Any:
     """Return the quick score of the hit at a place, counted from 1, or of the last; 0 for none."""
     return score_of(at(best, min(size, place) - 1)) if size > 0 else np.float32(0.0)
 
 
-@njit(cache=True, nogil=True)
+@inner
 def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) -> Any:
     """Return whether the first hit is about as far away as the one at `CONTRAST_PLACE`.
 
@@ -35,7 +35,7 @@ def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) 
     return factor * max(last, nearest) < first < last
 
 
-@njit(cache=True, nogil=True)
+@inner
 def are_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
     """Return whether the first hits are all about as far away, as those of a tight group are.
 

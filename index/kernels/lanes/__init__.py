@@ -4,5 +4,4 @@
 - `compress`: the lanes that pass a test
 - `pointers`: writing at addresses, prefetching
 - `functions`: logarithms, cosines and sines that are equal to the bit on every machine
-- `border`: calls from Python
 """

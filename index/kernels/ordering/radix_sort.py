@@ -1,4 +1,4 @@
-"""Sorting 64-bit keys with the rows that belong to them: by digits, few of them by insertion."""
+"""Sorting 64-bit keys with the rows that belong to them: by digits, by gaps, few by insertion."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ _MAX_INSERTED = 128
 
 @inner
 def sort_by_gaps(keys: UInt64s, rows: Int32s, count: int) -> None:
-    """Sort the first keys with their rows, rising, equal keys by row: Shell's method, for some."""
+    """Sort the first ``count`` keys with their rows, rising, equal keys by row (Shellsort)."""
     gap = 1
     while gap < count // 3:
         gap = 3 * gap + 1
