@@ -109,7 +109,7 @@ def test_a_start_that_compiles_kernels_is_left(data: Path, tmp_path: Path) -> No
 
 
 def test_a_start_that_reads_collections_is_left(data: Path) -> None:
-    logs = []
+    logs = list[str]()
     while len(logs) < TRIES and all("startup: ready" in log for log in logs):
         with serving(data) as server:
             server.wait_for(lambda told: told["phase"] == "loading" and told["loaded"] < ROWS)
