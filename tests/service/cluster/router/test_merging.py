@@ -1,15 +1,18 @@
 """Hits of shards, merged: by falling score, ties by id, as sorting all of them gives."""
 
+from operator import itemgetter
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.service.cluster.search import ShardAnswers, ShardHits, merge
 from gcws_search.service.rpc.messages import Message, PackedNames, encode_names
+from tests.support.service.client import Json
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)
 _HIT = st.tuples(st.sampled_from([0.25, 0.5, 1.0]), _IDS)
-_LINE = st.lists(_HIT, max_size=5, unique_by=lambda hit: hit[1])
+_WIDEST = 5
 
 
 def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
@@ -25,9 +28,21 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
     return ShardHits.of(Message({"payloads": False, "vectors": None}, blobs))
 
 
+def shards_of(queries: int, width: int | None) -> st.SearchStrategy[Json]:
+    """Return shards that find so many hits for each query; None for any number."""
+    line = st.lists(
+        _HIT,
+        min_size=width or 0,
+        max_size=_WIDEST if width is None else width,
+        unique_by=itemgetter(1),
+    )
+    lines = st.lists(line, min_size=queries, max_size=queries)
+    return st.lists(lines, min_size=1, max_size=3)
+
+
 @given(
-    st.integers(1, 3).flatmap(
-        lambda m: st.lists(st.lists(_LINE, min_size=m, max_size=m), min_size=1, max_size=3)
+    st.tuples(st.integers(1, 3), st.none() | st.integers(1, _WIDEST)).flatmap(
+        lambda sizes: shards_of(*sizes)
     ),
     st.integers(1, 6),
 )
