@@ -106,7 +106,10 @@ def vectors(
         return vector(raw[0], collection, naming, limits, name, 0, *inner)
     for number, one in enumerate(raw):
         require_short_vector(one, limits, name, number, *inner)
+    rows = [one for one in raw if isinstance(one, np.ndarray)]
     try:
+        if len(rows) == len(raw):
+            return collection.space.from_items(rows)
         given = ix.InputVectors(mixed=[*map(vector_of, raw)])
         return given.check(collection.space, naming.coordinates)
     except ix.InvalidVector as error:
