@@ -140,12 +140,8 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
 
     The saved index is not checked: a load rebuilds what is wrong of it.
 
-    Raises
-    ------
-    DamagedFile, IncompatibleFile
-        It is no collection's.
-    DiskFull, OutOfDescriptors, StorageFailed
-        It cannot be looked at.
+    Raises DamagedFile, IncompatibleFile (it is no collection's), DiskFull, OutOfDescriptors,
+        StorageFailed (it cannot be looked at).
     """
     report = Report(name)
     try:
@@ -185,21 +181,8 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
 class Examination:
     """One reading of a file from its first row to its last.
 
-    Attributes
-    ----------
-    identity_of_copy : Identity
-        What a copy is to say it is.
-
-    Parameters
-    ----------
-    identity : Identity
-        What the file says it is.
-    report : Report
-        Takes what is found.
-
-    Raises
-    ------
-    DamagedFile, IncompatibleFile
+    identity_of_copy: what a copy is to say it is.
+    Raises DamagedFile, IncompatibleFile.
     """
 
     def __init__(
@@ -224,12 +207,8 @@ class Examination:
     ) -> None:
         """Examine everything; what is sound, or can be made so, is written to ``copy``.
 
-        Parameters
-        ----------
-        derived : bool
-            Whether to check also what can be rebuilt from the items, except for their codes.
-        skips_unreadable : bool
-            Whether what the storage refuses is passed over.
+        derived: whether to check also what can be rebuilt from the items, except for their codes.
+        skips_unreadable: whether what the storage refuses is passed over.
         """
         salvage = Salvage(self._path, self._report.name, skips_unreadable=skips_unreadable)
         with closing(salvage) as file:

@@ -84,16 +84,8 @@ _log = logging.getLogger(__name__)
 class StoredCollection:
     """A collection of items that outlive the process.
 
-    Parameters
-    ----------
-    store : Store
-        Open; its rows are read by `load`.
-    threads : int or None
-        Threads for kernels; None takes as many as the process may use.
-    searches : Searches or None
-        Those of all collections of the catalog.
-    paused : threading.Event or None
-        The index is not optimized while it is set.
+    searches: those of all collections of the catalog.
+    paused: the index is not optimized while it is set.
     """
 
     def __init__(
@@ -148,15 +140,9 @@ class StoredCollection:
     def load(self, progress: Callable[[int], None] | None = None) -> None:
         """Read all rows of the file; to be called once, before anything else.
 
-        Parameters
-        ----------
-        progress : callable
-            Called with the number of items read, or taken into a comparison backend, since the
-            last call.
-
-        Raises
-        ------
-        DamagedFile, DiskFull
+        progress: called with the number of items read, or taken into a comparison backend, since
+            the last call.
+        Raises DamagedFile, DiskFull.
         """
         self.read(progress)
         self.begin()
@@ -164,9 +150,7 @@ class StoredCollection:
     def read(self, progress: Callable[[int], None] | None = None) -> None:
         """Read all rows of the file, and begin nothing: the first part of `load`.
 
-        Raises
-        ------
-        DamagedFile, DiskFull
+        Raises DamagedFile, DiskFull.
         """
         try:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
@@ -214,18 +198,10 @@ class StoredCollection:
     def put(self, items: ItemBatch, mode: Mode = "upsert") -> WriteResult:
         """Put items, all or none; on return they are on the disk and found by new searches.
 
-        Parameters
-        ----------
-        items : ItemBatch
-            Where an id comes twice, "upsert" takes the last. Items without one are given numbers
+        items: where an id comes twice, "upsert" takes the last. Items without one are given numbers
             above all that items have, or were given before.
-
-        Raises
-        ------
-        InvalidId, InvalidVector
-        ItemExists
-            The mode is "insert" and there is such an item, or an id comes twice.
-        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        Raises InvalidId, InvalidVector, ItemExists (the mode is "insert" and there is such an item,
+            or an id comes twice), DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound.
         """
         return self.commit(self.prepare(items, mode))
 
@@ -240,25 +216,13 @@ class StoredCollection:
     ) -> Put:
         """Hash items, and turn them into bytes: all of `put` that others need not wait for.
 
-        Parameters
-        ----------
-        items, mode
-            As of `put`.
-        keeps_payloads : bool
-            Whether an item that comes without a payload keeps the one that it has.
-        progress : callable or None
-            Called with the result just before the commit. It returns how far the load of these
-            items has come, which the same commit stores.
-        sequences : sequence of int
-            Of the items, where the caller numbers them: rising, above all that there were.
-
-        Raises
-        ------
-        InvalidId, InvalidVector
-        InvalidParameter
-            The sequence numbers are not one an item, or do not rise.
-        ItemExists
-            The mode is "insert" and an id comes twice.
+        items, mode: as of `put`.
+        keeps_payloads: whether an item that comes without a payload keeps the one that it has.
+        progress: called with the result just before the commit. It returns how far the load of
+            these items has come, which the same commit stores.
+        sequences: of the items, where the caller numbers them: rising, above all that there were.
+        Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
+            or do not rise), ItemExists (the mode is "insert" and an id comes twice).
         """
         put = Put.of(items, mode, self.memory, sequences=sequences)
         put.keeps_payloads, put.progress = keeps_payloads, progress
@@ -267,10 +231,8 @@ class StoredCollection:
     def commit(self, write: Put) -> WriteResult:
         """Put prepared items; once, and as `put` does.
 
-        Raises
-        ------
-        ItemExists, InvalidParameter
-        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        Raises ItemExists, InvalidParameter, DiskFull, DirectoryLocked, DamagedFile,
+            CollectionNotFound.
         """
         self.writer.commit(write)
         return write.result
@@ -290,12 +252,9 @@ class StoredCollection:
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names, in the place of all names before.
 
-        Raises
-        ------
-        InvalidParameter
-            The slot space is open, there are more names than coordinates, or one is none or stands
-            twice; nothing was changed.
-        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        Raises InvalidParameter (the slot space is open, there are more names than coordinates, or
+            one is none or stands twice; nothing was changed), DiskFull, DirectoryLocked,
+            DamagedFile, CollectionNotFound.
         """
         named = check_names(names, self.config.dim)
 
@@ -318,16 +277,8 @@ class StoredCollection:
     def replace_metadata(self, value: bytes | None) -> None:
         """Replace the metadata, None to remove it; on the disk on return.
 
-        Parameters
-        ----------
-        value : bytes or None
-            JSON text of an object.
-
-        Raises
-        ------
-        InvalidParameter
-            It is longer than `payload.encoding.MAX_METADATA_BYTES`, or no object.
-        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        Raises InvalidParameter (it is longer than `payload.encoding.MAX_METADATA_BYTES`, or no
+            object), DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound.
         """
         check_metadata(value)
 
@@ -368,9 +319,7 @@ class StoredCollection:
     def copy_to(self, path: Path) -> None:
         """Write a copy of the file as it is at one moment; others may write meanwhile.
 
-        Raises
-        ------
-        DiskFull, DamagedFile
+        Raises DiskFull, DamagedFile.
         """
         self.checkpoints.bring_up_to_date()
         self.store.copy_to(path)
@@ -380,13 +329,9 @@ class StoredCollection:
 
         Calls from then on raise CollectionNotFound.
 
-        Parameters
-        ----------
-        dropped : bool
-            Whether the file is about to be removed, and nothing more need be written.
-        replaced : bool
-            Whether another file is about to take its place, and nothing more need be written. Calls
-            from then on raise CollectionLoading.
+        dropped: whether the file is about to be removed, and nothing more need be written.
+        replaced: whether another file is about to take its place, and nothing more need be written.
+            Calls from then on raise CollectionLoading.
         """
         refusal = partial(CollectionLoading if replaced else CollectionNotFound, self.name)
         self.attached_backends.stop(refusal)
@@ -418,12 +363,7 @@ class StoredCollection:
     # Reading
 
     def get(self, item_id: str) -> StoredItem:
-        """Return an item.
-
-        Raises
-        ------
-        ItemNotFound
-        """
+        """Return an item; raises ItemNotFound."""
         view, row = self.memory.locate(item_id)
         if row is None:
             raise ItemNotFound(item_id)
@@ -453,19 +393,7 @@ class StoredCollection:
     ) -> Page:
         """Return items in the order in which they were put; an update puts an item at the end.
 
-        Parameters
-        ----------
-        cursor : str or None
-            ``next_cursor`` of the page before; None for the first page.
-        where : Filter or None
-            Only items whose payloads pass.
-        ids : sequence of str or None
-            Only those of these items that there are.
-
-        Raises
-        ------
-        InvalidParameter
-            No such cursor was handed out, or the limit is below 1.
+        Raises InvalidParameter (no such cursor was handed out, or the limit is below 1).
         """
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
@@ -525,18 +453,7 @@ class StoredCollection:
     ) -> QueryResults:
         """Return the hits of each query; never waits for a writer.
 
-        Parameters
-        ----------
-        where : Filter or None
-            Which items may be returned, by payload.
-        backend : str or None
-            Name of the backend; None for the primary one.
-
-        Raises
-        ------
-        BackendNotFound
-        InvalidVector
-            The transform leaves nothing of a query.
+        Raises BackendNotFound, InvalidVector (the transform leaves nothing of a query).
         """
         view = self.memory.view
         if backend is not None:  # a name is refused before a vector
@@ -579,9 +496,7 @@ class StoredCollection:
 
         Where ``vector`` is given, the item need not be here.
 
-        Raises
-        ------
-        ItemNotFound, BackendNotFound, InvalidVector
+        Raises ItemNotFound, BackendNotFound, InvalidVector.
         """
         view, row = self.memory.locate(item_id)
         self.memory.index_of(view, backend)
@@ -606,13 +521,7 @@ class StoredCollection:
     ) -> QueryResults:
         """Return the hits of a query with names that no coordinate of a fixed space has.
 
-        Parameters
-        ----------
-        query : SparseVector
-            As `CoordinateNames.find` names its coordinates.
-        params, where, backend
-            As of `search`.
-
+        query: as `CoordinateNames.find` names its coordinates.
         See `collection.name_scan.scan_with_unknown` for errors.
         """
         return scan_with_unknown(self.memory, query, params, where=where, backend=backend)
@@ -630,30 +539,15 @@ class StoredCollection:
     ) -> Comparison:
         """Search for the same by several backends, and say what each finds and costs.
 
-        Parameters
-        ----------
-        queries : sequence of RawBatch or SparseVector, or None
-            At least one vector, one with unknown names as of `search_with_unknown`. The primary
-            backend scans for such a one; others search with what of it the space has. None takes
-            stored items, each left out of its own hits.
-        sample, seed : int
-            How many stored items, and which.
-        backends : sequence of str or None
-            Names; None for all that are ready.
-        skip : sequence of str
-            Empty, or an id a query, which it must not find.
-        stop : threading.Event or None
-            Once set, nobody waits for the comparison any more.
-
-        Raises
-        ------
-        BackendNotFound
-        CancelledError
-            Of `concurrent.futures`: ``stop`` was set.
-        InvalidParameter
-            There are too few items to sample.
-        InvalidVector
-            The transform leaves nothing of a query.
+        queries: at least one vector, one with unknown names as of `search_with_unknown`. The
+            primary backend scans for such a one; others search with what of it the space has. None
+            takes stored items, each left out of its own hits.
+        sample, seed: how many stored items, and which.
+        backends: names; None for all that are ready.
+        skip: empty, or an id a query, which it must not find.
+        Raises BackendNotFound, CancelledError (of `concurrent.futures`: ``stop`` was set),
+            InvalidParameter (there are too few items to sample), InvalidVector (the transform
+            leaves nothing of a query).
         """
         view, rows = self.memory.locate_each(skip)
         if queries is None:
@@ -671,16 +565,9 @@ class StoredCollection:
     def sketch(self, vectors: RawBatch | SparseVector, encoding: Encoding) -> Signatures | UInt16s:
         """Return the samples of vectors, or their b-bit codes.
 
-        Parameters
-        ----------
-        vectors : RawBatch, or SparseVector
-            One vector with names that no coordinate of a fixed space has is a SparseVector, as of
-            `search_with_unknown`.
-
-        Raises
-        ------
-        InvalidParameter
-            The collection does not hash, or there is no such encoding.
+        vectors: one vector with names that no coordinate of a fixed space has is a SparseVector, as
+            of `search_with_unknown`.
+        Raises InvalidParameter (the collection does not hash, or there is no such encoding).
         """
         backend = self.memory.backend
         if not isinstance(backend, GcwsBackend):

@@ -52,14 +52,7 @@ _log = logging.getLogger(__name__)
 class Building:
     """A backend that is being built.
 
-    Attributes
-    ----------
-    notes : str or None
-        Of an index of other items, whose landmarks it takes.
-    progress : float
-        Share of the work that is done.
-    stop : threading.Event
-        Set when it is not wanted any more.
+    notes: of an index of other items, whose landmarks it takes.
     """
 
     name: str
@@ -74,15 +67,7 @@ class Building:
 
 
 class AttachedBackends:
-    """The comparison backends of one collection.
-
-    Parameters
-    ----------
-    writer : Writer
-        Makes the changes of both.
-    threads : int or None
-        Threads for kernels; None takes as many as the process may use.
-    """
+    """The comparison backends of one collection."""
 
     def __init__(
         self, store: Store, collection: MemoryCollection, writer: Writer, threads: int | None
@@ -107,14 +92,8 @@ class AttachedBackends:
     def load(self, progress: Callable[[int], None] | None = None) -> None:
         """Build the backends that the file names; call it once, when all rows are loaded.
 
-        Parameters
-        ----------
-        progress : callable
-            Called with the number of items taken in since the last call.
-
-        Raises
-        ------
-        DamagedFile
+        progress: called with the number of items taken in since the last call.
+        Raises DamagedFile.
         """
         for record in self._store.backends():
             try:
@@ -152,23 +131,12 @@ class AttachedBackends:
     ) -> str:
         """Build a backend from the stored vectors; return its name when it is ready.
 
-        Parameters
-        ----------
-        name : str or None
-            None takes the kind, with a number where that is taken.
-        notes : str or None
-            Of an index of other items (`notes_of_backend`), whose landmarks are taken.
-
-        Raises
-        ------
-        InvalidParameter
-            The name is none, or there are fewer items than landmarks.
-        BackendExists
-        BackendNotFound
-            It was dropped before it was ready.
-        CollectionNotFound, CollectionLoading
-            The collection was closed, or replaced.
-        DiskFull, DirectoryLocked, DamagedFile
+        name: None takes the kind, with a number where that is taken.
+        notes: of an index of other items (`notes_of_backend`), whose landmarks are taken.
+        Raises InvalidParameter (the name is none, or there are fewer items than landmarks),
+            BackendExists, BackendNotFound (it was dropped before it was ready), CollectionNotFound,
+            CollectionLoading (the collection was closed, or replaced), DiskFull, DirectoryLocked,
+            DamagedFile.
         """
         if notes is None:
             require_landmarks(params, self._collection.view.count)
@@ -253,11 +221,8 @@ class AttachedBackends:
     def drop(self, name: str) -> None:
         """Remove a backend, or stop its build; its memory is free once no search uses it.
 
-        Raises
-        ------
-        BackendNotFound
-        PrimaryBackend
-        DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound
+        Raises BackendNotFound, PrimaryBackend, DiskFull, DirectoryLocked, DamagedFile,
+            CollectionNotFound.
         """
         if name == self._collection.backend.kind:
             raise PrimaryBackend(name)
@@ -286,10 +251,7 @@ class AttachedBackends:
     def stop(self, refusal: Callable[[], GcwsError]) -> None:
         """Stop builds, and start no others.
 
-        Parameters
-        ----------
-        refusal : callable
-            Returns the error for those who wait, and for all calls from then on.
+        refusal: returns the error for those who wait, and for all calls from then on.
         """
         with self._naming:
             self._refusal = refusal

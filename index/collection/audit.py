@@ -51,18 +51,10 @@ _MAX_COUNT: Final = 1 << 53
 class AuditedRecall:
     """What queries of one week found that asked for the same.
 
-    Attributes
-    ----------
-    week : str
-        By ISO 8601, in UTC: "2026-W47".
-    recall, limit : float, int
-        As asked.
-    queries : int
-        How many were audited.
-    found : float
-        Mean recall of these.
-    low, high : float
-        Its 95 per cent confidence interval, within 0 and 1.
+    week: by ISO 8601, in UTC: "2026-W47".
+    recall, limit: as asked.
+    found: mean recall of these.
+    low, high: its 95 per cent confidence interval, within 0 and 1.
     """
 
     week: str
@@ -77,14 +69,9 @@ class AuditedRecall:
 class AuditedQueries(NamedTuple):
     """Recall asked against recall found.
 
-    Attributes
-    ----------
-    results : list of AuditedRecall
-        One kind of query each.
-    allowance : list of (int or None, float)
-        Share of the missed hits that searches aim at, by limit.
-    waiting : int
-        Queries still to be answered exactly.
+    results: one kind of query each.
+    allowance: share of the missed hits that searches aim at, by limit.
+    waiting: queries still to be answered exactly.
     """
 
     results: list[AuditedRecall]
@@ -135,10 +122,7 @@ class _Query(NamedTuple):
 class RecallAudit:
     """Compares answers of one collection with exact ones.
 
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds since 1970.
+    clock: returns seconds since 1970.
     """
 
     def __init__(
@@ -189,13 +173,7 @@ class RecallAudit:
         where: Filter | None = None,
         skip: Int64s | None = None,
     ) -> bool:
-        """Draw from queries that the primary backend answered; return whether any was; any thread.
-
-        Parameters
-        ----------
-        where, skip
-            As of `MemoryCollection.search`.
-        """
+        """Draw from queries that the primary backend answered; return whether any was."""
         # Threads that count at once may pass over a few queries more: no lock on each search.
         left = self._until_next = self._until_next - len(queries)
         if left > 0 or not len(queries):
@@ -328,11 +306,6 @@ class Auditor(BackgroundTask):
     """Answers some queries exactly, one at a time, and keeps in the file what they found.
 
     After each it waits so long that audits take `AuditPolicy.busy` of the time.
-
-    Parameters
-    ----------
-    writer : Writer
-        Makes the changes of the store.
     """
 
     name = "audit"
@@ -357,9 +330,7 @@ class Auditor(BackgroundTask):
     def save(self) -> None:
         """Write what has come since it was last written; no change is being made.
 
-        Raises
-        ------
-        DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
+        Raises DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed.
         """
         text = self._audit.to_json()
         if text != self._saved:

@@ -39,14 +39,7 @@ _CHUNK_ROWS: Final = 8192
 class BackendIndex:
     """A backend and its index of a number of rows.
 
-    Attributes
-    ----------
-    name : str
-        What a query names it by.
-    state : object
-        The backend's index of the rows.
-    build_seconds : float
-        Time to build the index, in this process.
+    build_seconds: time to build the index, in this process.
     """
 
     name: str
@@ -76,18 +69,9 @@ class BackendIndex:
     ) -> BatchHits:
         """Return the hits of each query, some queries at a time.
 
-        Parameters
-        ----------
-        ids : sequence of str
-            Of the n rows; of ties at the limit the first by their ids are hits.
-        rows : RowView
-            The rows, and which of them are permitted.
-        queries : VectorBatch
-            m of them.
-        skip : (m,) int64 or None
-            A row each query must not return, or -1.
-        max_ties : int
-            Of the queries asked at a time: all rows may tie with a query's last hit.
+        ids: of the n rows; of ties at the limit the first by their ids are hits.
+        skip: (m,) int64 or None, a row each query must not return, or -1.
+        max_ties: of the queries asked at a time: all rows may tie with a query's last hit.
         """
         step = max(1, max_ties // max(1, len(rows.vectors)))
         if len(queries) <= step:
@@ -167,13 +151,7 @@ def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchH
 def build_index(
     indexed: BackendIndex, rows: VectorBatch, report: ProgressReport, stop: threading.Event
 ) -> BackendIndex | None:
-    """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set.
-
-    Parameters
-    ----------
-    report : callable
-        Called with the share that is done.
-    """
+    """Return a backend of no rows with ``rows`` in its index; None once ``stop`` is set."""
     n = len(rows)
     if n:
         _try_out(indexed, rows[:1])
@@ -199,14 +177,9 @@ def catch_up(
 ) -> BackendIndex:
     """Return a backend with its index brought from some rows to the present ones.
 
-    Parameters
-    ----------
-    sequences : (n,) int64
-        Sequence numbers of the rows it was built for.
-    rows : VectorBatch
-        The present rows: those that stayed, in their old order, then new ones.
-    now : (m,) int64
-        Sequence numbers of the present rows.
+    sequences: (n,) int64, sequence numbers of the rows it was built for.
+    rows: the present rows: those that stayed, in their old order, then new ones.
+    now: (m,) int64, sequence numbers of the present rows.
     """
     known = len(sequences)
     if not np.array_equal(now[:known], sequences):

@@ -18,14 +18,9 @@ _log = logging.getLogger(__name__)
 class BackgroundTask:
     """One kind of work in the background of one collection.
 
-    Attributes
-    ----------
-    stopping : threading.Event
-        Set once nothing more is to begin.
-    skip_pause : threading.Event
-        Set while somebody waits for the work: a pause ends.
-    thread : threading.Thread or None
-        The last that was begun.
+    stopping: set once nothing more is to begin.
+    skip_pause: set while somebody waits for the work: a pause ends.
+    thread: the last that was begun.
     """
 
     name: ClassVar[str]

@@ -55,10 +55,7 @@ class Between(Protocol):
 class _Copy:
     """A part as it was at one moment.
 
-    Attributes
-    ----------
-    links : (m, R) int32 or None
-        Of these rows of the view; None where nothing is to be kept.
+    links: (m, R) int32 or None, of these rows of the view; None where nothing is to be kept.
     """
 
     view: View
@@ -76,11 +73,6 @@ class Checkpoints(BackgroundTask):
     """Reads and writes the saved index of one collection.
 
     After each part it waits as long as that took the interpreter from others.
-
-    Parameters
-    ----------
-    writer : Writer
-        Makes the changes of both.
     """
 
     name = "checkpoint"
@@ -100,10 +92,7 @@ class Checkpoints(BackgroundTask):
     def read(self, sequences: Int64s) -> SavedIndex:
         """Return what the file has for rows; to be called once, before all else.
 
-        Parameters
-        ----------
-        sequences : (n,) int64
-            Sequence numbers of the rows, rising.
+        sequences: (n,) int64, sequence numbers of the rows, rising.
         """
         read = joined(sequences, self._read_parts())
         links = read.links

@@ -62,12 +62,8 @@ class Comparison:
 class ComparedQueries:
     """What is searched for.
 
-    Attributes
-    ----------
-    skip : (m,) int64
-        The row each query stems from, which it must not find; -1 for none.
-    mass : (m,) float64
-        The magnitude of each query's unknown names, which no item shares.
+    skip: (m,) int64, the row each query stems from, which it must not find; -1 for none.
+    mass: (m,) float64, the magnitude of each query's unknown names, which no item shares.
     """
 
     vectors: VectorBatch
@@ -80,14 +76,8 @@ class ComparedQueries:
     ) -> ComparedQueries:
         """Return vectors as queries; see `StoredCollection.compare`.
 
-        Parameters
-        ----------
-        skip : (m,) int64, or empty
-
-        Raises
-        ------
-        InvalidVector
-            At ``(query, …)``.
+        skip: (m,) int64, or empty.
+        Raises InvalidVector (at ``(query, …)``).
         """
         known: list[VectorBatch] = []
         mass: list[float] = []
@@ -110,10 +100,7 @@ class ComparedQueries:
     def sample(cls, view: View, count: int, seed: int) -> ComparedQueries:
         """Return stored items, drawn without replacement; all, where there are no more.
 
-        Raises
-        ------
-        InvalidParameter
-            There is nothing to compare: fewer than two items.
+        Raises InvalidParameter (there is nothing to compare: fewer than two items).
         """
         live = np.flatnonzero(view.alive)
         if len(live) < 2:  # noqa: PLR2004 (one to search for, one to find)
@@ -140,20 +127,9 @@ def compare(
 ) -> Comparison:
     """Search for the same by several backends.
 
-    Parameters
-    ----------
-    params : SearchParams
-        How they are re-ranked is left aside.
-    names : sequence of str or None
-        Of the backends; None for all that the view has.
-    stop : threading.Event or None
-        Once set, nobody waits for the comparison any more.
-
-    Raises
-    ------
-    BackendNotFound
-    CancelledError
-        Of `concurrent.futures`: ``stop`` was set.
+    params: how they are re-ranked is left aside.
+    names: of the backends; None for all that the view has.
+    Raises BackendNotFound, CancelledError (of `concurrent.futures`: ``stop`` was set).
     """
     primary = collection.index_of(view)
     if names is None:
@@ -168,14 +144,9 @@ def compare(
 class _Truth:
     """The best there is of each query, by one kernel.
 
-    Attributes
-    ----------
-    threshold : (m,) float64
-        Score of the last true hit; infinite where there are none.
-    counts : (m,) int64
-        True hits.
-    best : (m, k) float64
-        Scores of the true hits; -inf for none.
+    threshold: (m,) float64, score of the last true hit; infinite where there are none.
+    counts: (m,) int64, true hits.
+    best: (m, k) float64, scores of the true hits; -inf for none.
     """
 
     threshold: Float64s

@@ -21,20 +21,10 @@ Explainable = str | Sequence[float] | AnyArray | SparseVector | NamedVector
 def explain(memory: MemoryCollection, a: Explainable, b: Explainable, limit: int) -> Explained:
     """Return what each coordinate adds to the GMM of two items or vectors.
 
-    Parameters
-    ----------
-    a, b : str, (dim,) numbers, SparseVector or NamedVector
-        A name that no coordinate has gets one of its own, the same in both.
-    limit : int
-        How many coordinates are listed, 1 to 4096.
-
-    Raises
-    ------
-    ItemNotFound
-    InvalidParameter
-        The limit is out of range.
-    InvalidVector
-        At ``("a" or "b", "vector", …)``.
+    a, b: a name that no coordinate has gets one of its own, the same in both.
+    limit: how many coordinates are listed, 1 to 4096.
+    Raises ItemNotFound, InvalidParameter (the limit is out of range), InvalidVector (at ``("a" or
+        "b", "vector", …)``).
     """
     if not 1 <= limit <= MAX_SHARES:
         raise InvalidParameter(expected=f"1 to {MAX_SHARES}", got=str(limit), loc=("limit",))

@@ -27,16 +27,8 @@ Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 class QueuedWrite(Generic[Write, Input, Result]):
     """A write in the queue.
 
-    Attributes
-    ----------
-    write : Write or None
-        None until it has been prepared from what ``read`` returns.
-    read : callable or None
-        Returns what was submitted; None of a write whose thread waits for it.
-    lead : callable
-        Lets a thread of this write lead.
-    done : bool
-        Whether it has ended.
+    write: None until it has been prepared from what ``read`` returns.
+    read: returns what was submitted; None of a write whose thread waits for it.
     """
 
     __slots__ = ("_ended", "done", "lead", "read", "write")
@@ -63,15 +55,7 @@ class QueuedWrite(Generic[Write, Input, Result]):
 class GroupCommit(Generic[Write, Input, Result]):
     """Takes writes from any thread, and commits one group at a time.
 
-    Parameters
-    ----------
-    max_groups : int
-        A thread lent to a submitted write leads at most as many groups.
-
-    Attributes
-    ----------
-    lock : Lock
-        Held while a group is committed.
+    max_groups: a thread lent to a submitted write leads at most as many groups.
     """
 
     def __init__(self, max_groups: int) -> None:
@@ -125,13 +109,8 @@ class GroupCommit(Generic[Write, Input, Result]):
     def queue_read(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
         """Queue a write that the leader of its group reads.
 
-        Parameters
-        ----------
-        ended : callable
-            Called with the result or the error, or with CancelledError once ``run`` has no more
+        ended: called with the result or the error, or with CancelledError once ``run`` has no more
             threads; by any thread.
-        run : callable
-            Lends a thread to lead by.
         """
         lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
         if self._enqueue(QueuedWrite[Write, Input, Result](None, read, lead, ended)):

@@ -16,17 +16,10 @@ _SHARDS: Final = 256
 def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
     """Check the ids of a batch.
 
-    Parameters
-    ----------
-    ids : sequence of str
-        1 to `MAX_ID_LENGTH` characters each.
-    first_row : int
-        Number of the first id in errors.
-
-    Raises
-    ------
-    InvalidId
-        At ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone surrogate).
+    ids: 1 to `MAX_ID_LENGTH` characters each.
+    first_row: number of the first id in errors.
+    Raises InvalidId (at ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone
+        surrogate)).
     """
     try:
         "".join(ids).encode()
@@ -67,19 +60,9 @@ def number_items(
 ) -> tuple[list[str], range]:
     """Give numbers that follow each other to the items that have no id.
 
-    Parameters
-    ----------
-    ids : sequence of str or None
-        At least one is None.
-    first : int
-        The first number, unless an item has one of them.
-    taken : callable
-        Returns those of some ids that items have.
-
-    Returns
-    -------
-    numbers : range
-        Those that were given.
+    ids: at least one is None.
+    first: the first number, unless an item has one of them.
+    taken: returns those of some ids that items have.
     """
     own = {each for each in ids if each is not None}
     numbers = range(first, first + len(ids) - sum(each is not None for each in ids))
@@ -93,10 +76,7 @@ def number_items(
 class RowsById:
     """A dictionary from ids to rows, in parts that each grow quickly.
 
-    Parameters
-    ----------
-    ids : iterable of str
-        Distinct; their rows are 0, 1, 2 …
+    ids: distinct; their rows are 0, 1, 2 ….
     """
 
     def __init__(self, ids: Iterable[str] = ()) -> None:

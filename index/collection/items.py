@@ -87,28 +87,14 @@ class ItemBatch:
 class View:
     """One immutable version of a collection, as a reader sees it.
 
-    Attributes
-    ----------
-    vectors : VectorBatch
-        All n rows, dead ones included.
-    alive : (n,) uint8
-        1 for a row whose item has not been deleted or updated since.
-    count : int
-        Number of ones.
-    sequences : (n,) int64
-        Sequence numbers, rising.
-    ids : list of str
-        By row; shared with newer views, so it may be longer than n.
-    payloads : list of bytes or None
-        By row; shared as ``ids`` is.
-    columns : Columns
-        Of ``payloads``.
-    state : object
-        The primary backend's index of the n rows.
-    version : int
-        Rises with every change.
-    attached : mapping of str to Indexed
-        Comparison backends and their indexes of the n rows, by name.
+    vectors: all n rows, dead ones included.
+    alive: (n,) uint8, 1 for a row whose item has not been deleted or updated since.
+    count: number of ones.
+    sequences: (n,) int64, sequence numbers, rising.
+    ids: by row; shared with newer views, so it may be longer than n.
+    payloads: by row; shared as ``ids`` is.
+    state: the primary backend's index of the n rows.
+    attached: comparison backends and their indexes of the n rows, by name.
     """
 
     vectors: VectorBatch
@@ -134,10 +120,7 @@ class View:
     def page(self, permitted: UInt8s, *, after: int, limit: int) -> Int64s:
         """Return the first ``limit`` permitted rows whose sequence numbers are above ``after``.
 
-        Parameters
-        ----------
-        permitted : (n,) uint8
-            ``alive``, or 1 for some of these rows.
+        permitted: (n,) uint8, ``alive``, or 1 for some of these rows.
         """
         start = int(np.searchsorted(self.sequences, after, side="right"))
         found: list[Int64s] = []
@@ -205,13 +188,7 @@ class QueryResult:
 
 
 class ShardsAsked(NamedTuple):
-    """Which shards of a cluster answered.
-
-    Attributes
-    ----------
-    missing : sequence of int
-        The others.
-    """
+    """Which shards of a cluster answered."""
 
     total: int
     answered: int
@@ -302,16 +279,10 @@ class QueryResults(Sequence[QueryResult]):
 class EncodedBatch:
     """Items that are validated, transformed and hashed, ready to be appended.
 
-    Attributes
-    ----------
-    ids : sequence of str
-        Distinct; empty texts for items that are numbered when they are stored.
-    codes : (n, code_width) uint64
-        What the backend's `encode` returned.
-    sequences : sequence of int
-        Sequence numbers, rising; empty until the items have them.
-    seconds : float
-        How long encoding took.
+    ids: distinct; empty texts for items that are numbered when they are stored.
+    codes: (n, code_width) uint64, what the backend's `encode` returned.
+    sequences: sequence numbers, rising; empty until the items have them.
+    seconds: how long encoding took.
     """
 
     ids: Sequence[str]
@@ -395,10 +366,7 @@ class Page:
 def sequence_of(cursor: str | None) -> int:
     """Return the sequence number after which the page of a cursor starts.
 
-    Raises
-    ------
-    InvalidParameter
-        No such cursor was handed out.
+    Raises InvalidParameter (no such cursor was handed out).
     """
     if cursor is None:
         return 0

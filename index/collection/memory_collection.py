@@ -64,19 +64,9 @@ _log = logging.getLogger(__name__)
 class MemoryCollection:
     """The items of one collection, in memory.
 
-    Parameters
-    ----------
-    threads : int or None
-        Threads for kernels; None takes as many as the process may use.
-    searches : Searches or None
-        Those of all collections that share the processors; None for those of this one alone.
-    folder : Path or None
-        Where vectors are mapped, if the configuration says so.
-
-    Raises
-    ------
-    InvalidParameter
-        Vectors are to be mapped, and there is no folder.
+    searches: those of all collections that share the processors; None for those of this one alone.
+    folder: where vectors are mapped, if the configuration says so.
+    Raises InvalidParameter (vectors are to be mapped, and there is no folder).
     """
 
     def __init__(
@@ -138,10 +128,7 @@ class MemoryCollection:
     def encode(self, parts: Sequence[ItemBatch]) -> list[EncodedBatch]:
         """Transform and hash the vectors of several batches in one call; any thread.
 
-        Raises
-        ------
-        InvalidVector
-            The transform leaves nothing of a vector of one of them.
+        Raises InvalidVector (the transform leaves nothing of a vector of one of them).
         """
         encoded = self._encode(ItemBatch.concatenate(parts))
         if len(parts) == 1:
@@ -174,20 +161,10 @@ class MemoryCollection:
     ) -> None:
         """Load stored items into an empty collection; their index is built once, at the end.
 
-        Parameters
-        ----------
-        pieces : iterable of EncodedBatch
-            Of ``count`` items in all. Its end is asked for once the index is built, so a thread
+        pieces: of ``count`` items in all. Its end is asked for once the index is built, so a thread
             that reads ahead can check more meanwhile.
-        count : int
-            Number of items in all; memory is reserved for them.
-        saved : callable
-            Takes the (n,) sequence numbers, and returns the saved parts of an earlier index.
-
-        Raises
-        ------
-        Exception
-            What ``pieces`` raises. Then no view shows an item; the collection is of no use.
+        saved: takes the (n,) sequence numbers, and returns the saved parts of an earlier index.
+        Raises what ``pieces`` raises. Then no view shows an item; the collection is of no use.
         """
         row_store = self._row_store
         row_store.rows.reserve(count)
@@ -217,10 +194,7 @@ class MemoryCollection:
     def make_room(self, parts: Iterable[VectorBatch]) -> None:
         """Make room on the disk for vectors that are about to be put, where they are mapped.
 
-        Raises
-        ------
-        OSError
-            The disk has no space; nothing has changed.
+        Raises OSError (the disk has no space; nothing has changed).
         """
         if self.config.storage == "memory":
             return
@@ -253,12 +227,8 @@ class MemoryCollection:
     def put(self, parts: Sequence[EncodedBatch], replaced: Sequence[int] = ()) -> None:
         """Add items.
 
-        Parameters
-        ----------
-        parts : sequence of EncodedBatch
-            Of distinct ids; their sequence numbers rise, and are above all before.
-        replaced : sequence of int
-            Rows of the items that have one of the ids.
+        parts: of distinct ids; their sequence numbers rise, and are above all before.
+        replaced: rows of the items that have one of the ids.
         """
         if not replaced and self._append_with_the_next_view(parts):
             return
@@ -351,10 +321,7 @@ class MemoryCollection:
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.
 
-        Raises
-        ------
-        OSError
-            The disk has no space for mapped vectors; nothing has changed.
+        Raises OSError (the disk has no space for mapped vectors; nothing has changed).
         """
         self.adopt_compaction(self.build_compaction())
 
@@ -370,10 +337,7 @@ class MemoryCollection:
 
         Return False where rows have been renumbered, or a backend was attached or detached.
 
-        Raises
-        ------
-        OSError
-            The disk has no space for mapped vectors; nothing has changed.
+        Raises OSError (the disk has no space for mapped vectors; nothing has changed).
         """
         view = self.view
         if not compaction.can_follow(view):
@@ -394,12 +358,7 @@ class MemoryCollection:
         self.published = replace(view, attached=attached, version=view.version + 1)
 
     def detach(self, name: str) -> None:
-        """Remove an attached backend.
-
-        Raises
-        ------
-        BackendNotFound
-        """
+        """Remove an attached backend; raises BackendNotFound."""
         view = self.view
         if name not in view.attached:
             raise BackendNotFound(name)
@@ -430,9 +389,7 @@ class MemoryCollection:
     def index_of(self, view: View, name: str | None = None) -> BackendIndex:
         """Return a backend of a view, the primary one unless another is named.
 
-        Raises
-        ------
-        BackendNotFound
+        Raises BackendNotFound.
         """
         backend = self.backend
         if name is None or name == backend.kind:
@@ -481,10 +438,7 @@ class MemoryCollection:
     def curve(self, limit: int = 10) -> CostCurve:
         """Return what recall costs for a limit, by the primary backend.
 
-        Raises
-        ------
-        InvalidParameter
-            The limit is below 1.
+        Raises InvalidParameter (the limit is below 1).
         """
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
@@ -504,16 +458,8 @@ class MemoryCollection:
     ) -> QueryResults:
         """Return the hits of each query, of the rows that a filter permits.
 
-        Parameters
-        ----------
-        skip : (m,) int64 or None
-            A row each query must not return, or -1.
-        backend : str or None
-            Name of the backend, None for the primary one.
-
-        Raises
-        ------
-        BackendNotFound
+        skip: (m,) int64 or None, a row each query must not return, or -1.
+        Raises BackendNotFound.
         """
         self.searches.announce()
         indexed = self.index_of(view, backend)
@@ -534,12 +480,7 @@ class MemoryCollection:
     ) -> BatchHits:
         """Return the hits of each query by the primary backend, among some live rows.
 
-        Parameters
-        ----------
-        permitted : (n,) uint8
-            1 for each row that may be a hit.
-        queries, params, skip
-            As of `search`.
+        permitted: (n,) uint8, 1 for each row that may be a hit.
         """
         count = int(np.count_nonzero(permitted))
         rows = RowView(view.vectors, permitted, count, self._live_sample(view))

@@ -42,22 +42,11 @@ def scan_with_unknown(
 ) -> QueryResults:
     """Return the hits of a query, by looking at all permitted rows.
 
-    Parameters
-    ----------
-    memory : MemoryCollection
-        Of fixed dim.
-    query : SparseVector
-        Coordinates from ``dim`` on are of names that the space does not have.
-    where, backend
-        As of `MemoryCollection.search`.
-
-    Raises
-    ------
-    BackendNotFound
-    InvalidParameter
-        Another score than the exact GMM is asked for, or another backend.
-    InvalidVector
-        At ``(0, …)``: a number is not finite, or nothing is left of the vector.
+    memory: of fixed dim.
+    query: coordinates from ``dim`` on are of names that the space does not have.
+    Raises BackendNotFound, InvalidParameter (another score than the exact GMM is asked for, or
+        another backend), InvalidVector (at ``(0, …)``: a number is not finite, or nothing is left
+        of the vector).
     """
     view, space = memory.view, memory.space
     memory.index_of(view, backend)
@@ -121,10 +110,7 @@ def _rank(
 def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
     """Return what a query has in the space, and the magnitude of all else, both transformed.
 
-    Raises
-    ------
-    InvalidVector
-        As of `scan_with_unknown`.
+    Raises InvalidVector (as of `scan_with_unknown`).
     """
     return _parts(space, widen(space, query))
 

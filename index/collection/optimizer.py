@@ -25,18 +25,9 @@ Publish = Callable[[Callable[[], bool]], bool | None]
 def optimize(collection: MemoryCollection, publish: Publish, stop: threading.Event) -> bool | None:
     """Remove tombstones, or optimize one backend's index, whichever is due.
 
-    It takes long, and others wait only while it is published.
-
-    Parameters
-    ----------
-    stop : threading.Event
-        Once it is set the work ends soon.
-
-    Returns
-    -------
-    bool or None
-        False where too much has changed meanwhile, or the disk has no space to compact: call it
-        again. None once ``publish`` or ``stop`` has ended the work.
+    It takes long, and others wait only while it is published. Return False where too much has
+    changed meanwhile, or the disk has no space to compact: call it again. Return None once
+    ``publish`` or ``stop`` has ended the work.
     """
     if collection.compaction_is_overdue:
         try:
@@ -110,12 +101,7 @@ def _with_changes(
 class Arrivals:
     """Rows and version of a collection at one moment.
 
-    Attributes
-    ----------
-    version : int
-        Of the view: it rises with each view.
-    time : float
-        Seconds, of the monotonic clock.
+    time: seconds, of the monotonic clock.
     """
 
     rows: int
@@ -136,12 +122,7 @@ class Arrivals:
 
         Rows of a bulk load may come many at a time, with gaps in which none come.
 
-        Parameters
-        ----------
-        since : Arrivals
-            An earlier moment.
-        seconds_a_row : float
-            What optimizing takes for each row.
+        seconds_a_row: what optimizing takes for each row.
         """
         rows, seconds = self.rows - since.rows, self.time - since.time
         if rows * seconds_a_row <= policy.max_growth_share * seconds:
@@ -155,14 +136,7 @@ class Optimizer(BackgroundTask):
 
     It waits until rows come in slowly, but no longer than the work would take.
 
-    Parameters
-    ----------
-    writer : Writer
-        Makes the changes of the collection.
-    on_publish : callable
-        Is called after a compaction or an optimized index was published.
-    paused : threading.Event
-        It begins nothing while this is set.
+    paused: it begins nothing while this is set.
     """
 
     name = "optimizer"

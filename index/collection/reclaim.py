@@ -45,11 +45,6 @@ class Reclaimer(BackgroundTask):
     """Reclaims the space of one collection's file.
 
     It rests before each step, longer after each failure of the storage.
-
-    Parameters
-    ----------
-    writer : Writer
-        Makes the changes of the store.
     """
 
     name = "reclaimer"
@@ -147,16 +142,8 @@ def _release_some_pages(connection: sqlite3.Connection, pages: int) -> bool:
 def move_log(path: Path, name: str, policy: ReclaimPolicy) -> None:
     """Move all that the log of a closed file holds into the file.
 
-    Parameters
-    ----------
-    name : str
-        Of the collection, for errors.
-
-    Raises
-    ------
-    DiskFull, DamagedFile
-    DirectoryLocked
-        Somebody reads it as it was before its last write.
+    Raises DiskFull, DamagedFile, DirectoryLocked (somebody reads it as it was before its last
+        write).
     """
     connecting = partial(connect, path, busy_seconds=policy.busy_seconds)
     with sql_errors(name, path), closing(connecting()) as connection:

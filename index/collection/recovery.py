@@ -46,17 +46,9 @@ def load_rows(
     Nothing else may be written to it meanwhile. Codes of an earlier hash, which compare with none
     of the present one, are replaced in the file as well: all at the end, or none.
 
-    Parameters
-    ----------
-    backend : Backend
-        Its codes are those of the file.
-    progress : callable
-        Called with the number of rows read since the last call, by a thread that reads.
-
-    Raises
-    ------
-    DamagedFile, DiskFull
-        While the rows are taken.
+    backend: its codes are those of the file.
+    progress: called with the number of rows read since the last call, by a thread that reads.
+    Raises DamagedFile, DiskFull (while the rows are taken).
     """
     with closing(read_ahead(_pieces(store, space, backend, policy, progress))) as pieces:
         yield pieces
@@ -113,11 +105,7 @@ def with_present_hash(identity: Identity) -> Identity:
 def config_of(identity: Identity, name: str) -> CollectionConfig:
     """Return the configuration of a collection of this name.
 
-    Raises
-    ------
-    IncompatibleFile
-        Its hashes are of a version that is not known.
-    DamagedFile
+    Raises IncompatibleFile (its hashes are of a version that is not known), DamagedFile.
     """
     if not 1 <= identity.algorithm_version <= ALGORITHM_VERSION:
         raise IncompatibleFile(
@@ -134,17 +122,8 @@ def config_of(identity: Identity, name: str) -> CollectionConfig:
 def params_of(record: BackendRecord, primary: str) -> BackendParams:
     """Return the parameters of a comparison backend.
 
-    Parameters
-    ----------
-    record : BackendRecord
-        As a file tells it.
-    primary : str
-        Kind of the backend that it is compared with, whose name no other has.
-
-    Raises
-    ------
-    ValueError, InvalidInput
-        There can be no such backend.
+    primary: kind of the backend that it is compared with, whose name no other has.
+    Raises ValueError, InvalidInput (there can be no such backend).
     """
     check_name(record.name)
     if record.name == primary:

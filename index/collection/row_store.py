@@ -31,20 +31,10 @@ _IDS_AT_ONCE: Final = 1 << 16
 class RowStore:
     """The items of one numbering of rows; one writer adds, readers hold views of the first n.
 
-    Parameters
-    ----------
-    ids : list of str
-        Of the rows; owned from here on, as are all others.
-    sequences : (n,) int64
-
-    Attributes
-    ----------
-    rows, ids, payloads, sequences
-        The last may be longer than the number of rows.
-    alive : (n,) uint8
-        1 for each row that is not dead; there may be room for more.
-    columns : Columns
-        Of the payloads.
+    ids: of the rows; owned from here on, as are all others.
+    sequences: (n,) int64.
+    rows, ids, payloads, sequences: the last may be longer than the number of rows.
+    alive: (n,) uint8, 1 for each row that is not dead; there may be room for more.
     """
 
     def __init__(
@@ -91,12 +81,7 @@ class RowStore:
     ) -> View:
         """Return a view of the present rows.
 
-        Parameters
-        ----------
-        state, count, version, attached
-            As of `View`.
-        rows : VectorBatch or None
-            What ``rows.view`` returned, where that is at hand.
+        rows: what ``rows.view`` returned, where that is at hand.
         """
         vectors = self.rows.view() if rows is None else rows
         n = len(vectors)
@@ -116,12 +101,8 @@ class RowStore:
     def take(self, view: View, places: Int64s, stop: threading.Event | None = None) -> RowStore:
         """Return the items of some rows of a view; any thread.
 
-        Parameters
-        ----------
-        places : (m,) int64
-            Rows, rising, all of them live.
-        stop : threading.Event or None
-            As of `GrowingRows.take`, errors too.
+        places: (m,) int64, rows, rising, all of them live.
+        stop: as of `GrowingRows.take`, errors too.
         """
         rows, chosen = self.rows.take(view.vectors, places, stop), places.tolist()
         ids, payloads = [view.ids[row] for row in chosen], [view.payloads[row] for row in chosen]
@@ -151,13 +132,9 @@ class RowStore:
 class _SpareMask:
     """The mask of live rows that the present one replaced, to be used again.
 
-    Parameters
-    ----------
-    mask : (room,) uint8
-    count : int
-        Rows there were.
-    dead : list of int
-        Rows that have died since, of those.
+    mask: (room,) uint8.
+    count: rows there were.
+    dead: rows that have died since, of those.
     """
 
     def __init__(self, mask: UInt8s, count: int, dead: list[int]) -> None:
@@ -168,10 +145,7 @@ class _SpareMask:
     def reuse(self, present: UInt8s, count: int) -> UInt8s | None:
         """Return the mask with what has changed; None where a view has it, or it has no room.
 
-        Parameters
-        ----------
-        present : (room,) uint8
-            The mask of now, of ``count`` rows.
+        present: (room,) uint8, the mask of now, of ``count`` rows.
         """
         # Views count as references to an array only if it has memory of its own.
         owns = self._mask.base is None
@@ -198,26 +172,7 @@ class Compaction:
     Building it takes long, and runs beside readers and the writer. `apply_changes` then adds what
     they changed.
 
-    Parameters
-    ----------
-    store : RowStore
-        Of the collection.
-    backend : Backend
-        The primary one.
-
-    Raises
-    ------
-    StoppedError
-        ``stop`` is set.
-    OSError
-        The disk has no space for mapped vectors.
-
-    Attributes
-    ----------
-    store : RowStore
-        Of the live rows alone.
-    row_of : RowsById
-        Rows of its ids.
+    Raises StoppedError (``stop`` is set), OSError (the disk has no space for mapped vectors).
     """
 
     def __init__(
@@ -252,10 +207,7 @@ class Compaction:
     def apply_changes(self, now: View) -> int:
         """Add the changes up to a view that `can_follow` accepts; return the number of new rows.
 
-        Raises
-        ------
-        OSError
-            The disk has no space for mapped vectors; the compaction is of no use then.
+        Raises OSError (the disk has no space for mapped vectors; the compaction is of no use then).
         """
         store, alive = self.store, now.alive[self._places]
         for row in np.flatnonzero(store.alive[: len(store)] > alive).tolist():

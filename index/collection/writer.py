@@ -73,10 +73,7 @@ class SequenceNumbers:
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
         """Return the sequence numbers of items that are put: their own, if they have some.
 
-        Raises
-        ------
-        InvalidParameter
-            One of their own is not above all that there were.
+        Raises InvalidParameter (one of their own is not above all that there were).
         """
         first = self.next_sequence
         if own and own[0] < first:
@@ -98,21 +95,13 @@ class SequenceNumbers:
 class Put(Change):
     """Items to be put: hashed for memory, and as bytes for the file.
 
-    Attributes
-    ----------
-    places : sequence of int
-        Number of each item in its request.
-    keeps_payloads : bool
-        Whether an item without a payload keeps its present one. The plan then needs all earlier
-        changes in memory.
-    progress : callable or None
-        Called with the result; returns how far the load of these items has come.
-    given : sequence of str or None
-        The ids that came with the items, where some have none; else empty.
-    numbers : range
-        What the others were given.
-    beyond : int
-        The number that follows those among the ids that came.
+    places: number of each item in its request.
+    keeps_payloads: whether an item without a payload keeps its present one. The plan then needs all
+        earlier changes in memory.
+    progress: called with the result; returns how far the load of these items has come.
+    given: the ids that came with the items, where some have none; else empty.
+    numbers: what the others were given.
+    beyond: the number that follows those among the ids that came.
     """
 
     items: EncodedBatch
@@ -135,18 +124,9 @@ class Put(Change):
     ) -> Put:
         """Prepare items, their vectors encoded already or not; any thread, no lock.
 
-        Parameters
-        ----------
-        sequences : sequence of int
-            Of the items, rising; empty where the file numbers them.
-
-        Raises
-        ------
-        InvalidId, InvalidVector
-        InvalidParameter
-            The sequence numbers are not one an item, or do not rise.
-        ItemExists
-            An id comes twice, and the mode is "insert".
+        sequences: of the items, rising; empty where the file numbers them.
+        Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
+            or do not rise), ItemExists (an id comes twice, and the mode is "insert").
         """
         unnamed = items.ids.count(None)
         check_ids(["0" if each is None else each for each in items.ids])
@@ -329,10 +309,7 @@ def _check_sequences(sequences: Sequence[int], count: int) -> None:
 def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:
     """Return where each id comes last; items without one are each another.
 
-    Raises
-    ------
-    ItemExists
-        An id comes twice, and the mode is "insert".
+    Raises ItemExists (an id comes twice, and the mode is "insert").
     """
     if mode == "insert":
         seen: set[str] = set()
@@ -360,12 +337,7 @@ _QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | None]
 class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     """Takes changes from any thread, one commit at a time.
 
-    Parameters
-    ----------
-    collection : MemoryCollection
-        Holds what the store holds.
-    changed : callable
-        Called with the changes of each group once they have ended.
+    changed: called with the changes of each group once they have ended.
     """
 
     def __init__(
@@ -386,29 +358,18 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     def commit(self, write: Write) -> None:
         """Make a change; on return it is in the file and seen by new readers.
 
-        Raises
-        ------
-        ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
-            Nothing was changed.
-        DamagedFile
-            The file failed; no more changes are taken until it is opened again.
-        CollectionNotFound, CollectionLoading
-            The collection is closed, or replaced.
+        Raises ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed (nothing was
+            changed), DamagedFile (the file failed; no more changes are taken until it is opened
+            again), CollectionNotFound, CollectionLoading (the collection is closed, or replaced).
         """
         self.wait_for(write)
 
     def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
         """Queue items to be put.
 
-        Parameters
-        ----------
-        read : callable
-            Returns the items; called by the leader of the group.
-        ended : callable
-            Called with the result, what ``read`` or `commit` raise, what `Put.of` raises, or
+        read: returns the items; called by the leader of the group.
+        ended: called with the result, what ``read`` or `commit` raise, what `Put.of` raises, or
             CancelledError once ``run`` has no more threads.
-        run : callable
-            Lends a thread to lead by.
         """
         self.queue_read(lambda: (read(), mode), ended, run)
 
@@ -427,10 +388,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     def run_as_change(self, work: Callable[[], T]) -> T:
         """Run some short work that is a change itself, and return its result.
 
-        Raises
-        ------
-        DamagedFile, CollectionNotFound, CollectionLoading
-            No changes are taken any more.
+        Raises DamagedFile, CollectionNotFound, CollectionLoading (no changes are taken any more).
         """
         with self.lock:
             if self._refusal is not None:
@@ -442,12 +400,8 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
     ) -> None:
         """Wait for the change being made, refuse others, do some last work, close the store.
 
-        Parameters
-        ----------
-        refusal : callable
-            Returns what changes and reads raise from now on.
-        last : callable or None
-            Left out where a write was broken off, or this has been called before.
+        refusal: returns what changes and reads raise from now on.
+        last: left out where a write was broken off, or this has been called before.
         """
         with self.lock:
             sound = self._refusal is None

@@ -59,10 +59,7 @@ def large(shape: int | tuple[int, ...], dtype: DTypeLike) -> AnyArray:
 def _address_space(bytes_: int, flags: int = 0) -> mmap.mmap:
     """Return address space for ``bytes_`` from its first huge page on.
 
-    Raises
-    ------
-    OSError
-        The system refuses.
+    Raises OSError (the system refuses).
     """
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | flags
     memory = mmap.mmap(-1, -(-bytes_ // _HUGE) * _HUGE + _HUGE, flags=private)
@@ -148,11 +145,8 @@ class AddressSpace:
         from ``used`` on may change in the old one. Small arrays are copied, and arrays from
         elsewhere. So are all where the system refuses address space.
 
-        Parameters
-        ----------
-        array : (room, …) array
-        used, wanted : int
-            Entries that hold something, and entries for which there must be room.
+        array: (room, …) array.
+        used, wanted: entries that hold something, and entries for which there must be room.
         """
         if wanted <= len(array):
             return array

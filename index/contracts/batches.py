@@ -52,10 +52,7 @@ class SparseVector:
 class NamedVector:
     """One vector by the names of its non-zero coordinates.
 
-    Attributes
-    ----------
-    names : sequence of str
-        In any order, none twice.
+    names: in any order, none twice.
     """
 
     names: Sequence[str]
@@ -113,16 +110,10 @@ class RowCopies(NamedTuple):
 
     `kernels.quantized.quantize` says what an error and an excess are.
 
-    Attributes
-    ----------
-    codes : (n, stride) uint8
-    norms : (n,) float32
-        L1 norms of the copies, in steps.
-    errors, excesses : (n,) float32
-    step : float
-        What one unit stands for.
-    origin : int
-        The byte of 0.
+    codes: (n, stride) uint8.
+    norms: (n,) float32, L1 norms of the copies, in steps.
+    errors, excesses: (n,) float32.
+    origin: the byte of 0.
     """
 
     codes: UInt8s
@@ -148,20 +139,14 @@ class RowCopies(NamedTuple):
 class VectorBatch:
     """Transformed vectors, ready to be hashed and scored.
 
-    Attributes
-    ----------
-    dense : (n, width) float32, signed; (0, 0) when sparse
-        ``width`` is dim rounded up to whole vector registers, the rest zeros, which neither
-        hashes nor scores see.
-    indptr : (n + 1,) int64
-    slots : (nnz,) uint32
-        2i for a positive coordinate i, 2i + 1 for a negative one; rising within a row.
-    values : (nnz,) float32
-        Magnitudes, positive.
-    norms : (n,) float32
-        L1 norms.
-    copies : RowCopies or None
-        Of all the rows, where a collection holds them. Rows chosen by number have none.
+    dense: (n, width) float32, signed; (0, 0) when sparse, ``width`` is dim rounded up to whole
+        vector registers, the rest zeros, which neither hashes nor scores see.
+    indptr: (n + 1,) int64.
+    slots: (nnz,) uint32, 2i for a positive coordinate i, 2i + 1 for a negative one; rising within a
+        row.
+    values: (nnz,) float32, magnitudes, positive.
+    norms: (n,) float32, L1 norms.
+    copies: of all the rows, where a collection holds them. Rows chosen by number have none.
     """
 
     form: Form

@@ -9,14 +9,8 @@ from typing import NamedTuple
 class CurvePoint(NamedTuple):
     """What searches by one beam setting find and cost.
 
-    Attributes
-    ----------
-    recall : float
-        Expected in the mean over queries like the items.
-    candidates : float
-        Rows scored quickly, on average.
-    microseconds : float
-        Of one query on one thread, by the cost model.
+    recall: expected in the mean over queries like the items.
+    microseconds: of one query on one thread, by the cost model.
     """
 
     recall: float
@@ -28,19 +22,12 @@ class CurvePoint(NamedTuple):
 class CostCurve:
     """What recall costs for one limit.
 
-    Attributes
-    ----------
-    points : tuple of CurvePoint
-        By rising recall; the cost rises too.
-    rows : int
-        Items in the graph when it was measured, its queries left out; 0 where it was not.
-    holds : bool
-        Whether new rows, and queries audited, are found as well as it says.
-    reason : str or None
-        Why there are no points; None where there are.
-    scanned_from : float or None
-        Queries that ask for this recall or more are not searched for by the graph, since that would
-        take longer than a scan; None where only those are that ask for more than .99.
+    points: by rising recall; the cost rises too.
+    rows: items in the graph when it was measured, its queries left out; 0 where it was not.
+    holds: whether new rows, and queries audited, are found as well as it says.
+    reason: why there are no points; None where there are.
+    scanned_from: queries that ask for this recall or more are not searched for by the graph, since
+        that would take longer than a scan; None where only those are that ask for more than .99.
     """
 
     limit: int

@@ -84,18 +84,14 @@ class BatchHits:
     Where the ``limit``-th score is shared, a scan returns every row that shares it, so a query may
     have more than ``limit`` hits; the caller, who knows the ids, breaks the tie.
 
-    Attributes
-    ----------
-    rows : (m, k) int64
-        The first ``sizes`` of each line count: falling scores, equal scores by rising row.
-    scores : (m, k) float64
-    sizes : (m,) int64
-    work : (m, 6) int64
-        What each query cost: its method's number in `METHODS`, then what `Explanation` calls
-        bands, depth, candidates, scored and beam.
-    expected_recall : (m,) float64
-    wider : mapping of int to (rows, scores)
-        All hits of those queries that have more than k because they tie with the last one
+    rows: (m, k) int64, the first ``sizes`` of each line count: falling scores, equal scores by
+        rising row.
+    scores: (m, k) float64.
+    sizes: (m,) int64.
+    work: (m, 6) int64, what each query cost: its method's number in `METHODS`, then what
+        `Explanation` calls bands, depth, candidates, scored and beam.
+    expected_recall: (m,) float64.
+    wider: all hits of those queries that have more than k because they tie with the last one
         wanted; their lines hold the first k.
     """
 
@@ -124,13 +120,8 @@ class BatchHits:
     ) -> BatchHits:
         """Return hits that were all found by one method; a number stands for m equal ones.
 
-        Parameters
-        ----------
-        method : int
-            `SCAN` or another of the numbers of `METHODS`.
-        expected_recall : (m,) float64 or float
-        bands, depth, candidates, scored, beam : (m,) int64 or int
-            See `Explanation`.
+        method: `SCAN` or another of the numbers of `METHODS`.
+        bands, depth, candidates, scored, beam: (m,) int64 or int, see `Explanation`.
         """
         m = len(sizes)
         columns = (method, bands, depth, candidates, scored, beam)
@@ -158,10 +149,7 @@ class BatchHits:
     def combine(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
         """Return hits of several batches in one order.
 
-        Parameters
-        ----------
-        parts : sequence of (places, hits)
-            Places of the hits in the whole: each of 0 … m-1 in just one part.
+        parts: places of the hits in the whole: each of 0 … m-1 in just one part.
         """
         m = sum(len(places) for places, _ in parts)
         width = max((hits.rows.shape[1] for _, hits in parts), default=0)
@@ -187,12 +175,8 @@ class BatchHits:
     def overwrite(self, places: Int64s, others: BatchHits) -> BatchHits:
         """Return these hits with those of some queries replaced; written in place.
 
-        Parameters
-        ----------
-        places : (a,) int64
-            Numbers of the queries whose hits are replaced.
-        others : BatchHits
-            Hits of these queries, in the order of ``places``.
+        places: (a,) int64, numbers of the queries whose hits are replaced.
+        others: hits of these queries, in the order of ``places``.
         """
         own = self.rows.shape[1]
         k = min(own, others.rows.shape[1])
@@ -238,10 +222,7 @@ class BatchHits:
     def merge(self, others: BatchHits, limit: int) -> BatchHits:
         """Return the best ``limit`` of these hits and of others of the same queries, ties and all.
 
-        Parameters
-        ----------
-        others : BatchHits
-            Of rows after all of these; found by looking at each.
+        others: of rows after all of these; found by looking at each.
         """
         both = (self, others)
         rows = np.concatenate([hits.rows for hits in both], axis=1)
@@ -297,12 +278,7 @@ class LiveSample:
     Which rows these are depends on the live rows alone, so a collection that has had deletions
     is judged like one that never held what is gone.
 
-    Attributes
-    ----------
-    rows : (r,) int64
-        Rising, at most `SAMPLE_ROWS`.
-    live : int
-        Number of live rows in all.
+    rows: (r,) int64, rising, at most `SAMPLE_ROWS`.
     """
 
     rows: Int64s
@@ -335,16 +311,10 @@ class LiveSample:
 class RowView:
     """The rows one search may see: rows 0 … n-1 of a collection.
 
-    Attributes
-    ----------
-    vectors : VectorBatch
-        All n rows, deleted ones included.
-    permitted : (n,) uint8
-        1 where a row may be returned (alive and passing the filter), 0 elsewhere.
-    permitted_count : int
-        Number of ones.
-    sample : LiveSample or None
-        Of the live rows; None lets it be drawn from the permitted ones.
+    vectors: all n rows, deleted ones included.
+    permitted: (n,) uint8, 1 where a row may be returned (alive and passing the filter), 0
+        elsewhere.
+    sample: of the live rows; None lets it be drawn from the permitted ones.
     """
 
     vectors: VectorBatch

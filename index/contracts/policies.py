@@ -13,16 +13,11 @@ from typing import Final
 class DeltaPolicy:
     """How many committed rows an index does not hold yet, and how far a write takes them in.
 
-    Attributes
-    ----------
-    max_rows, max_numbers : int
-        Limits of a delta: its rows, and the numbers that a scan of them reads, in some 10 µs. They
-        do not hold while a graph lacks tables after a restart.
-    max_pending : int
-        Committed items that the next reader appends to the delta, in some 0.2 ms.
-    max_merge_rows : int
-        Rows of the largest segment of tables that a write makes by merging. Larger ones are merged
-        in the background: of 3,000,000 rows in 8 tables that takes over a second.
+    max_rows, max_numbers: limits of a delta: its rows, and the numbers that a scan of them reads,
+        in some 10 µs. They do not hold while a graph lacks tables after a restart.
+    max_pending: committed items that the next reader appends to the delta, in some 0.2 ms.
+    max_merge_rows: rows of the largest segment of tables that a write makes by merging. Larger ones
+        are merged in the background: of 3,000,000 rows in 8 tables that takes over a second.
     """
 
     max_rows: int = 1024
@@ -35,10 +30,7 @@ class DeltaPolicy:
 class BatchPolicy:
     """How many queries are searched for together.
 
-    Attributes
-    ----------
-    max_ties : int
-        Queries times rows: all rows may tie, where all items are equal.
+    max_ties: queries times rows: all rows may tie, where all items are equal.
     """
 
     max_ties: int = 1 << 25
@@ -48,10 +40,7 @@ class BatchPolicy:
 class RecoveryPolicy:
     """How a file is read at a start.
 
-    Attributes
-    ----------
-    chunk_bytes : int
-        Bytes of rows that are read at a time, about.
+    chunk_bytes: bytes of rows that are read at a time, about.
     """
 
     chunk_bytes: int = 1 << 20
@@ -61,15 +50,10 @@ class RecoveryPolicy:
 class CompactionPolicy:
     """When rows are renumbered without the dead ones.
 
-    Attributes
-    ----------
-    min_dead : int
-        Dead rows that are left alone, as they are while no more are dead than alive.
-    max_foreground_rows : int
-        Up to this many live rows a write compacts by itself: 4 to 6 µs a row. Above it, the
-        background does.
-    max_dead_ratio : float
-        Above this many dead rows for each live one, a write compacts at any size.
+    min_dead: dead rows that are left alone, as they are while no more are dead than alive.
+    max_foreground_rows: up to this many live rows a write compacts by itself: 4 to 6 µs a row.
+        Above it, the background does.
+    max_dead_ratio: above this many dead rows for each live one, a write compacts at any size.
     """
 
     min_dead: int = 4096
@@ -95,12 +79,7 @@ class CompactionPolicy:
 class CheckpointPolicy:
     """When the changed parts of a graph are written.
 
-    Attributes
-    ----------
-    min_rows : int
-        Rows that may be put before, ...
-    share : int
-        ... or 1/share of all rows, when that is more.
+    Before, ``min_rows`` rows may be put, or 1/share of all rows, when that is more.
     """
 
     min_rows: int = 4096
@@ -115,16 +94,11 @@ class CheckpointPolicy:
 class ReclaimPolicy:
     """When a file gives back what it does not need.
 
-    Attributes
-    ----------
-    min_pages : int
-        Free pages that a file keeps, ...
-    share : int
-        ... or 1/share of all pages, when that is more.
-    rest_seconds : float
-        Rest before and in between, so that the space of many deletes is reclaimed at once.
-    busy_seconds : float
-        How long other readers of a file are waited for before its log is moved.
+    It keeps ``min_pages`` free pages, or 1/share of all pages, when that is more.
+
+    rest_seconds: rest before and in between, so that the space of many deletes is reclaimed at
+        once.
+    busy_seconds: how long other readers of a file are waited for before its log is moved.
     """
 
     min_pages: int = 128
@@ -141,17 +115,14 @@ class ReclaimPolicy:
 class OptimizerPolicy:
     """When the optimizer thread begins.
 
-    Attributes
-    ----------
-    pause_seconds, max_pause_seconds : float
-        The shortest and the longest wait between two looks at the collection.
-    gap_factor : float
-        A bulk load is taken to have ended after a wait of this many mean gaps between its views.
-        One gap may be longer than the others, as when more memory is needed.
-    seconds_a_row : float
-        What optimizing is taken to need for a row; a longer time that was measured replaces it.
-    max_growth_share : float
-        Optimizing waits while the rows would grow by more than this share before it ends.
+    pause_seconds, max_pause_seconds: the shortest and the longest wait between two looks at the
+        collection.
+    gap_factor: a bulk load is taken to have ended after a wait of this many mean gaps between its
+        views. One gap may be longer than the others, as when more memory is needed.
+    seconds_a_row: what optimizing is taken to need for a row; a longer time that was measured
+        replaces it.
+    max_growth_share: optimizing waits while the rows would grow by more than this share before it
+        ends.
     """
 
     pause_seconds: float = 0.2
@@ -165,19 +136,12 @@ class OptimizerPolicy:
 class AuditPolicy:
     """How many queries are answered exactly as well, and how what they found is kept.
 
-    Attributes
-    ----------
-    share : float
-        Of the queries, drawn at random; 0 for none.
-    low_recall_factor : float
-        The share is multiplied by this, up to 1, while audited queries find too little. Results
-        are those of the share itself.
-    busy : float
-        Share of the time in which exact answers are computed, at most.
-    max_waiting : int
-        Queries that wait for their exact answer; more are left out.
-    weeks : int
-        For how many weeks the results are kept.
+    share: of the queries, drawn at random; 0 for none.
+    low_recall_factor: the share is multiplied by this, up to 1, while audited queries find too
+        little. Results are those of the share itself.
+    busy: share of the time in which exact answers are computed, at most.
+    max_waiting: queries that wait for their exact answer; more are left out.
+    weeks: for how many weeks the results are kept.
     """
 
     share: float = 0.001
@@ -191,12 +155,8 @@ class AuditPolicy:
 class GroupCommitPolicy:
     """How many changes one commit takes.
 
-    Attributes
-    ----------
-    max_rows : int
-        Rows of a commit of several changes.
-    max_groups : int
-        Commits after which a borrowed thread is given back.
+    max_rows: rows of a commit of several changes.
+    max_groups: commits after which a borrowed thread is given back.
     """
 
     max_rows: int = 4096
@@ -207,27 +167,20 @@ class GroupCommitPolicy:
 class ProbePolicy:
     """When a query is searched for by hash tables, and not by a scan.
 
-    Attributes
-    ----------
-    scan_factor : float
-        A scan is taken to cost what the cost model says, times this.
-    hashing, hashing_of_tried : float
-        Share of a scan's time that hashing may take, and what goes with it: of a lone query, and
-        where it is known what tables have won of late, or a few queries of a call are tried first.
-    dense_probing, sparse_probing : float
-        Share of a scan's time that probing may look like taking: it is harder to foresee, above all
-        where a scan touches only the rows that share a slot.
-    dense_nanoseconds, sparse_nanoseconds : float
-        What a call takes beside hashing and probing: sparse queries are hashed and found to be
-        scanned in more steps, which a lone query pays for.
-    many : int
-        Queries from which a call is one of many.
-    tried, tried_share : int
-        Of a call of many, one query in ``tried_share`` is tried first, at most ``tried``. Where
-        tables have not paid for these, the others are scanned without being hashed.
-    tries : int
-        Where proofs of lone queries have taken longer than scans of late, one in this many is tried
-        all the same.
+    scan_factor: a scan is taken to cost what the cost model says, times this.
+    hashing, hashing_of_tried: share of a scan's time that hashing may take, and what goes with it:
+        of a lone query, and where it is known what tables have won of late, or a few queries of a
+        call are tried first.
+    dense_probing, sparse_probing: share of a scan's time that probing may look like taking: it is
+        harder to foresee, above all where a scan touches only the rows that share a slot.
+    dense_nanoseconds, sparse_nanoseconds: what a call takes beside hashing and probing: sparse
+        queries are hashed and found to be scanned in more steps, which a lone query pays for.
+    many: queries from which a call is one of many.
+    tried, tried_share: of a call of many, one query in ``tried_share`` is tried first, at most
+        ``tried``. Where tables have not paid for these, the others are scanned without being
+        hashed.
+    tries: where proofs of lone queries have taken longer than scans of late, one in this many is
+        tried all the same.
     """
 
     scan_factor: float = 1.0
@@ -247,27 +200,17 @@ class ProbePolicy:
 class PairPolicy:
     """How near-duplicate pairs are looked for.
 
-    Attributes
-    ----------
-    max_pairs : int
-        More pairs than this are not listed at once.
-    capacity : int
-        Pairs that a thread lists before they are offered.
-    max_unscored : int
-        Pairs offered before they are scored.
-    sampled, max_sampled : int
-        Rows all of whose partners are found by comparing them with all rows. More partners in all
-        than ``max_sampled`` say that there is nothing to be won.
-    max_partners : int
-        Partners of a sampled row that are judged by.
-    min_gain : float
-        The graph is tried where other joins take this many times what the sample takes.
-    patience : tuple of int
-        Tried in turn; see `kernels.graph.pair_walk.PairRule`.
-    call_rows : int
-        Rows searched from before the score wanted is looked up again.
-    min_place_bits, max_place_bits : int
-        Of the number of a place in a prefix join; `kernels.sparse.prefix_join` has room for 20.
+    max_pairs: more pairs than this are not listed at once.
+    capacity: pairs that a thread lists before they are offered.
+    max_unscored: pairs offered before they are scored.
+    sampled, max_sampled: rows all of whose partners are found by comparing them with all rows. More
+        partners in all than ``max_sampled`` say that there is nothing to be won.
+    max_partners: partners of a sampled row that are judged by.
+    min_gain: the graph is tried where other joins take this many times what the sample takes.
+    patience: tried in turn; see `kernels.graph.pair_walk.PairRule`.
+    call_rows: rows searched from before the score wanted is looked up again.
+    min_place_bits, max_place_bits: of the number of a place in a prefix join;
+        `kernels.sparse.prefix_join` has room for 20.
     """
 
     max_pairs: int = 2_000_000

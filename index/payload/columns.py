@@ -42,21 +42,14 @@ def untag(value: Hashable) -> Hashable:
 class Column:
     """The scalars found under one key in the payloads of rows 0 … n-1.
 
-    Attributes
-    ----------
-    rows : (m,) int64
-        Row of each scalar found, rising; a row whose value is a list appears once an element.
-    codes : (m,) int64
-        Which of the distinct scalars each is.
-    numbers : (distinct,) float64
-        The distinct scalars that are numbers, rounded to float64, infinite where they are beyond
-        it; NaN for strings and booleans.
-    values : list
-        The distinct scalars, tagged; at least as many as there are ``numbers``.
-    code_of : dict
-        Inverse of ``values``; may hold codes that are newer than this column.
-    inexact : list of int
-        Codes of integers that float64 does not hold.
+    rows: (m,) int64, row of each scalar found, rising; a row whose value is a list appears once an
+        element.
+    codes: (m,) int64, which of the distinct scalars each is.
+    numbers: (distinct,) float64, the distinct scalars that are numbers, rounded to float64,
+        infinite where they are beyond it; NaN for strings and booleans.
+    values: the distinct scalars, tagged; at least as many as there are ``numbers``.
+    code_of: inverse of ``values``; may hold codes that are newer than this column.
+    inexact: codes of integers that float64 does not hold.
     """
 
     rows: Int64s
@@ -166,17 +159,7 @@ def _scalars(document: Any, path: list[str]) -> Iterator[bool | float | str]:  #
 def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
     """Return the first scalar under a key of a payload, None where there is none.
 
-    Parameters
-    ----------
-    payload : bytes or None
-        JSON text of an object.
-    key : str
-        Dots reach into objects, as those of filters do.
-
-    Returns
-    -------
-    bool, int, float, str or None
-        Of a text at most `MAX_TEXT` characters; of an integer beyond 64 bits the nearest float64.
+    Of a text at most `MAX_TEXT` characters, of an integer beyond 64 bits the nearest float64.
     """
     if payload is None:
         return None
@@ -192,10 +175,7 @@ def first_scalar(payload: bytes | None, key: str) -> bool | float | str | None:
 class Columns:
     """The columns of one numbering of rows, built when a filter first names a key.
 
-    Parameters
-    ----------
-    payloads : sequence of bytes or None
-        JSON text by row; may grow at its end while in use.
+    payloads: JSON text by row; may grow at its end while in use.
     """
 
     def __init__(self, payloads: Sequence[bytes | None]) -> None:

@@ -38,12 +38,8 @@ _SHOWN_CHARACTERS: Final = 40
 class Match:
     """The key holds one of these scalars, or a list with one of them.
 
-    Attributes
-    ----------
-    key : str
-        Nested keys are joined by dots.
-    values : tuple
-        Tagged by `index.payload.columns.tag`: True is not 1, and 1 is 1.0.
+    key: nested keys are joined by dots.
+    values: tagged by `index.payload.columns.tag`: True is not 1, and 1 is 1.0.
     """
 
     key: str
@@ -68,10 +64,7 @@ class Match:
 class Range:
     """The key holds a number, or a list with a number, within all these bounds.
 
-    Attributes
-    ----------
-    bounds : tuple of (str, number)
-        "gt", "gte", "lt" or "lte", and the bound.
+    bounds: "gt", "gte", "lt" or "lte", and the bound.
     """
 
     key: str

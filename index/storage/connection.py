@@ -34,12 +34,7 @@ MEMORY: Final = Path(":memory:")
 
 
 class FileConnection(sqlite3.Connection):
-    """A connection that knows which process opened it.
-
-    Parameters
-    ----------
-    given : as of `sqlite3.connect`
-    """
+    """A connection that knows which process opened it."""
 
     def __init__(self, path: Path, *given: Any, **named: Any) -> None:  # noqa: ANN401
         self.process = os.getpid()
@@ -166,15 +161,8 @@ def require_damage(
 ) -> None:
     """Raise what an error means, unless it is damage of the file.
 
-    Parameters
-    ----------
-    error : sqlite3.Error
-    unreadable_is_damage : bool
-        Whether a place of the disk that cannot be read is damage too.
-
-    Raises
-    ------
-    DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked
+    unreadable_is_damage: whether a place of the disk that cannot be read is damage too.
+    Raises DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked.
     """
     named = _error_of(error, name, path)
     is_unreadable = getattr(error, "sqlite_errorcode", None) in _UNREADABLE

@@ -58,15 +58,8 @@ def check_name(name: str, *, loc: str = "name") -> None:
 class DataDirectory:
     """A directory this process owns for as long as the object is open.
 
-    Parameters
-    ----------
-    path : Path
-        Made when it does not exist.
-
-    Raises
-    ------
-    DirectoryLocked
-        Another process owns it.
+    path: made when it does not exist.
+    Raises DirectoryLocked (another process owns it).
     """
 
     def __init__(self, path: Path) -> None:
@@ -170,9 +163,7 @@ class DataDirectory:
 
         The caller sees to it that nobody else publishes or removes this name meanwhile.
 
-        Raises
-        ------
-        DiskFull, OutOfDescriptors, StorageFailed
+        Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         self.require_owned(name)
         dropped = self.path / _hidden(_DROPPED, name)
@@ -203,9 +194,7 @@ class DataDirectory:
 
         After an error they have none.
 
-        Raises
-        ------
-        DiskFull, OutOfDescriptors, StorageFailed
+        Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         number = 1
         with storage_errors(name):
@@ -322,9 +311,7 @@ os.register_at_fork(after_in_child=_leave_all)
 def _lock_folder(path: Path) -> int:
     """Lock a folder itself: its file `LOCK_FILE` may be removed meanwhile.
 
-    Raises
-    ------
-    DirectoryLocked
+    Raises DirectoryLocked.
     """
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:

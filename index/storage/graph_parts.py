@@ -43,12 +43,8 @@ _TABLE_ENTRIES_A_ROW: Final = 16  # up to which rows are looked up in a table
 class Part:
     """Some rows' links.
 
-    Attributes
-    ----------
-    sequences : (m,) uint32 or int64
-        Rising.
-    named : (m, R) uint32 or int64
-        The sequence numbers a row's list names, 0 for none.
+    sequences: (m,) uint32 or int64, rising.
+    named: (m, R) uint32 or int64, the sequence numbers a row's list names, 0 for none.
     """
 
     sequences: AnyArray
@@ -71,15 +67,11 @@ def rows_of_part(part: int, sequences: Int64s) -> slice:
 def pack(rows: slice, sequences: Int64s, alive: UInt8s, own_links: Int32s) -> bytes | None:
     """Return one part's bytes, None when no row of it has a list; dead rows only if it names some.
 
-    Parameters
-    ----------
-    rows : slice
-        The part's rows, as of `rows_of_part`.
-    sequences : (n,) int64
-        Of all rows, rising.
-    alive : (n,) uint8
-    own_links : (m, R) int32
-        Row numbers, for each of the part's rows; as `saved_index.SavedIndex` has them.
+    rows: the part's rows, as of `rows_of_part`.
+    sequences: (n,) int64, of all rows, rising.
+    alive: (n,) uint8.
+    own_links: (m, R) int32, row numbers, for each of the part's rows; as `saved_index.SavedIndex`
+        has them.
     """
     known = (own_links[:, 0] != UNKNOWN) & (alive[rows].view(np.bool_) | (own_links[:, 0] >= 0))
     own_links = own_links[known]
@@ -137,13 +129,10 @@ def _check_sequences(number: int, part: Part) -> None:
 class JoinedLinks:
     """The links of rows, and of deleted rows that may be behind them.
 
-    Attributes
-    ----------
-    links : (n, R) int32
-        As `index.contracts.saved_index.SavedIndex` has them for a backend, but that a number from n
-        on stands for a deleted row. R is the widest part's.
-    deleted : (g, R) int32
-        The lists of rows n to n + g - 1; without entries where the file has none.
+    links: (n, R) int32, as `index.contracts.saved_index.SavedIndex` has them for a backend, but
+        that a number from n on stands for a deleted row. R is the widest part's.
+    deleted: (g, R) int32, the lists of rows n to n + g - 1; without entries where the file has
+        none.
     """
 
     links: Int32s
@@ -151,13 +140,7 @@ class JoinedLinks:
 
 
 def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
-    """Return the links of rows with these sequence numbers, by row.
-
-    Parameters
-    ----------
-    sequences : (n,) int64
-        Rising.
-    """
+    """Return the links of rows with these sequence numbers, by row."""
     links = growable((len(sequences), 0), np.int32)
     numbers = _RowNumbers(sequences)
     deleted = []
@@ -181,10 +164,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
 class _RowNumbers:
     """Rows by sequence number; deleted ones have numbers, too, in the order of being met.
 
-    Parameters
-    ----------
-    sequences : (n,) int64
-        Of the rows, rising.
+    sequences: (n,) int64, of the rows, rising.
     """
 
     def __init__(self, sequences: Int64s) -> None:

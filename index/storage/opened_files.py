@@ -51,14 +51,8 @@ class WatchedFile:
 class FileChange:
     """What has happened to a file.
 
-    Attributes
-    ----------
-    name : str
-        Where it was.
-    is_sound : bool
-        Whether the files that were opened still hold all, wherever they are.
-    is_in_place : bool
-        Whether the collection's file itself has its name.
+    is_sound: whether the files that were opened still hold all, wherever they are.
+    is_in_place: whether the collection's file itself has its name.
     """
 
     name: str
@@ -100,16 +94,8 @@ class OpenedFiles:
     It opens the log and the shared memory itself. It must be closed after SQLite has closed them:
     closing a file ends all locks that the process has on it.
 
-    Parameters
-    ----------
-    path : Path
-        Of the file, which SQLite has just opened.
-    owned : WatchedFile or None
-        The file that shows who owns the folder.
-
-    Raises
-    ------
-    OSError
+    owned: the file that shows who owns the folder.
+    Raises OSError.
     """
 
     def __init__(self, path: Path, owned: WatchedFile | None = None) -> None:
@@ -176,9 +162,7 @@ class OpenedFiles:
     def mend_index(self) -> None:
         """Give an index that was cut its length again: SQLite then builds it from the log.
 
-        Raises
-        ------
-        OSError
+        Raises OSError.
         """
         is_cut = self._is_logged and os.fstat(self._index).st_size < self._index_bytes
         if is_cut and _name_change(self._index_name, self._index_file) is None:
@@ -187,9 +171,7 @@ class OpenedFiles:
     def set_foreign_log_aside(self) -> None:
         """Give a log that SQLite has not opened another name: the next start would read it.
 
-        Raises
-        ------
-        OSError
+        Raises OSError.
         """
         if self._is_logged and _name_change(self._log_name, self._log_file) is not None:
             number = 1
@@ -201,10 +183,7 @@ class OpenedFiles:
     def find_change(self) -> FileChange | None:
         """Return what has changed, None where all is as it was; any thread.
 
-        Raises
-        ------
-        OSError
-            It cannot be said.
+        Raises OSError (it cannot be said).
         """
         with self._looking:
             if self._is_closed or self._find() is None:
@@ -313,9 +292,7 @@ def write_note(path: Path, text: str) -> None:
 def read_note(path: Path) -> str | None:
     """Return why a collection's file may not be what it should be, and what to do; None if it is.
 
-    Raises
-    ------
-    OSError
+    Raises OSError.
     """
     try:
         text = note_of(path).read_text().strip()

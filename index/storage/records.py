@@ -58,12 +58,7 @@ class RowBatch:
 class LoadRecord:
     """How far a load has come that was sent under a key.
 
-    Attributes
-    ----------
-    changed : int
-        Seconds since 1970.
-    progress : str
-        JSON.
+    changed: seconds since 1970.
     """
 
     key: str

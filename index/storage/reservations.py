@@ -45,10 +45,7 @@ class Reservations:
     def reserve(self, operation: Operation, *name: str) -> Iterator[None]:
         """Reserve a name for the time of a block.
 
-        Raises
-        ------
-        CollectionBusy
-            It is reserved, and the operations exclude each other.
+        Raises CollectionBusy (it is reserved, and the operations exclude each other).
         """
         self.take(operation, *name)
         try:
@@ -59,10 +56,7 @@ class Reservations:
     def take(self, operation: Operation, *name: str) -> None:
         """Reserve a name until `release`.
 
-        Raises
-        ------
-        CollectionBusy
-            It is reserved, and the operations exclude each other.
+        Raises CollectionBusy (it is reserved, and the operations exclude each other).
         """
         with self._changed:
             if operation is Operation.CREATE:

@@ -45,20 +45,9 @@ class FoundRow:
 class Salvage:
     """Reads a file that nobody else has open.
 
-    Parameters
-    ----------
-    name : str
-        Of the collection, for errors.
-
-    skips_unreadable : bool
-        Whether what the disk cannot read any more counts as damaged.
-
-    Raises
-    ------
-    DamagedFile
-        It cannot even be opened.
-    DiskFull, OutOfDescriptors, StorageFailed, DirectoryLocked
-        Also from every method: what cannot be read for these is no damage.
+    skips_unreadable: whether what the disk cannot read any more counts as damaged.
+    Raises DamagedFile (it cannot even be opened), DiskFull, OutOfDescriptors, StorageFailed,
+        DirectoryLocked (also from every method: what cannot be read for these is no damage).
     """
 
     def __init__(self, path: Path, name: str, *, skips_unreadable: bool = True) -> None:
@@ -92,10 +81,7 @@ class Salvage:
     def rows(self, last_sequence: int) -> Iterator[list[FoundRow]]:
         """Yield all rows that can be read, in order of their sequence numbers, some at a time.
 
-        Parameters
-        ----------
-        last_sequence : int
-            No row has a sequence number beyond this one.
+        last_sequence: no row has a sequence number beyond this one.
         """
         after = 0
         while True:

@@ -178,12 +178,7 @@ def _create_loads_and_names(database: Database) -> None:
 class Identity:
     """What must stay as it is for stored codes to be comparable.
 
-    Attributes
-    ----------
-    config : dict
-        JSON-able.
-    algorithm_version : int
-        Of the hash the codes come from.
+    algorithm_version: of the hash the codes come from.
     """
 
     config: dict[str, Any]
@@ -192,15 +187,7 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class BackendRecord:
-    """A comparison backend as it was attached.
-
-    Attributes
-    ----------
-    params : str
-        JSON.
-    notes : str or None
-        What is kept of its index.
-    """
+    """A comparison backend as it was attached."""
 
     name: str
     kind: str
@@ -270,9 +257,7 @@ def _objects(connection: sqlite3.Connection) -> dict[str, str]:
 def _check_objects(connection: sqlite3.Connection, name: str) -> None:
     """Raise unless a file has the tables and indexes that its migrations make, and no others.
 
-    Raises
-    ------
-    IncompatibleFile, DamagedFile
+    Raises IncompatibleFile, DamagedFile.
     """
     applied = [row[0] for row in connection.execute(_APPLIED)]
     unknown = [each for each in applied if each not in MIGRATIONS]
@@ -289,11 +274,7 @@ def _check_objects(connection: sqlite3.Connection, name: str) -> None:
 def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
     """Return what a file says it is, after bringing one of an earlier format up to date.
 
-    Raises
-    ------
-    IncompatibleFile
-        Of a later format; nothing was changed.
-    DamagedFile
+    Raises IncompatibleFile (of a later format; nothing was changed), DamagedFile.
     """
     _check_objects(connection, name)
     database = Database(connection, execute_plugins=False)

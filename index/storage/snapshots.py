@@ -82,12 +82,7 @@ class Incoming:
         self._is_discarded = False
 
     def write(self, data: bytes) -> None:
-        """Take the next bytes.
-
-        Raises
-        ------
-        DiskFull
-        """
+        """Take the next bytes; raises DiskFull."""
         self._sha.update(data)
         with storage_errors(self.collection):
             self._file.write(data)
@@ -95,18 +90,9 @@ class Incoming:
     def finish(self, sha256: str | None) -> Snapshot:
         """Make what was written a snapshot, on the disk on return; its rows are not looked at.
 
-        Parameters
-        ----------
-        sha256 : str or None
-            What its file should have, where the sender has said it.
-
-        Raises
-        ------
-        DamagedSnapshot
-            It is not what was sent, or no file of a collection.
-        CollectionNotFound
-            The catalog was closed.
-        DiskFull
+        sha256: what its file should have, where the sender has said it.
+        Raises DamagedSnapshot (it is not what was sent, or no file of a collection),
+            CollectionNotFound (the catalog was closed), DiskFull.
         """
         digest = self._sha.hexdigest()
         with storage_errors(self.collection):
@@ -138,10 +124,7 @@ class Incoming:
 class Snapshots:
     """All snapshots below one folder, owned by this process.
 
-    Parameters
-    ----------
-    folder : Path
-        Made when the first snapshot is.
+    folder: made when the first snapshot is.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -172,10 +155,7 @@ class Snapshots:
     def list(self, collection: str) -> list[Snapshot]:
         """Return a collection's snapshots by name, be there such a collection or not.
 
-        Raises
-        ------
-        InvalidParameter
-            The name is none of a collection.
+        Raises InvalidParameter (the name is none of a collection).
         """
         check_name(collection)
         with storage_errors(collection):
@@ -191,14 +171,7 @@ class Snapshots:
         return found
 
     def get(self, collection: str, name: str) -> Snapshot:
-        """Return a snapshot.
-
-        Raises
-        ------
-        SnapshotNotFound
-        InvalidParameter
-            A name is none.
-        """
+        """Return a snapshot; raises SnapshotNotFound, InvalidParameter (a name is none)."""
         check_name(collection)
         check_name(name, loc="snapshot")
         return self._require(collection, name)
@@ -220,22 +193,10 @@ class Snapshots:
     def create(self, collection: str, name: str | None, write: Callable[[Path], None]) -> Snapshot:
         """Return a new snapshot, on the disk.
 
-        Parameters
-        ----------
-        name : str or None
-            None takes the time.
-        write : callable
-            Writes the file to a path at which there is none.
-
-        Raises
-        ------
-        SnapshotExists, DiskFull
-        CollectionBusy
-            Another snapshot is being written under the name.
-        CollectionNotFound
-            The catalog was closed.
-        InvalidParameter
-            The name is none.
+        name: None takes the time.
+        write: writes the file to a path at which there is none.
+        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot is being written under the
+            name), CollectionNotFound (the catalog was closed), InvalidParameter (the name is none).
         """
         name = self._reserve(collection, name)
         try:
@@ -252,13 +213,8 @@ class Snapshots:
     def incoming(self, collection: str, name: str) -> Incoming:
         """Begin a snapshot that comes from elsewhere.
 
-        Raises
-        ------
-        SnapshotExists, DiskFull
-        CollectionBusy
-            Another snapshot is being written under the name.
-        InvalidParameter
-            A name is none.
+        Raises SnapshotExists, DiskFull, CollectionBusy (another snapshot is being written under the
+            name), InvalidParameter (a name is none).
         """
         self._reserve(collection, name)
         try:
@@ -325,12 +281,7 @@ class Snapshots:
 
         It may be removed, and another one get its name, meanwhile.
 
-        Raises
-        ------
-        SnapshotNotFound, DiskFull
-        DamagedSnapshot
-        InvalidParameter
-            A name is none.
+        Raises SnapshotNotFound, DiskFull, DamagedSnapshot, InvalidParameter (a name is none).
         """
         snapshot, file = self.open(collection, name)
         with file, storage_errors(collection):
@@ -345,11 +296,7 @@ class Snapshots:
     def open(self, collection: str, name: str) -> tuple[Snapshot, BinaryIO]:
         """Return a snapshot and its file, open for reading, be it removed meanwhile or not.
 
-        Raises
-        ------
-        SnapshotNotFound
-        InvalidParameter
-            A name is none.
+        Raises SnapshotNotFound, InvalidParameter (a name is none).
         """
         check_name(collection)
         check_name(name, loc="snapshot")
@@ -363,13 +310,8 @@ class Snapshots:
 
         One that is being written under this name is not there yet: it is not found, and stays.
 
-        Raises
-        ------
-        SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed
-        CollectionNotFound
-            The catalog was closed.
-        InvalidParameter
-            A name is none.
+        Raises SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed, CollectionNotFound (the
+            catalog was closed), InvalidParameter (a name is none).
         """
         check_name(collection)
         check_name(name, loc="snapshot")

@@ -93,26 +93,16 @@ _LAST_NAMES: Final = "\U0010ffff" * 255
 class Store:
     """An open file; one thread writes at a time (the caller sees to it), any thread reads.
 
-    Links and notes may be written by one other thread at the same time.
+    Links and notes may be written by one other thread at the same time. Writes raise DiskFull,
+    DirectoryLocked, OutOfDescriptors, StorageFailed or DamagedFile; reads raise the last three.
 
-    Parameters
-    ----------
-    path : Path
-        `MEMORY`: nothing is on the disk, and all is gone when it is closed.
-    name : str
-        Of the collection, for errors.
-    durability : {"full", "normal"}
-        Whether a write is on the disk when it returns, or only safe from a crash of the process.
-    identity : Identity or None
-        What a store in memory is to hold.
-    owned : WatchedFile or None
-        Nothing is written once this file is another one.
-    despite_note : bool
-        Whether to open it although it may not hold all that was acknowledged.
-
-    Raises
-    ------
-    DamagedFile, IncompatibleFile
+    path: `MEMORY`: nothing is on the disk, and all is gone when it is closed.
+    durability: whether a write is on the disk when it returns, or only safe from a crash of the
+        process.
+    identity: what a store in memory is to hold.
+    owned: nothing is written once this file is another one.
+    despite_note: whether to open it although it may not hold all that was acknowledged.
+    Raises DamagedFile, IncompatibleFile.
     """
 
     def __init__(
@@ -186,9 +176,7 @@ class Store:
     def create(path: Path, name: str, identity: Identity) -> None:
         """Write a new file of no rows and close it; it is on the disk on return.
 
-        Raises
-        ------
-        DiskFull, OutOfDescriptors, StorageFailed
+        Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         with storage_errors(name), path.open("wb"):
             pass  # the system says why it cannot be made, SQLite does not
@@ -231,18 +219,11 @@ class Store:
     ) -> None:
         """Make changes, one after the other, in one transaction.
 
-        Parameters
-        ----------
-        changes : sequence of Change
-            The ids of the rows put are new, or those of rows removed. Sequence numbers that the
-            rows have rise, and were never used before.
-        turn : callable
-            Entered for what takes processor time, not while a lock or the disk is waited for.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed
-            Nothing was stored. After any other error it is unknown whether all was, or nothing.
+        changes: the ids of the rows put are new, or those of rows removed. Sequence numbers that
+            the rows have rise, and were never used before.
+        turn: entered for what takes processor time, not while a lock or the disk is waited for.
+        Raises DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed (nothing was stored. After
+            any other error it is unknown whether all was, or nothing).
         """
         sequence = self._next_sequence
         if len(changes) == 1 and changes[0].is_one_row:
@@ -302,12 +283,8 @@ class Store:
         What was acknowledged is then moved into the collection's file, wherever its name is now. If
         that cannot be, or another file has its name, a note tells the next start.
 
-        Raises
-        ------
-        DamagedFile
-            A file was removed, replaced or cut. The store takes no writes until it is opened again.
-        OutOfDescriptors, StorageFailed
-            It cannot be said.
+        Raises DamagedFile (a file was removed, replaced or cut. The store takes no writes until it
+            is opened again), OutOfDescriptors, StorageFailed (it cannot be said).
         """
         if self._files is None:
             return
@@ -380,10 +357,7 @@ class Store:
     def replacing_codes(self, algorithm_version: int) -> Iterator[ReplaceCodes]:
         """Let the codes of all rows be replaced by those of another hash, in one transaction.
 
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
-            Nothing was stored.
+        Raises DiskFull, DirectoryLocked, DamagedFile (nothing was stored).
         """
 
         def replace_codes(sequences: Sequence[int], codes: Sequence[bytes]) -> None:
@@ -400,10 +374,7 @@ class Store:
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
 
-        Raises
-        ------
-        DamagedFile
-            Also where a row is not what was written, or rows are missing.
+        Raises DamagedFile (also where a row is not what was written, or rows are missing).
         """
         count = len(self)
         found = named = 0
@@ -454,12 +425,7 @@ class Store:
             raise DamagedFile(self.name, f"a row is not what was written ({error})") from error
 
     def links(self) -> Iterator[tuple[int, bytes]]:
-        """Yield all parts of links, by number (`index.storage.graph_parts`); each is read when due.
-
-        Raises
-        ------
-        DamagedFile
-        """
+        """Yield all parts of links, by number (`storage.graph_parts`); each is read when due."""
         return chain.from_iterable(self._batches(sql.READ_LINKS, _PARTS_A_READ))
 
     def _batches(self, statement: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
@@ -476,12 +442,7 @@ class Store:
             yield rows
 
     def write_links(self, part: int, data: bytes | None) -> None:
-        """Replace a part of links, None to remove it; the disk is not waited for.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
-        """
+        """Replace a part of links, None to remove it; the disk is not waited for."""
         delete, write = (sql.DELETE_LINKS, (part,)), (sql.WRITE_LINKS, (part, data))
         self._write_unsynced(*(delete if data is None else write))
 
@@ -491,25 +452,16 @@ class Store:
         return rows[0][0] if rows else None
 
     def write_meta(self, name: MetaName, value: str | None) -> None:
-        """Replace what is noted under a name, None to remove it; on the disk on return.
+        """Replace what is noted under a name, None to remove it.
 
-        The disk is not waited for where it is the notes of the index.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
+        It is on the disk on return, but for notes of the index.
         """
         change = self._write_unsynced if name == "notes" else self._change
         delete, write = (sql.DELETE_META, (name,)), (sql.WRITE_META, (name, value))
         change(*(delete if value is None else write))
 
     def names(self) -> Iterator[tuple[int, str]]:
-        """Yield all coordinates that have names, in order, and their names.
-
-        Raises
-        ------
-        DamagedFile
-        """
+        """Yield all coordinates that have names, in order, and their names."""
         for coordinate, name, checksum in self._read(sql.READ_NAMES, ()):
             if name_checksum(coordinate, name) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
@@ -517,23 +469,13 @@ class Store:
             yield coordinate, name
 
     def find_names(self, prefix: str, limit: int) -> list[tuple[int, str]]:
-        """Return the first coordinates that have names, with them; by name where a prefix is given.
-
-        Raises
-        ------
-        DamagedFile
-        """
+        """Return the first coordinates that have names, by name where a prefix is given."""
         if not prefix:
             return self._read(sql.READ_NAMES_PAGE, (limit,))
         return self._read(sql.FIND_NAMES, (prefix, prefix + _LAST_NAMES, limit))
 
     def replace_names(self, names: Sequence[tuple[int, str]]) -> None:
-        """Keep these names and no others; on the disk on return.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
-        """
+        """Keep these names and no others; on the disk on return."""
         with self._transaction():
             self.connection.execute(sql.DELETE_NAMES)
             self._add_names(names)
@@ -543,19 +485,7 @@ class Store:
         self.connection.executemany(sql.ADD_NAME, rows)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
-        """Return the loads under keys that have changed since, the last first.
-
-        Parameters
-        ----------
-        since : int
-            Seconds since 1970.
-        key : str or None
-            Of the one load that is wanted; None for all.
-
-        Raises
-        ------
-        DamagedFile
-        """
+        """Return the loads under keys that have changed since, the last first."""
         found = []
         asked = (sql.READ_LOADS, (since,)) if key is None else (sql.READ_LOAD, (key, since))
         for *columns, checksum in self._read(*asked):
@@ -568,14 +498,7 @@ class Store:
     def save_load(self, record: LoadRecord, forgotten: int) -> None:
         """Keep how far a load has come; on the disk on return.
 
-        Parameters
-        ----------
-        forgotten : int
-            Seconds since 1970; loads that have not changed since are forgotten.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
+        forgotten: seconds since 1970; loads that have not changed since are forgotten.
         """
         with self._transaction():
             self.connection.execute(sql.DELETE_LOADS, (forgotten,))
@@ -586,12 +509,7 @@ class Store:
         self.connection.execute(sql.WRITE_LOAD, columns)
 
     def backends(self) -> list[BackendRecord]:
-        """Return the comparison backends in the order in which they were attached.
-
-        Raises
-        ------
-        DamagedFile
-        """
+        """Return the comparison backends in the order in which they were attached."""
         records = []
         for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
             record = BackendRecord(*columns)
@@ -603,12 +521,7 @@ class Store:
         return records
 
     def add_backend(self, record: BackendRecord) -> None:
-        """Keep a comparison backend of a new name; on the disk on return.
-
-        Raises
-        ------
-        DiskFull, DirectoryLocked, DamagedFile
-        """
+        """Keep a comparison backend of a new name; on the disk on return."""
         columns = (record.name, record.kind, record.params, record.notes, record.checksum)
         self._change(sql.ADD_BACKEND, columns)
 
@@ -665,9 +578,7 @@ class Store:
 
         Pages that are free are left out. The caller sees to it that the file is on the disk.
 
-        Raises
-        ------
-        DiskFull, DamagedFile
+        Raises DiskFull, DamagedFile.
         """
         in_memory = nullcontext(self.connection) if self.path == MEMORY else None
         self.require_same_files()  # another file would be copied
@@ -683,10 +594,7 @@ class Store:
     def close(self, refusal: Callable[[], GcwsError] | None = None) -> None:
         """Close the file; what its log holds is moved into it.
 
-        Parameters
-        ----------
-        refusal : callable or None
-            Returns what reads raise from now on; None for CollectionNotFound.
+        refusal: returns what reads raise from now on; None for CollectionNotFound.
         """
         with suppress(StoreError):
             self.require_same_files()
@@ -712,17 +620,8 @@ class Store:
     def move(self, path: Path, move_file: Callable[[], None]) -> None:
         """Give the file another name; nobody reads or writes it meanwhile.
 
-        Parameters
-        ----------
-        path : Path
-            What its name is then.
-        move_file : callable
-            Gives the closed file, which has no log, its name.
-
-        Raises
-        ------
-        DiskFull, OutOfDescriptors, StorageFailed
-            The store is closed.
+        move_file: gives the closed file, which has no log, its name.
+        Raises DiskFull, OutOfDescriptors, StorageFailed (the store is closed).
         """
         self.close()
         move_file()

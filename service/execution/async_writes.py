@@ -25,10 +25,7 @@ _Future: TypeAlias = asyncio.Future[ix.WriteResult]
 class AwaitedPuts:
     """Puts of the requests of one event loop.
 
-    Parameters
-    ----------
-    pool : Pool
-        Its threads write, its limit holds for those who wait.
+    pool: its threads write, its limit holds for those who wait.
     """
 
     def __init__(self, pool: Pool) -> None:
@@ -44,18 +41,9 @@ class AwaitedPuts:
     ) -> ix.WriteResult:
         """Put items; on return they are on the disk and found by new searches.
 
-        Parameters
-        ----------
-        read : callable
-            Returns the items; called in a thread.
-
-        Raises
-        ------
-        QueueFull
-        Stopping
-            The pool was closed before their turn.
-        Exception
-            What ``read`` and `CollectionProtocol.put` raise.
+        read: returns the items; called in a thread.
+        Raises QueueFull, Stopping (the pool was closed before their turn), Exception (what ``read``
+            and `CollectionProtocol.put` raise).
         """
         self._pool.enter()
         loop = asyncio.get_running_loop()

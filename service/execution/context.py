@@ -57,9 +57,7 @@ class Service(Guards):
     def collection(self, name: str) -> CollectionProtocol:
         """Return a collection.
 
-        Raises
-        ------
-        NotReady, CollectionNotFound, CollectionLoading, DamagedFile
+        Raises NotReady, CollectionNotFound, CollectionLoading, DamagedFile.
         """
         if self.startup.is_compiled:
             return self.collections.get(name)
@@ -70,10 +68,8 @@ class Service(Guards):
     def create(self, name: str, config: ix.CollectionConfig) -> tuple[CollectionProtocol, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
-        Raises
-        ------
-        NotReady, TooManyCollections, MemoryFull, DiskShareReached
-        InvalidParameter, CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull
+        Raises NotReady, TooManyCollections, MemoryFull, DiskShareReached, InvalidParameter,
+            CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull.
         """
         self.startup.require_basics(config.form)
         return self.collections.create(name, config, admit=self.require_place)
@@ -81,9 +77,7 @@ class Service(Guards):
     def require_place(self, others: int) -> None:
         """Refuse a new collection where ``others`` leave no room for it.
 
-        Raises
-        ------
-        TooManyCollections, MemoryFull, DiskShareReached
+        Raises TooManyCollections, MemoryFull, DiskShareReached.
         """
         self.room.require()
         if others >= self.settings.max_collections:
@@ -105,10 +99,7 @@ def service_of(request: Request) -> Service:
 def header(request: Request, name: bytes) -> str | None:
     """Return a header, None where it was not sent; the framework's own way takes ten times as long.
 
-    Parameters
-    ----------
-    name : bytes
-        In lower case.
+    name: in lower case.
     """
     for field, value in request.scope["headers"]:
         if field == name:
@@ -125,12 +116,7 @@ def _key_of(request: Request) -> str | None:
 
 
 def permission_of(request: Request) -> Permission:
-    """Return what the key of a request permits.
-
-    Raises
-    ------
-    KeyMissing, KeyRefused
-    """
+    """Return what the key of a request permits; raises KeyMissing, KeyRefused."""
     return guards_of(request).keys.permission(_key_of(request))
 
 

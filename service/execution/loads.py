@@ -24,16 +24,9 @@ State = Literal["running", "done", "failed"]
 class LoadEntry:
     """One load of this process.
 
-    Attributes
-    ----------
-    total_bytes : int or None
-        Bytes of the whole body; None where they are not known.
-    rows_before : int
-        Rows that were stored or rejected under the key before.
-    started : float
-        Seconds since 1970.
-    error : str or None
-        Why it failed.
+    total_bytes: bytes of the whole body; None where they are not known.
+    rows_before: rows that were stored or rejected under the key before.
+    started: seconds since 1970.
     """
 
     key: str | None
@@ -78,10 +71,7 @@ class Loads:
     def running(self, collection: CollectionProtocol, entry: LoadEntry) -> Iterator[None]:
         """Count a load among those under way while it runs, and then among those that have ended.
 
-        Raises
-        ------
-        CollectionBusy
-            Another load of its key runs.
+        Raises CollectionBusy (another load of its key runs).
         """
         if entry.key is not None:
             self.require_free(collection, entry.key)

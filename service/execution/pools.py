@@ -67,12 +67,8 @@ class Pool:
     async def run(self, function: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
         """Call a function in a thread.
 
-        Raises
-        ------
-        QueueFull
-            As many calls as permitted run or wait already.
-        Stopping
-            The pool is closed.
+        Raises QueueFull (as many calls as permitted run or wait already), Stopping (the pool is
+            closed).
         """
         self.enter()
         # What is logged in the thread names the request too.
@@ -99,18 +95,9 @@ class Pool:
     ) -> T:
         """Call a function in a thread; set ``stop`` once nobody waits for it any more.
 
-        Parameters
-        ----------
-        stop : threading.Event
-            Ends the function soon.
-        is_left : callable
-            Returns whether the client has gone.
-
-        Raises
-        ------
-        QueueFull
-        Stopping
-            The pool is closed, or the function was stopped.
+        stop: ends the function soon.
+        is_left: returns whether the client has gone.
+        Raises QueueFull, Stopping (the pool is closed, or the function was stopped).
         """
         running = asyncio.create_task(self.run(function))
         try:
@@ -128,10 +115,7 @@ class Pool:
     def enter(self) -> None:
         """Count a call that comes; on the event loop.
 
-        Raises
-        ------
-        QueueFull
-            As many calls as permitted run or wait already.
+        Raises QueueFull (as many calls as permitted run or wait already).
         """
         if self.waiting >= self.limit:
             raise QueueFull(self.name, self.limit)
@@ -149,10 +133,7 @@ class Pool:
     ) -> None:
         """Call a function in a thread for calls that are counted already; any thread.
 
-        Parameters
-        ----------
-        dropped : callable
-            Is called instead once the pool is closed, by that thread or this one.
+        dropped: is called instead once the pool is closed, by that thread or this one.
         """
         if not ix.gives_way():
             self._submit(function, dropped)
@@ -235,16 +216,10 @@ class Pools:
     ) -> T:
         """Call a search, here when it should be short, else in a thread.
 
-        Parameters
-        ----------
-        key : hashable
-            Searches of one key take about the same time.
-        entries : int
-            Stored entries a scan would read.
-        count : int
-            Searches that it does, at least 1.
-        may_block : bool
-            It may take far longer than searches of its key do: never on the event loop.
+        key: searches of one key take about the same time.
+        entries: stored entries a scan would read.
+        count: searches that it does, at least 1.
+        may_block: it may take far longer than searches of its key do: never on the event loop.
         """
         if not may_block and count * self.pace.estimate(key, entries) <= self._inline_seconds:
             answer, seconds = _time(function)

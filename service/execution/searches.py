@@ -91,10 +91,7 @@ class LocalSearches:
     ) -> Awaitable[T]:
         """Search for many queries in a thread, as many at a time as memory should hold hits of.
 
-        Raises
-        ------
-        AnswerTooLarge
-            As soon as the hits found so far are too many.
+        Raises AnswerTooLarge (as soon as the hits found so far are too many).
         """
 
         def work() -> T:
@@ -126,9 +123,7 @@ class LocalSearches:
 
         ``size`` is that of the one answer to all; None where each query has its own.
 
-        Raises
-        ------
-        AnswerTooLarge
+        Raises AnswerTooLarge.
         """
         # Read before the search: the audit of this very query may end before its answer is made.
         recalls = [measured_recall(collection, one) if one.explain else None for one in queries]
@@ -197,11 +192,8 @@ def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[Query
 def search(collection: ix.StoredCollection, query: QueryRequest) -> ix.QueryResults:
     """Return the hits of each query.
 
-    Raises
-    ------
-    BackendNotFound, ItemNotFound
-    InvalidVector
-        The transform leaves nothing of a vector; its place begins with the row.
+    Raises BackendNotFound, ItemNotFound, InvalidVector (the transform leaves nothing of a vector;
+        its place begins with the row).
     """
     if query.vectors is not None:
         return collection.search(
@@ -223,11 +215,8 @@ def search_batch(
 
     Queries that ask for the same are searched together.
 
-    Raises
-    ------
-    BackendNotFound, ItemNotFound
-    InvalidVector
-        The transform leaves nothing of a vector; its place begins with the query's number.
+    Raises BackendNotFound, ItemNotFound, InvalidVector (the transform leaves nothing of a vector;
+        its place begins with the query's number).
     """
     if len(queries) == 1:
         alone = search(collection, queries[0])

@@ -59,27 +59,16 @@ class Startup:
         self._enter(StartProgress("stopping"))
 
     def require_kernels(self) -> None:
-        """Return once nothing has to be compiled any more.
-
-        Raises
-        ------
-        NotReady, Stopping
-        """
+        """Return once nothing has to be compiled any more; raises NotReady, Stopping."""
         if not self.is_compiled:
             self._refuse()
 
     def require_basics(self, form: ix.Form | None = None) -> None:
         """Return once vectors can be stored and scanned; a collection that loads says so itself.
 
-        Parameters
-        ----------
-        form : {"dense", "sparse"} or None
-            The form of vectors to store or to search; None for any.
-
-        Raises
-        ------
-        NotReady, Stopping
-            What it takes to store and to scan such vectors is not compiled yet.
+        form: the form of vectors to store or to search; None for any.
+        Raises NotReady, Stopping (what it takes to store and to scan such vectors is not compiled
+            yet).
         """
         if not (self.is_compiled or (self._basics if form is None else form in self._basics)):
             self._refuse()
