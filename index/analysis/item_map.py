@@ -52,21 +52,11 @@ _ROWS_A_THREAD: Final = 64
 
 
 class _Point(NamedTuple):
-    """A vector that is mapped besides the sample.
+    """A vector that is mapped besides the sample."""
 
-    Attributes
-    ----------
-    vector : VectorBatch
-        One, as far as the space has its coordinates.
-    mass : float
-        The magnitude of all else, which no item shares.
-    row : int
-        That of an item, else -1.
-    """
-
-    vector: VectorBatch
-    mass: float
-    row: int
+    vector: VectorBatch  # one, as far as the space has its coordinates
+    mass: float  # the magnitude of all else, which no item shares
+    row: int  # that of an item, else -1
 
 
 def map_items(
@@ -80,21 +70,10 @@ def map_items(
 ) -> ItemMap:
     """Return a map of items drawn without replacement, or of all where there are no more.
 
-    Parameters
-    ----------
-    where : Filter or None
-        Which items may be drawn.
-    also : sequence of str, (dim,) numbers, SparseVector or NamedVector
-        Ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
-    max_read, min_share
-        Neighbours are searched for above both; see `MAX_READ` and `MIN_SHARE`.
-
-    Raises
-    ------
-    InvalidParameter
-    ItemNotFound
-    InvalidVector
-        At ``("also", number, …)``.
+    where: which items may be drawn.
+    also: ids and vectors that are given places and neighbours too, at most `MAX_ALSO`.
+    max_read, min_share: neighbours are searched for above both; see `MAX_READ` and `MIN_SHARE`.
+    Raises InvalidParameter, ItemNotFound, or InvalidVector at ``("also", number, …)``.
     """
     if len(also) > MAX_ALSO:
         raise InvalidParameter(expected=f"at most {MAX_ALSO}", got=str(len(also)), loc=("also",))
@@ -209,13 +188,7 @@ def _neighbours(
 
 
 def _as_places(found: BatchHits, place_of: Int64s) -> tuple[Int64s, Float64s]:
-    """Return hits as `Places` has them.
-
-    Parameters
-    ----------
-    place_of : (n,) int64
-        Place in the sample of each row that may be a hit.
-    """
+    """Return hits as `Places` has them; ``place_of`` is each row's place in the sample."""
     sizes = np.minimum(found.sizes, NEIGHBOURS)
     width = int(sizes.max(initial=0))
     present = np.arange(width) < sizes[:, None]

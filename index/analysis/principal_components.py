@@ -16,30 +16,15 @@ from gcws_search.index.contracts.arrays import Float64s
 
 @dataclass(frozen=True, slots=True)
 class PrincipalComponents:
-    """Axes learned from landmarks.
+    """Axes learned from landmarks."""
 
-    Attributes
-    ----------
-    means : (m,) float64
-        Mean kernel of each landmark with all of them.
-    weights : (m, c) float64
-        a / √λ of each axis; zeros for an axis along which the landmarks do not differ.
-    """
-
-    means: Float64s
+    means: Float64s  # (m,): mean kernel of each landmark with all of them
+    # (m, c): a / √λ of each axis; zeros for an axis along which the landmarks do not differ.
     weights: Float64s
 
     @classmethod
     def of(cls, kernel: Float64s, count: int) -> PrincipalComponents:
-        """Return the axes along which the landmarks differ most, the greatest first.
-
-        Parameters
-        ----------
-        kernel : (m, m) float64
-            Kernel values of all pairs of landmarks.
-        count : int
-            Number of axes.
-        """
+        """Return ``count`` axes along which landmarks differ most, by their (m, m) kernel."""
         m = len(kernel)
         means = kernel.mean(axis=1)
         centred = kernel - means[:, None] - means[None, :] + means.mean()
@@ -55,13 +40,7 @@ class PrincipalComponents:
         return cls(means, weights)
 
     def places(self, kernel: Float64s) -> Float64s:
-        """Return (n, c): where vectors lie on each axis.
-
-        Parameters
-        ----------
-        kernel : (n, m) float64
-            Kernel values of n vectors and the landmarks.
-        """
+        """Return (n, c): where vectors lie on each axis, by their (n, m) kernel with landmarks."""
         own = kernel.mean(axis=1, keepdims=True)
         centred = kernel - own - self.means + self.means.mean()
         places: Float64s = centred @ self.weights

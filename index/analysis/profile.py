@@ -45,27 +45,14 @@ class Bucket(NamedTuple):
 
 
 class Depth(NamedTuple):
-    """What one depth of the collection's keys does.
+    """What one depth of the collection's keys does."""
 
-    Attributes
-    ----------
-    samples : int
-        How many samples a bucket's rows share.
-    probabilities : (s,) float64
-        At least the chance that a pair shares a bucket in some band, for each similarity.
-    buckets : int
-        Of the first table.
-    mean_size : float
-        Of the bucket that an item lies in, on average over the items.
-    largest : list of Bucket
-        At most ten, the largest first.
-    """
-
-    samples: int
+    samples: int  # how many samples a bucket's rows share
+    # (s,): at least the chance that a pair shares a bucket in some band, for each similarity.
     probabilities: Float64s
-    buckets: int
-    mean_size: float
-    largest: list[Bucket]
+    buckets: int  # of the first table
+    mean_size: float  # of the bucket that an item lies in, on average over the items
+    largest: list[Bucket]  # at most ten, the largest first
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parts as the API shows them."""
@@ -77,14 +64,7 @@ class Depth(NamedTuple):
 
 
 def depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[Depth]:
-    """Return what each depth does, from one sample on.
-
-    Parameters
-    ----------
-    view : View
-        Of its collection. Rows of the delta lie in no bucket yet, and are left out.
-    similarities : (s,) float64
-    """
+    """Return what each depth does, from one sample on; rows of the delta lie in no bucket yet."""
     plan, segments = backend.plan, view.state.tables.segments
     keys = np.concatenate([np.empty(0, np.uint64), *(each.keys[0] for each in segments)])
     rows = np.concatenate([np.empty(0, np.int32), *(each.rows[0] for each in segments)])
@@ -118,17 +98,11 @@ def _collisions(plan: BandPlan, similarities: Float64s, depth: int) -> Float64s:
 
 
 class Histogram(NamedTuple):
-    """How many values lie between two edges.
+    """How many values lie between two edges."""
 
-    Attributes
-    ----------
-    edges : (b + 1,) float64
-        Rising. A value on an edge counts above it; the last edge counts below.
-    counts : (b,) int64
-    """
-
+    # (b + 1,): rising. A value on an edge counts above it; the last edge counts below.
     edges: Float64s
-    counts: Int64s
+    counts: Int64s  # (b,)
 
     def to_dict(self) -> dict[str, Any]:
         """Return both as lists."""
@@ -137,38 +111,18 @@ class Histogram(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a sample of items tells of a collection, under its transform.
+    """What a sample of items tells of a collection, under its transform."""
 
-    Attributes
-    ----------
-    items : int
-        Of the collection.
-    sample : int
-        Of these, drawn at random.
-    pairs : Histogram
-        GMM of random pairs, right to float32 rounding.
-    first, tenth : Histogram
-        Exact GMM of an item and its nearest, and its tenth nearest, as searches of recall 0.95
-        find them.
-    nonzeros : Histogram
-        Coordinates of an item that are not zero.
-    negative : float
-        Share of these that are below zero.
-    similarities : (s,) float64
-        Where the probabilities of ``depths`` are taken.
-    depths : list of Depth
-        From one sample on; none for a backend that does not hash.
-    """
-
-    items: int
-    sample: int
-    pairs: Histogram
+    items: int  # of the collection
+    sample: int  # of these, drawn at random
+    pairs: Histogram  # GMM of random pairs, right to float32 rounding
+    # Exact GMM of an item and its nearest, and its tenth nearest, by searches of recall 0.95.
     first: Histogram
     tenth: Histogram
-    nonzeros: Histogram
-    negative: float
-    similarities: Float64s
-    depths: list[Depth]
+    nonzeros: Histogram  # coordinates of an item that are not zero
+    negative: float  # share of these that are below zero
+    similarities: Float64s  # (s,): where the probabilities of ``depths`` are taken
+    depths: list[Depth]  # from one sample on; none for a backend that does not hash
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parts as the API shows them."""
@@ -186,16 +140,9 @@ class Profile:
 def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int = 0) -> Profile:
     """Return the profile of a collection.
 
-    Parameters
-    ----------
-    sample : int
-        Items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
-    seed : int
-        Of their choice, and of that of the pairs.
-
-    Raises
-    ------
-    InvalidParameter
+    sample: items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
+    seed: of their choice, and of that of the pairs.
+    Raises InvalidParameter where one is out of range.
     """
     for name, value, low, high in (
         ("sample", sample, 1, MAX_PROFILE_SAMPLE),
@@ -226,13 +173,8 @@ def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int
 def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> Float64s:
     """Return the GMM of items of the sample and random others, none of itself.
 
-    Parameters
-    ----------
-    live : (n,) int64
-        All live rows.
-    rows : (m,) int64
-        The sample, in random order. Items that stand together share their partners: a kernel is
-        called once for all of them, and holds the interpreter up less.
+    ``rows`` are in random order. Items that stand together share their partners: a kernel is called
+    once for all of them, and holds the interpreter up less.
     """
     found = [np.empty(0)]
     for first in range(0, len(rows), _TOGETHER):

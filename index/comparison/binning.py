@@ -33,12 +33,8 @@ class RandomBinning:
 
     Pr[sample of u = sample of v] = Π_d k(|u_d − v_d|), k the kernel of the pitches' distribution.
 
-    Parameters
-    ----------
-    samples : int
-        k; rounded up to a multiple of 16.
-    dense_width : int or None
-        Coordinates are below this when rows are dense; None when they are sparse.
+    samples: k; rounded up to a multiple of 16.
+    dense_width: coordinates are below this when rows are dense; None when they are sparse.
     """
 
     def __init__(

@@ -88,10 +88,8 @@ class RandomBinningBackend:
         Where ``recall`` is 1, or no more rows are permitted than are candidates, all permitted rows
         are scored, unless estimates alone are wanted.
 
-        Raises
-        ------
-        InvalidParameter
-            A proof is asked for: tables of another kernel's samples prove nothing of GMM.
+        Raises InvalidParameter where a proof is asked for: tables of another kernel's samples prove
+        nothing of GMM.
         """
         refuse_proof(self.kind, params)
         if len(queries) == 0:

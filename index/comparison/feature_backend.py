@@ -53,22 +53,13 @@ _NOTHING: Final = np.empty(0, np.int64)
 
 @dataclass(frozen=True, slots=True)
 class FeatureState:
-    """The features of a number of rows.
-
-    Attributes
-    ----------
-    features : (rows or more, padded k) float32
-        Zeros after the k features of a row; empty while there is no map.
-    map : FeatureMap or None
-        None while landmarks have not been drawn.
-    drawn_from : int
-        Live rows that landmarks were drawn from.
-    """
+    """The features of a number of rows."""
 
     rows: int
+    # (rows or more, padded k): zeros after the k features of a row; empty while there is no map.
     features: Float32s
-    map: FeatureMap | None
-    drawn_from: int = 0
+    map: FeatureMap | None  # None while landmarks have not been drawn
+    drawn_from: int = 0  # live rows that landmarks were drawn from
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +78,7 @@ class FeatureEncoder:
 class FeatureBackend:
     """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
 
-    Attributes
-    ----------
-    chunk_rows : int
-        Rows mapped between two looks at whether to stop.
+    chunk_rows: rows mapped between two looks at whether to stop.
     """
 
     code_width = 0
@@ -125,10 +113,7 @@ class FeatureBackend:
     def extend(self, state: FeatureState, rows: VectorBatch, codes: UInt64s) -> FeatureState:
         """Return the features of all ``rows``; ``state`` has those of the first ones.
 
-        Parameters
-        ----------
-        codes : (n, 0) or (n, padded k / 2) uint64
-            What `encode` returned, and features are made here; or what `encoder` did.
+        ``codes`` are what `encode` returned, and features are made here, or what `encoder` did.
         """
         n, features = len(rows), state.features
         if state.map is not None and n > state.rows:
@@ -221,10 +206,7 @@ class FeatureBackend:
     ) -> BatchHits:
         """Return the hits of each query: the best by estimate, scored as ``params`` say.
 
-        Raises
-        ------
-        InvalidParameter
-            A proof is asked for: features give none.
+        Raises InvalidParameter where a proof is asked for: features give none.
         """
         refuse_proof(self.kind, params)
         skipped = np.full(len(queries), -1, np.int64) if skip is None else skip
@@ -294,16 +276,7 @@ def best_products(
     candidates, with a margin for their rounding. Candidates are ranked by float64 sums, which
     depend on a query and a row alone.
 
-    Parameters
-    ----------
-    queries : (m, width) float32
-    features : (n or more, width) float32
-        Rows of norm √2 or less, about.
-    permitted : (n,) uint8
-    skip : (m,) int64
-        A row that a query must not find, or -1.
-    rows : slice
-        The rows to look at, from start to stop.
+    Features are (n or more, width), of norm √2 or less, about; queries are (m, width).
     """
     m, width = queries.shape
     margins = (4 * width * EPSILON * np.linalg.norm(queries, axis=1)).astype(np.float32)

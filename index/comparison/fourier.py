@@ -40,12 +40,7 @@ _SPARSE_ROWS_A_THREAD: Final = 4
 class FourierMap:
     """Fourier features of vectors.
 
-    Parameters
-    ----------
-    dense_width : int or None
-        Length of dense rows in memory; None when rows are sparse.
-    workers : Workers or None
-        None takes the caller's thread alone.
+    dense_width: length of dense rows in memory; None when rows are sparse.
     """
 
     def __init__(

@@ -41,17 +41,8 @@ def draw_landmarks(params: NystroemParams, rows: Int64s) -> Int64s:
 class NystroemMap:
     """Features of GMM or RBF by landmarks.
 
-    Parameters
-    ----------
-    landmarks : VectorBatch
-        At least one; of the form of the vectors to be mapped.
-    workers : Workers or None
-        None takes the caller's thread alone.
-
-    Attributes
-    ----------
-    width : int
-        Number of eigenvalues that are kept, at most one a landmark.
+    ``width`` is the number of eigenvalues that are kept, at most one a landmark. There is at least
+    one landmark, of the form of the vectors to be mapped.
     """
 
     def __init__(
@@ -132,10 +123,7 @@ class NystroemMap:
     ) -> NystroemMap:
         """Inverse of `to_notes` for vectors of ``dim`` coordinates, kept in a form.
 
-        Raises
-        ------
-        ValueError, KeyError
-            These are no such notes.
+        Raises ValueError or KeyError where these are no such notes.
         """
         fields = fields_of(notes)
         if fields.get("version") != _NOTES_VERSION:

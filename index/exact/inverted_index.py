@@ -15,25 +15,15 @@ from gcws_search.index.threads import Workers
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostingPolicy:
-    """How rows are parted into segments of postings.
+    """How rows are parted into segments of postings."""
 
-    Attributes
-    ----------
-    min_rows : int
-        Rows get postings once this many have none. Until then they are scanned as they are, some
-        hundred nanoseconds each.
-    max_rows : int
-        Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
-    max_entries : int
-        Entries of one segment: sorting numbers them in 32 bits.
-    growth : int
-        A segment is merged with one that has at least 1/growth of its rows.
-    """
-
+    # Rows get postings once this many have none. Until then they are scanned as they are, some
+    # hundred nanoseconds each.
     min_rows: int = 256
+    # Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
     max_rows: int = 1 << 15
-    max_entries: int = 2**31 - 1
-    growth: int = 4
+    max_entries: int = 2**31 - 1  # entries of one segment: sorting numbers them in 32 bits
+    growth: int = 4  # a segment is merged with one that has at least 1/growth of its rows
 
 
 _POLICY: Final = PostingPolicy()
@@ -71,13 +61,7 @@ class InvertedIndex:
         return sum(segment.nbytes for segment in self.segments)
 
     def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
-        """Return an index of all rows, or the same one while few have come since.
-
-        Parameters
-        ----------
-        rows : VectorBatch
-            All rows of the collection, sparse; those covered already are the same as before.
-        """
+        """Return an index of all sparse rows, or the same one while few have come since."""
         policy = self.policy
         first, last = self.covered, len(rows)
         if last - first < policy.min_rows:

@@ -21,13 +21,7 @@ Ranked = tuple[Int64s, Float64s]
 
 
 def refuse_proof(kind: str, params: SearchParams) -> None:
-    """Refuse a search that wants its recall proven: estimates of another law prove none.
-
-    Raises
-    ------
-    InvalidParameter
-        ``params.guarantee`` is "proven".
-    """
+    """Raise InvalidParameter where recall is to be proven: estimates of another law prove none."""
     if params.guarantee == "proven":
         raise InvalidParameter(
             expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
@@ -44,10 +38,7 @@ def rerank(
 ) -> Ranked:
     """Return distinct candidates of one query, scored as ``params.rerank`` says.
 
-    Parameters
-    ----------
-    kernel : Kernel
-        The one that is estimated.
+    ``kernel`` is the one that is estimated.
     """
     if params.rerank == "none":
         return rank_rows(rows, estimates, params)
@@ -64,13 +55,7 @@ def scan_by(
     skip: Int64s,
     workers: Workers,
 ) -> BatchHits:
-    """Return the exact hits of every query out of all permitted rows, by GMM or a kernel.
-
-    Parameters
-    ----------
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    """
+    """Return the exact hits of every query out of all permitted rows, by GMM or a kernel."""
     if params.rerank == "gmm" or isinstance(kernel, GmmKernel):
         none = InvertedIndex()
         return scan(view, queries, params, skip=skip, inverted=none, workers=workers)
@@ -93,15 +78,7 @@ def batch_hits(
     scored: Int64s | int,
     expected_recall: float = 0.0,
 ) -> BatchHits:
-    """Return the hits of several queries from the answer to each.
-
-    Parameters
-    ----------
-    method : int
-        A number of `index.contracts.hits.METHODS`.
-    candidates, scored : (m,) int64 or int
-        See `index.contracts.hits.Explanation`.
-    """
+    """Return the hits of several queries from the answer to each; see `BatchHits.of`."""
     sizes = np.array([len(rows) for rows, _ in answers], np.int64)
     shape = len(answers), int(sizes.max(initial=0))
     rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)

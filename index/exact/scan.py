@@ -51,16 +51,8 @@ def scan(
 ) -> BatchHits:
     """Return the exact hits of every query.
 
-    Parameters
-    ----------
-    params : SearchParams
-        ``limit`` and ``min_score`` count here.
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    inverted : InvertedIndex
-        Of sparse rows; empty for dense ones.
-    with_ties : bool
-        Whether all rows that tie with a query's last hit are wanted: they may be all there are.
+    skip (m,): a row that a query must not return, or -1.
+    with_ties: whether all rows that tie with a query's last hit are wanted: they may be all.
     """
     many = len(queries) >= MANY * workers.threads and view.fills_tiles
     scanner = Scanner(view, inverted, params.min_score, many=many)
@@ -68,12 +60,7 @@ def scan(
 
 
 class _Scan:
-    """One scan: its heaps are ranked in parts, then what they had no room for is collected.
-
-    Parameters
-    ----------
-    view, params, queries, skip : see `scan`
-    """
+    """One scan: its heaps are ranked in parts, then what they had no room for is collected."""
 
     def __init__(
         self,
@@ -184,14 +171,7 @@ class _Scan:
 def scan_work(
     view: RowView, queries: VectorBatch, limit: int, *, skip: Int64s, inverted: InvertedIndex
 ) -> Float64s:
-    """Return (m,): what scanning sparse rows takes for each query, in postings added: a count.
-
-    Parameters
-    ----------
-    view, queries, skip, inverted : see `scan`
-    limit : int
-        How many hits are wanted.
-    """
+    """Return (m,): what scanning sparse rows takes for each query, in postings added: a count."""
     places = max(1, min(view.permitted_count, limit + _SPARE_HITS))
     work = Scanner(view, inverted, 0.0).work(queries, skip, places)
     indptr = view.vectors.indptr
@@ -218,13 +198,7 @@ def rank_rows(rows: Int64s, scores: Float64s, params: SearchParams) -> tuple[Int
 
 
 class Scanner:
-    """The float32 pass over the rows of one view, dense or sparse.
-
-    Parameters
-    ----------
-    many : bool
-        Whether `offer` is called with many queries at a time.
-    """
+    """The float32 pass over the rows of one view; ``many`` queries at a time may go by tiles."""
 
     def __init__(
         self,
@@ -266,15 +240,7 @@ class Scanner:
         *,
         bound: float = -inf,
     ) -> None:
-        """Offer the rows first … last - 1 to the heaps or lists of the queries.
-
-        Parameters
-        ----------
-        skip : (m,) int64
-            A row to leave out, or -1.
-        bound : float
-            Lower float32 scores are not wanted.
-        """
+        """Offer the rows first … last - 1 that score ``bound`` to heaps or lists of queries."""
         asked, copies = rows_of(queries), self._copies
         # A stride of its own would have the kernels compiled twice.
         skip = np.ascontiguousarray(skip)
@@ -336,16 +302,9 @@ class Scanner:
         return shared
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, first: int = 0) -> Int64s:
-        """Return all permitted rows whose float32 score is at least ``bound``, rising.
+        """Return permitted rows from ``first`` on with float32 scores of ``bound`` or more, rising.
 
-        Parameters
-        ----------
-        query : VectorBatch
-            One vector.
-        skip : int
-            A row to leave out, or -1.
-        first : int
-            Rows before this one need not be returned.
+        Some rows before ``first`` may be among them.
         """
         n = len(self.vectors)
         found = empty_lists(1, n)

@@ -31,34 +31,17 @@ _ENCODINGS: Final = {"full": FULL, "zero_bit": ZERO_BIT, "b_bit": B_BIT}
 
 @dataclass(frozen=True, slots=True)
 class BandPlan:
-    """The shape of a collection's keys.
+    """The shape of a collection's keys."""
 
-    Attributes
-    ----------
-    bands : int
-        L, one table each.
-    band_width : int
-        Samples of a band.
-    prefix : bool
-        Keys are prefix-ordered (depth chosen per query) rather than hashed whole.
-    depths : int
-        How many depths a key knows: its samples, or 1 when hashed whole.
-    bits : int
-        Bits of the key for each depth.
-    step : int
-        Samples that one unit of depth stands for.
-    floor : float
-        Chance that the kept bits of two different samples match. Samples of a pair of similarity
-        s match with probability s when both parts are kept and at least s when fewer are, so a
-        kept sample matches with probability at least s + (1 - s)·floor.
-    """
-
-    bands: int
-    band_width: int
-    prefix: bool
-    depths: int
-    bits: int
-    step: int
+    bands: int  # L, one table each
+    band_width: int  # samples of a band
+    prefix: bool  # keys are prefix-ordered (depth chosen per query) rather than hashed whole
+    depths: int  # how many depths a key knows: its samples, or 1 when hashed whole
+    bits: int  # bits of the key for each depth
+    step: int  # samples that one unit of depth stands for
+    # Chance that the kept bits of two different samples match. Samples of a pair of similarity s
+    # match with probability s when both parts are kept and at least s when fewer are, so a kept
+    # sample matches with probability at least s + (1 - s)·floor.
     floor: float
     encoding: int
     code_bits: int
@@ -123,27 +106,14 @@ class BandPlan:
         return self if bands == self.bands else replace(self, bands=bands)
 
     def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
-        """Write the keys of vectors in some bands.
-
-        Parameters
-        ----------
-        signatures : Signatures
-            Samples from number ``start`` on.
-        out : (n, b) uint64, written in place
-            Keys in bands ``band`` … ``band`` + b - 1.
-        """
+        """Write (n, b) keys in bands ``band`` … by the samples from number ``start`` on."""
         pack = pack_prefix_keys if self.prefix else pack_whole_keys
         bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
         pack(signatures.slots, levels, start, band, self.band_width, bits, self.encoding, out)
 
     def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
-        """Sketch vectors and write their keys in bands ``band`` … ``band`` + b - 1.
-
-        Parameters
-        ----------
-        out : (n, b) uint64, written in place
-        """
+        """Sketch vectors and write their (n, b) keys in bands ``band`` … ``band`` + b - 1."""
         if hash_.keeps_table:
             bits = self.bits if self.prefix else self.code_bits
             layout = BandLayout(self.band_width, bits, self.encoding, self.prefix)

@@ -36,18 +36,10 @@ def round_up(samples: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Signatures:
-    """The samples of several vectors.
+    """The samples of several vectors."""
 
-    Attributes
-    ----------
-    slots : (n, k) uint32
-        i*: the winning slot of each sample.
-    levels : (n, k) int32
-        t*: its level.
-    """
-
-    slots: UInt32s
-    levels: Int32s
+    slots: UInt32s  # (n, k): i*, the winning slot of each sample
+    levels: Int32s  # (n, k): t*, its level
 
     def codes(self, bits: int, samples: int) -> UInt16s:
         """Return (n, samples): the first samples cut to b bits of i* ([BBIT]), 1-16.
@@ -64,25 +56,14 @@ class Gcws:
 
     Pr[(i*, t*) of u = (i*, t*) of v] = GMM(u, v) for each sample.
 
-    Parameters
-    ----------
-    samples : int
-        k; rounded up to a multiple of 16.
-    dense_width : int or None
-        Slots are below twice this when rows are dense; None when they are sparse.
-
-    Attributes
-    ----------
-    slots : int
-        Number of slots of dense rows, 0 for sparse ones.
-    keeps_table : bool
-        Whether samples are drawn with parameters out of a table.
+    samples: k; rounded up to a multiple of 16.
+    dense_width: slots are below twice this when rows are dense; None when they are sparse.
     """
 
     def __init__(self, *, seed: int, samples: int, dense_width: int | None) -> None:
         self.seed = seed
         self.samples = round_up(samples)
-        self.slots = 2 * dense_width if dense_width is not None else 0
+        self.slots = 2 * dense_width if dense_width is not None else 0  # 0: not known
         table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
         self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
         self._table: Float32s | None = None
@@ -96,10 +77,7 @@ class Gcws:
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
         """Draw samples first … first + count - 1 of each vector.
 
-        Parameters
-        ----------
-        first, count : int
-            Multiples of 16; by default all k samples.
+        first, count: multiples of 16; by default all k samples.
         """
         wanted = self.samples - first if count is None else count
         out_slots = np.empty((len(batch), wanted), np.uint32)

@@ -30,20 +30,12 @@ _PLACES: Final = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class ExactJoin:
-    """The quicker way to find every pair.
-
-    Attributes
-    ----------
-    prefixes : PrefixJoin or None
-        None where comparing all rows with all is quicker.
-    nanoseconds : float
-        What it is expected to take.
-    """
+    """The quicker way to find every pair."""
 
     view: RowView
     inverted: InvertedIndex
-    prefixes: PrefixJoin | None
-    nanoseconds: float
+    prefixes: PrefixJoin | None  # None where comparing all rows with all is quicker
+    nanoseconds: float  # expected
 
     @classmethod
     def of(
@@ -51,11 +43,8 @@ class ExactJoin:
     ) -> ExactJoin:
         """Return the quicker way for pairs that score at least ``threshold``.
 
-        Parameters
-        ----------
-        quickest : float
-            Nanoseconds that another way takes: rows are not listed by slots where ordering them
-            alone takes longer.
+        Rows are not listed by slots where ordering them alone takes longer than another way, of
+        ``quickest`` nanoseconds.
         """
         if view.permitted_count < 2:  # noqa: PLR2004 (a pair)
             return cls(view, inverted, None, 0.0)
@@ -84,12 +73,7 @@ def all_pairs(
     stop: threading.Event | None,
     workers: Workers,
 ) -> Pairs:
-    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps.
-
-    Parameters
-    ----------
-    min_score, limit, stop : see `PairSink`
-    """
+    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps."""
     sink = PairSink(view, min_score, limit, stop)
     inverted = InvertedIndex()
     if view.vectors.form == "sparse":

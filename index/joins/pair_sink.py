@@ -24,14 +24,9 @@ _LOW: Final = np.uint64(0xFFFFFFFF)
 
 
 class PairSink:
-    """The best pairs so far, from several threads, each pair once.
+    """The best pairs so far, from several threads, each pair once: ``limit`` of them, or all.
 
-    Parameters
-    ----------
-    limit : int or None
-        How many pairs are wanted at most; None for all of them.
-    stop : threading.Event or None
-        Once set, nobody waits for the pairs any more.
+    Once ``stop`` is set, nobody waits for the pairs any more.
     """
 
     def __init__(

@@ -48,81 +48,41 @@ _OWN_LIST: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class GraphJoin:
-    """What searches of the graph are expected to do.
+    """What searches of the graph are expected to do."""
 
-    Attributes
-    ----------
-    patience : int
-        See `kernels.graph.pair_walk.PairRule`.
-    recall : float
-        Share of the pairs found, less one standard error.
-    nanoseconds : float
-        For all rows.
-    """
-
-    patience: int
-    recall: float
-    nanoseconds: float
+    patience: int  # see `kernels.graph.pair_walk.PairRule`
+    recall: float  # share of the pairs found, less one standard error
+    nanoseconds: float  # for all rows
 
 
 @dataclass(frozen=True, slots=True)
 class PairSample:
-    """Some rows with all their partners.
+    """Some rows with all their partners."""
 
-    Attributes
-    ----------
-    threshold : float
-        What partners score at least.
-    rows : (r,) int64
-    numbers, partners : (p,) int64
-        For each pair which of ``rows`` it is, and the other row.
-    scores : (p,) float64
-    """
-
-    threshold: float
-    rows: Int64s
-    numbers: Int64s
-    partners: Int64s
-    scores: Float64s
+    threshold: float  # what partners score at least
+    rows: Int64s  # (r,)
+    numbers: Int64s  # (p,): for each pair which of ``rows`` it is
+    partners: Int64s  # (p,): the other row
+    scores: Float64s  # (p,)
 
 
 @dataclass(frozen=True, slots=True)
 class BucketJoin:
-    """What joining tables is expected to take.
+    """What joining tables is expected to take."""
 
-    Attributes
-    ----------
-    bands : int
-        How many tables.
-    nanoseconds : float
-        For those that have to be made, and for all pairs in common buckets.
-    """
-
-    bands: int
-    nanoseconds: float
+    bands: int  # how many tables
+    nanoseconds: float  # for those that have to be made, and for all pairs in common buckets
 
 
 @dataclass(frozen=True, slots=True)
 class PairJoin:
-    """The join of one state with itself.
-
-    Attributes
-    ----------
-    tables : Tables
-        Those made so far.
-    plan : BandPlan
-        Of all there can be.
-    widen : callable
-        Returns the same rows in at least that many tables.
-    links : (n, R) int32 or None
-        Links of the neighbour graph, where there is one.
-    """
+    """The join of one state with itself."""
 
     view: RowView
-    tables: Tables
-    plan: BandPlan
-    widen: Callable[[int], Tables]
-    links: Int32s | None
+    tables: Tables  # those made so far
+    plan: BandPlan  # of all there can be
+    widen: Callable[[int], Tables]  # returns the same rows in at least that many tables
+    links: Int32s | None  # (n, R): of the neighbour graph, where there is one
     inverted: InvertedIndex
     workers: Workers
     policy: PairPolicy = PAIR_POLICY

@@ -34,23 +34,12 @@ _PARTS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class PrefixJoin:
-    """Rows listed under their prefix slots; a similar pair has one of these in common.
-
-    Attributes
-    ----------
-    threshold : float
-        Less than the score asked for by what float32 may lose; pairs that score less are not
-        looked for.
-    lists : PrefixLists
-        Of the permitted rows.
-    nanoseconds : float
-        What the join is expected to take.
-    """
+    """Rows listed under their prefix slots; a similar pair has one of these in common."""
 
     view: RowView
-    threshold: float
-    lists: PrefixLists
-    nanoseconds: float
+    threshold: float  # the least score asked for, less what float32 may lose
+    lists: PrefixLists  # of the permitted rows
+    nanoseconds: float  # expected
 
     @classmethod
     def of(

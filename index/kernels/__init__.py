@@ -5,6 +5,9 @@ but not when a function called from it has. An upgrade could then mix old code w
 one vector in two ways. So the cache of compiled kernels lies in a folder that is named after the
 content of all kernel files.
 
+What a kernel writes comes last and is named ``out…``; it is written in place. ``permitted`` and
+``skip`` are those of `gmm.rows.HitFilter`, compressed rows those of `gmm.rows.Rows`.
+
 This is the one module that sets something when it is imported. numba opens the cache of a function
 while its decorator runs. So the folder must be known before the first kernel is defined, and nobody
 can hand it down. Names of the client side import neither numba nor this module.

@@ -27,16 +27,10 @@ _CUT_SHORT: Final = EOFError, _NUMBA.pickle.UnpicklingError
 
 
 class Installed(NamedTuple):
-    """Kernels that were installed compiled, all that a start asks for.
-
-    Attributes
-    ----------
-    cpu : Cpu
-        What they were compiled for.
-    """
+    """Kernels that were installed compiled, all that a start asks for."""
 
     folder: Path
-    cpu: Cpu
+    cpu: Cpu  # what they were compiled for
 
 
 def installed_kernels(folder: Path, cpus: tuple[Cpu, ...]) -> Installed | None:
@@ -46,13 +40,7 @@ def installed_kernels(folder: Path, cpus: tuple[Cpu, ...]) -> Installed | None:
 
 
 def mark(folder: Path, codegen: tuple[str, str, str]) -> Path:
-    """Return the file that is there once all kernels are compiled.
-
-    Parameters
-    ----------
-    codegen : tuple of str
-        Platform, CPU and its features, as numba's cache knows them.
-    """
+    """Return the file that is there once all kernels are compiled, for a `Cpu.codegen`."""
     compiler = codegen, numba.__version__, sys.version_info[:2]
     digest = hashlib.sha256(repr(compiler).encode()).hexdigest()[:16]
     return folder / f"complete-{digest}"
@@ -98,21 +86,13 @@ class KernelCache(caching.FunctionCache):
     """The cache of one compiled function: what it cannot read is compiled, and compiling goes on.
 
     numba's own ends the call of a function whose machine code it cannot write, or finds cut short.
-
-    Attributes
-    ----------
-    folder : Path
-        Where kernels are saved, and read from.
-    installed : Installed or None
-        Kernels to be read first. They are valid however this process compiles.
-    failure : str or None
-        Why some function of this process was not saved.
     """
 
     _impl_class = _Implementation
-    folder: ClassVar[Path]
+    folder: ClassVar[Path]  # where kernels are saved, and read from
+    # Kernels to be read first. They are valid however this process compiles.
     installed: ClassVar[Installed | None] = None
-    failure: ClassVar[str | None] = None
+    failure: ClassVar[str | None] = None  # why some function of this process was not saved
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]  # numba's
@@ -169,14 +149,7 @@ def cache_folder(here: Path, base: str, name: str) -> Path:
     not named after the content of what they call. Where no folder can be written to, this process
     has one that ends with it.
 
-    Parameters
-    ----------
-    here : Path
-        Folder of the sources.
-    base : str
-        The folder that the user names; empty: beside the sources, or at home.
-    name : str
-        What the folder is called in any of them.
+    ``base`` is the folder that the user names; empty: beside the sources, ``here``, or at home.
     """
     parents = [Path(base)] if base else []
     parents.append(here / "__pycache__")

@@ -16,18 +16,10 @@ _V4: Final = *_V3, "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl"
 
 
 class Cpu(NamedTuple):
-    """A set of instructions.
+    """A set of instructions."""
 
-    Attributes
-    ----------
-    name : str
-        LLVM's name.
-    features : tuple of str
-        What a machine must have, as LLVM spells it.
-    """
-
-    name: str
-    features: tuple[str, ...]
+    name: str  # LLVM's name
+    features: tuple[str, ...]  # what a machine must have, as LLVM spells it
 
     @property
     def settings(self) -> dict[str, str]:

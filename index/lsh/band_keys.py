@@ -19,13 +19,7 @@ _CHUNK_ROWS: Final = 256
 
 
 class BandKeys:
-    """How the rows of one index are hashed.
-
-    Parameters
-    ----------
-    plan : BandPlan
-        Its bands are the tables that there can be.
-    """
+    """How the rows of one index are hashed; the bands of ``plan`` are all tables there can be."""
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
         self.plan = plan
@@ -41,18 +35,9 @@ class BandKeys:
         workers: Workers | None = None,
         stop: threading.Event | None = None,
     ) -> UInt64s:
-        """Return the keys of vectors in tables first … last - 1; any thread.
+        """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread.
 
-        Parameters
-        ----------
-        workers : Workers or None
-            Threads that hash; None takes those that the index was made with.
-        stop : threading.Event or None
-            Once it is set, StoppedError is raised.
-
-        Returns
-        -------
-        (n, last - first) uint64
+        Once ``stop`` is set, StoppedError is raised.
         """
         keys = np.empty((len(batch), last - first), np.uint64)
         if len(batch) == 1:
@@ -70,17 +55,7 @@ class BandKeys:
         return keys
 
     def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:
-        """Return the keys of the last of ``rows`` in all ``tables``; ``codes`` has the first.
-
-        Parameters
-        ----------
-        codes : (n, first) uint64
-            Keys of the rows in the first tables.
-
-        Returns
-        -------
-        (n, bands) uint64
-        """
+        """Return the (n, bands) keys of the last n ``rows``; ``codes`` has those of the first."""
         known = codes.shape[1]
         if known == tables.bands:
             return codes
@@ -96,14 +71,9 @@ class BandKeys:
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the same rows in at least ``bands`` tables, or in all that there can be.
+        """Return the same first of ``rows`` in at least ``bands`` tables, or in all there can be.
 
-        Parameters
-        ----------
-        tables : Tables
-            Of the first of ``rows``.
-        stop : threading.Event or None
-            Once it is set, StoppedError is raised.
+        Once ``stop`` is set, StoppedError is raised.
         """
         known, bands = tables.bands, min(bands, self.plan.bands)
         if bands <= known:
@@ -117,10 +87,7 @@ class BandKeys:
     def catch_up(self, optimized: Tables, tables: Tables, rows: VectorBatch) -> Tables:
         """Return the tables of an optimization with the rows put since.
 
-        Parameters
-        ----------
-        optimized : Tables
-            Of the first rows of ``tables``. Where they are fewer tables, ``tables`` is returned.
+        Where these are fewer tables, ``tables``, which have all rows, are returned.
         """
         if optimized.bands < tables.bands:
             return tables

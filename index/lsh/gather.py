@@ -30,17 +30,7 @@ def search_tables(  # noqa: PLR0913 (what is searched, and for what)
     skip: Int64s,
     workers: Workers,
 ) -> BatchHits:
-    """Return the candidates of each query, as ``rank(query, rows)`` ranks them.
-
-    Parameters
-    ----------
-    method : int
-        A number of `index.contracts.hits.METHODS`.
-    keys : (m, L) uint64
-        Of the queries.
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    """
+    """Return the candidates of m queries by (m, L) keys, as ``rank(query, rows)`` ranks them."""
     m = len(keys)
     counts = np.zeros((m, counters.COUNTERS), np.int64)
     candidates = np.zeros(m, np.int64)

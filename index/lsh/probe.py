@@ -57,36 +57,20 @@ def _no_hits(m: int, limit: int) -> ProbeHits:
 
 @dataclass(frozen=True, slots=True)
 class TableSearch:
-    """Search over one state of the tables.
-
-    Attributes
-    ----------
-    keys_of : callable
-        Returns the (m, L) keys of queries.
-    inverted : InvertedIndex
-        For scans of sparse rows.
-    tally : Tally or None
-        What lone queries like these have taken of late; None takes no account of it.
-    """
+    """Search over one state of the tables."""
 
     plan: BandPlan
-    keys_of: Callable[[VectorBatch], UInt64s]
+    keys_of: Callable[[VectorBatch], UInt64s]  # returns the (m, L) keys of queries
     tables: Tables
-    inverted: InvertedIndex
+    inverted: InvertedIndex  # for scans of sparse rows
     workers: Workers
     policy: ProbePolicy
-    tally: Tally | None = None
+    tally: Tally | None = None  # what lone queries like these have taken of late, if it counts
 
     def search(
         self, view: RowView, queries: VectorBatch, params: SearchParams, skip: Int64s
     ) -> BatchHits:
-        """Return the hits of every query, at the recall asked for in the mean.
-
-        Parameters
-        ----------
-        skip : (m,) int64
-            A row that a query must not return, or -1.
-        """
+        """Return the hits of every query, at the recall asked for in the mean."""
         m = len(queries)
         if m == 0:
             return BatchHits.none()
@@ -212,11 +196,7 @@ class TableSearch:
     ) -> tuple[BatchHits, Int64s]:
         """Return hits, and the numbers of the queries they answer; a scan must do the others.
 
-        Parameters
-        ----------
-        view, queries, params, skip : see `search`
-        cost_limits : (m,) float64
-            Nanoseconds after which a query is given up.
+        A query is given up after ``cost_limits`` nanoseconds.
         """
         plan = self.plan
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.

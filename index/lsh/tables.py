@@ -31,20 +31,11 @@ _ROWS_A_THREAD: Final = 20_000  # keys × tables below which a second thread doe
 
 @dataclass(frozen=True, slots=True)
 class TableSegment:
-    """The tables of a run of consecutive rows.
+    """The tables of a run of consecutive rows."""
 
-    Attributes
-    ----------
-    keys : (L, n) uint64
-        Rising in each table.
-    rows : (L, n) int32
-    place : tuple of three int
-        Where keys and rows are in memory, and how many rows there are.
-    """
-
-    keys: UInt64s
-    rows: Int32s
-    place: tuple[int, int, int] = field(init=False)
+    keys: UInt64s  # (L, n): rising in each table
+    rows: Int32s  # (L, n)
+    place: tuple[int, int, int] = field(init=False)  # addresses of both, and how many rows
 
     def __post_init__(self) -> None:
         """Look the addresses up."""
@@ -63,18 +54,11 @@ class TableSegment:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """All tables of one index, as a tuple of segments in row order.
-
-    Attributes
-    ----------
-    addresses : (s, 3) int64
-        Of each segment: where its keys and rows are in memory, and how many rows it has. Valid
-        for as long as this object lives.
-    """
+    """All tables of one index, as a tuple of segments in row order."""
 
     bands: int
     segments: tuple[TableSegment, ...]
-    addresses: Int64s
+    addresses: Int64s  # (s, 3): `place` of each segment, valid for as long as this object lives
 
     @classmethod
     def of(cls, bands: int, segments: tuple[TableSegment, ...]) -> Tables:
@@ -99,17 +83,10 @@ class Tables:
     def extend(
         self, codes: UInt64s, first_row: int, workers: Workers, max_merge_rows: int | None = None
     ) -> Tables:
-        """Return tables with rows first_row … first_row + n - 1 added.
+        """Return tables with rows first_row … first_row + n - 1 added, by their (n, L) keys.
 
-        Parameters
-        ----------
-        codes : (n, L) uint64
-            Keys of the new rows.
-        first_row : int
-            The number of rows these tables have had so far.
-        max_merge_rows : int or None
-            Rows of the largest segment that a merge may make, up to `MAX_SEGMENTS` segments; None
-            for no limit. Merging millions of rows takes seconds.
+        Up to `MAX_SEGMENTS` segments, no merge makes one of more than ``max_merge_rows`` rows, if
+        given: merging millions of rows takes seconds.
         """
         if len(codes) == 0:
             return self
@@ -122,10 +99,7 @@ class Tables:
     def with_due_merges(self, workers: Workers, stop: threading.Event) -> Tables:
         """Return the same rows in fewer segments, as `extend` leaves them without a limit.
 
-        Raises
-        ------
-        StoppedError
-            ``stop`` is set.
+        Once ``stop`` is set, StoppedError is raised.
         """
         segments: list[TableSegment] = []
         for segment in self.segments:
@@ -135,13 +109,7 @@ class Tables:
         return Tables.of(self.bands, tuple(segments))
 
     def with_rows_after(self, others: Tables) -> Tables:
-        """Return these tables with the further rows of others.
-
-        Parameters
-        ----------
-        others : Tables
-            The same number of tables, of the same rows and further ones.
-        """
+        """Return these tables with the further rows of others, as many and of the same rows."""
         known, end, segments = len(self), 0, list(self.segments)
         for segment in others.segments:
             start, end = end, end + len(segment)
@@ -161,17 +129,10 @@ class Tables:
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the same rows in more tables.
+        """Return the same rows in more tables, ``bands`` in all.
 
-        Parameters
-        ----------
-        bands : int
-            L of the tables returned.
-        keys_of : callable
-            Called with the first row and the one after the last; returns their (n, further) keys
-            in the tables there are not yet.
-        stop : threading.Event or None
-            Once it is set, StoppedError is raised.
+        ``keys_of(first, last)`` returns the (n, further) keys of rows in the tables that are new.
+        Once ``stop`` is set, StoppedError is raised.
         """
         segments, end = [], 0
         for segment in self.segments:

@@ -26,15 +26,7 @@ def folded_differences(
     *,
     worked_on: int = WORKED_ON,
 ) -> Float64s:
-    """Return the (m, n) folds of each(|x_d − y_d|) over all coordinates d.
-
-    Parameters
-    ----------
-    queries, rows : VectorBatch
-        m and n vectors of one space.
-    worked_on : int
-        Numbers worked on at a time.
-    """
+    """Return the (m, n) folds of each(|x_d − y_d|) over all coordinates d."""
     out = np.empty((len(queries), len(rows)), np.float64)
     for part in _parts(rows, worked_on):
         if rows.form == "dense":
@@ -91,24 +83,12 @@ def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
 
 @dataclass(frozen=True, slots=True)
 class _Entries:
-    """The non-zero entries of sparse rows, none of them empty.
+    """The non-zero entries of sparse rows, none of them empty."""
 
-    Attributes
-    ----------
-    starts : (n,) int64
-        Where the entries of each row begin.
-    owners : (nnz,) int64
-        The row of each entry.
-    coordinates : (nnz,) int64
-        Rising within a row.
-    values : (nnz,) float64
-        Signed.
-    """
-
-    starts: Int64s
-    owners: Int64s
-    coordinates: Int64s
-    values: Float64s
+    starts: Int64s  # (n,): where the entries of each row begin
+    owners: Int64s  # (nnz,): the row of each entry
+    coordinates: Int64s  # (nnz,): rising within a row
+    values: Float64s  # (nnz,): signed
 
     @classmethod
     def of(cls, batch: VectorBatch) -> _Entries:
@@ -124,19 +104,11 @@ class _Entries:
 
 @dataclass(frozen=True, slots=True)
 class _Shared:
-    """One query beside some rows.
-
-    Attributes
-    ----------
-    values : (nnz of rows,) float64
-        The query's value at the coordinate of each entry, 0 where it has none.
-    matched : (n, nnz of query) bool
-        Whether a row has the query's coordinate too.
-    """
+    """One query beside some rows."""
 
     query: _Entries
-    values: Float64s
-    matched: Bools
+    values: Float64s  # (nnz of rows,): the query's, 0 where it has not the coordinate
+    matched: Bools  # (n, nnz of query): whether a row has the query's coordinate too
 
     @classmethod
     def of(cls, query: _Entries, rows: _Entries) -> _Shared:

@@ -48,15 +48,9 @@ def _require_number(name: str, value: object, maximum: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class RbfKernel:
-    """exp(−γ(1 − ρ)).
+    """exp(−γ(1 − ρ))."""
 
-    Attributes
-    ----------
-    gamma : float
-        γ, above 0.
-    """
-
-    gamma: float = 1.0
+    gamma: float = 1.0  # γ, above 0
     name = "rbf"
 
     def __post_init__(self) -> None:
@@ -70,15 +64,9 @@ class RbfKernel:
 
 @dataclass(frozen=True, slots=True)
 class FoldedRbfKernel:
-    """½ exp(−γ(1 − ρ)) + ½ exp(−γ(1 + ρ)).
+    """½ exp(−γ(1 − ρ)) + ½ exp(−γ(1 + ρ))."""
 
-    Attributes
-    ----------
-    gamma : float
-        γ, above 0.
-    """
-
-    gamma: float = 1.0
+    gamma: float = 1.0  # γ, above 0
     name = "folded_rbf"
 
     def __post_init__(self) -> None:
@@ -94,15 +82,9 @@ class FoldedRbfKernel:
 
 @dataclass(frozen=True, slots=True)
 class LaplaceKernel:
-    """exp(−‖u − v‖₁/σ).
+    """exp(−‖u − v‖₁/σ)."""
 
-    Attributes
-    ----------
-    scale : float
-        σ, above 0.
-    """
-
-    scale: float = 1.0
+    scale: float = 1.0  # σ, above 0
     name = "laplace"
 
     def __post_init__(self) -> None:
@@ -118,15 +100,9 @@ class LaplaceKernel:
 
 @dataclass(frozen=True, slots=True)
 class GaussianKernel:
-    """exp(−‖u − v‖²/2σ²).
+    """exp(−‖u − v‖²/2σ²)."""
 
-    Attributes
-    ----------
-    scale : float
-        σ, above 0.
-    """
-
-    scale: float = 1.0
+    scale: float = 1.0  # σ, above 0
     name = "gaussian"
 
     def __post_init__(self) -> None:
@@ -142,21 +118,11 @@ class GaussianKernel:
 
 @dataclass(frozen=True, slots=True)
 class PolyaKernel:
-    """Π_d k(|x_d − y_d|), k(r) = E[(1 − r/S)₊]: the chance that all coordinates share their bins.
+    """Π_d k(|x_d − y_d|), k(r) = E[(1 − r/S)₊]: the chance that all coordinates share bins."""
 
-    Attributes
-    ----------
-    distribution : str
-        Of the pitches S, one of `SHAPES`.
-    shape : float or None
-        None takes the distribution's default; of none that has no shape.
-    scale : float
-        The mean pitch: S is multiplied by scale/E[S].
-    """
-
-    distribution: Distribution = "gamma"
-    shape: float | None = None
-    scale: float = 1.0
+    distribution: Distribution = "gamma"  # of the pitches S
+    shape: float | None = None  # None takes the distribution's default, or it has no shape
+    scale: float = 1.0  # the mean pitch: S is multiplied by scale/E[S]
     _pitches: Pitches = field(init=False, repr=False, compare=False)
     name = "polya"
 

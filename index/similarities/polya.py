@@ -62,17 +62,11 @@ class Pitches(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GammaPower:
-    """S = unit · G^power with G ~ Gamma(shape).
+    """S = unit · G^power with G ~ Gamma(shape)."""
 
-    Attributes
-    ----------
-    shape, power, unit : float
-        s, p and c, all positive.
-    """
-
-    shape: float
-    power: float = 1.0
-    unit: float = 1.0
+    shape: float  # s
+    power: float = 1.0  # p
+    unit: float = 1.0  # c
 
     @property
     def mean(self) -> float:
@@ -162,13 +156,8 @@ class ShiftedPoisson:
 def pitches(distribution: Distribution, shape: float | None = None) -> Pitches:
     """Return the law of a family's pitches, in the family's own unit.
 
-    Parameters
-    ----------
-    distribution : str
-        One of `SHAPES`.
-    shape : float or None
-        s of gamma, ν of chi_square and chi, m of nakagami (Ω = 1), κ of weibull, μ of
-        shifted_poisson, in its range; None where the family has none.
+    The shape is s of gamma, ν of chi_square and chi, m of nakagami (Ω = 1), κ of weibull, μ of
+    shifted_poisson, in its range; None where the family has none.
     """
     if distribution == "shifted_poisson":
         return ShiftedPoisson(1.0 if shape is None else shape)

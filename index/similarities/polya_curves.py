@@ -32,26 +32,15 @@ _MIN: Final = 2.0**_MIN_OCTAVE
 
 @dataclass(frozen=True, slots=True)
 class Cubics:
-    """Cubic pieces; below the least octave the law itself.
-
-    Attributes
-    ----------
-    bits : int
-        b.
-    pieces : (5, 1 + octaves · 2^b + 1) float64
-        Start of each piece, and its coefficients by rising power of the way from there. The first
-        piece begins at 0; the last one has no end.
-    fine_bits : int
-        b of the fine pieces.
-    fine : (5, fine octaves · 2^b) or (5, 0) float64
-        Read instead in the octaves beside 1.
-    """
+    """Cubic pieces; below the least octave the law itself."""
 
     law: Pitches
-    bits: int
+    bits: int  # b
+    # (5, 1 + octaves · 2^b + 1): start of each piece, and its coefficients by rising power of the
+    # way from there. The first piece begins at 0; the last one has no end.
     pieces: Float64s
-    fine_bits: int
-    fine: Float64s
+    fine_bits: int  # b of the fine pieces
+    fine: Float64s  # (5, fine octaves · 2^b) or (5, 0): read instead in the octaves beside 1
 
     def along(self, distances: Float64s) -> Float64s:
         """Return k(r·E[S]), entry by entry, for distances in units of the mean pitch."""
@@ -79,18 +68,10 @@ def _cubic(pieces: Float64s, places: Int64s, distances: Float64s) -> Float64s:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Straight pieces between whole numbers: k of a pitch that is a whole number.
+    """Straight pieces between whole numbers: k of a pitch that is a whole number."""
 
-    Attributes
-    ----------
-    mean : float
-        E[S].
-    ends : (p,) float64
-        k at 0, 1, …; the last is 0.
-    """
-
-    mean: float
-    ends: Float64s
+    mean: float  # E[S]
+    ends: Float64s  # (p,): k at 0, 1, …; the last is 0
 
     def along(self, distances: Float64s) -> Float64s:
         """Return k(r·E[S]), entry by entry, for distances in units of the mean pitch."""

@@ -19,19 +19,9 @@ _MULTIPLIER: Final = np.uint64(0x9E3779B97F4A7C15)
 def equal_groups(
     rows: VectorBatch, chosen: Int64s, keys: UInt64s, *, more_than: int
 ) -> list[Int64s]:
-    """Return groups of more than ``more_than`` rows that are equal to their first one.
+    """Return groups of more than ``more_than`` chosen rows that are equal to their first one.
 
-    Parameters
-    ----------
-    chosen : (c,) int64
-        The rows compared.
-    keys : (n, t) uint64
-        Hashes of all rows: equal rows have equal ones.
-
-    Returns
-    -------
-    list of (g,) int64
-        Rows, in the order in which they were given.
+    ``keys`` are (n, t) hashes of all rows: equal rows have equal ones.
     """
     if len(chosen) <= more_than:
         return []

@@ -22,10 +22,7 @@ _TAKEN_AT_ONCE: Final = 65_536
 class GrowingRows:
     """All rows of a collection; one writer appends, readers hold views.
 
-    Parameters
-    ----------
-    folder : Path or None
-        Where vectors lie in mapped files; None for memory. Norms and copies lie in memory.
+    Vectors lie in mapped files of a folder, if given; norms and copies always lie in memory.
     """
 
     def __init__(self, form: Form, dim: int | None, folder: Path | None = None) -> None:
@@ -73,10 +70,7 @@ class GrowingRows:
 
         Adding them copies nothing then, and needs no more of the disk.
 
-        Raises
-        ------
-        OSError
-            The disk has no space for mapped files; the rows are as they were.
+        Raises OSError where the disk has no space for mapped files; the rows are as they were.
         """
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
@@ -133,20 +127,9 @@ class GrowingRows:
     def take(
         self, vectors: VectorBatch, rows: Int64s, stop: threading.Event | None = None
     ) -> GrowingRows:
-        """Return new rows holding only some of those of a view, in that order; any thread.
+        """Return new rows holding only some of those of a `view`, in that order; any thread.
 
-        Parameters
-        ----------
-        vectors : VectorBatch
-            What `view` returned.
-        rows : (m,) int64
-        stop : threading.Event or None
-            Once it is set, StoppedError is raised.
-
-        Raises
-        ------
-        OSError
-            As of `reserve`.
+        Once ``stop`` is set, StoppedError is raised; OSError as of `reserve`.
         """
         taken = GrowingRows(self._form, self._dim, self._folder)
         taken._copies = self._copies.of_no_rows()

@@ -29,26 +29,13 @@ _NO_ENTRIES: Final = np.empty(0, np.int64)
 
 @dataclass(slots=True, init=False, eq=False)
 class InputVectors:
-    """Unchecked vectors: all dense, all sparse, or one by one where their forms differ.
+    """Unchecked vectors: all dense, all sparse, or one by one where their forms differ."""
 
-    Attributes
-    ----------
-    dense : (n, dim) numbers of any type and order, or None
-    indptr : (n + 1,) int64
-        Of sparse ones: where each row begins, and where the last one ends.
-    indices : (nnz,) integers
-        Coordinates, or places in ``names``.
-    values : (nnz,) numbers
-    names : list of str, or None
-        Of the coordinates, each once, where these are given by name.
-    mixed : list of arrays, SparseVector and NamedVector, or None
-    """
-
-    dense: AnyArray | None
-    indptr: Int64s
-    indices: AnyArray
-    values: AnyArray
-    names: list[str] | None
+    dense: AnyArray | None  # (n, dim) numbers of any type and order
+    indptr: Int64s  # (n + 1,): where each sparse row begins, and where the last one ends
+    indices: AnyArray  # (nnz,) integers: coordinates, or places in ``names``
+    values: AnyArray  # (nnz,) numbers
+    names: list[str] | None  # of the coordinates, each once, where these are given by name
     mixed: list[OneVector] | None
 
     def __init__(
@@ -101,13 +88,7 @@ class InputVectors:
         return InputVectors.sparse(indptr, (np.cumsum(is_used) - 1)[indices], values, names)
 
     def check(self, space: VectorSpace, find: Find) -> RawBatch:
-        """Return the vectors as the index takes them.
-
-        Raises
-        ------
-        InvalidVector
-            Names the first bad row.
-        """
+        """Return the vectors as the index takes them; raise InvalidVector at the first bad row."""
         if self.dense is not None:
             return space.from_dense(self.dense)
         if self.mixed is None:
@@ -124,13 +105,7 @@ class InputVectors:
         return space.from_items(rows)
 
     def coordinates(self, find: Find) -> AnyArray:
-        """Return the coordinate of each entry of sparse vectors, (nnz,).
-
-        Raises
-        ------
-        InvalidVector
-            At ``(row, "names", place)``.
-        """
+        """Return the (nnz,) coordinates; raise InvalidVector at ``(row, "names", place)``."""
         if self.names is None:
             return self.indices
         row_of = np.repeat(np.arange(len(self)), np.diff(self.indptr))
@@ -157,11 +132,7 @@ class InputVectors:
         """Yield each query by name of a fixed space, and its names that the space does not have.
 
         A query with such names is a SparseVector; ``find`` gives them coordinates beyond ``dim``.
-
-        Raises
-        ------
-        InvalidVector
-            At ``(row, …)``.
+        Raises InvalidVector at ``(row, …)``.
         """
         assert self.names is not None
         coordinates, dim = self.coordinates(find), space.dim or 0
@@ -221,13 +192,7 @@ class InputVectors:
 
 
 def with_coordinates(vector: NamedVector, find: Find) -> SparseVector:
-    """Return a vector by the coordinates of its names.
-
-    Raises
-    ------
-    InvalidVector
-        At ``("names", place)`` or at ``()``.
-    """
+    """Return a vector by its coordinates; raise InvalidVector at ``("names", place)`` or ``()``."""
     require_different_names(vector)
     try:
         return SparseVector(find(vector.names), vector.values)
@@ -256,10 +221,7 @@ def require_different_names(vector: NamedVector) -> None:
 def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dict[int, E]:
     """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
 
-    Parameters
-    ----------
-    check : callable
-        Raises an error of the kind when any row of the slice is bad.
+    ``check`` raises an error of the kind when any row of the slice is bad.
     """
     bad: dict[int, E] = {}
     runs = [(0, count)] if count else []

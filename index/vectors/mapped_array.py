@@ -26,13 +26,7 @@ _SHARE: Final = 8
 
 
 class MappedArray:
-    """The file of one growing array.
-
-    Parameters
-    ----------
-    folder : Path
-        On the disk that the rows are to lie on.
-    """
+    """The file of one growing array, in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -41,19 +35,9 @@ class MappedArray:
     def with_room(self, array: AnyArray, used: int, wanted: int) -> AnyArray:
         """Return ``array``, or another view of the file with room for ``wanted`` entries or more.
 
-        Views of before stay valid, and show the same entries.
-
-        Parameters
-        ----------
-        array : (room, …) array
-            What this returned last, or one of no entries.
-        used, wanted : int
-            The first is there for `contracts.arrays.with_room`, which copies.
-
-        Raises
-        ------
-        OSError
-            The disk has no space; nothing has changed.
+        Views of before stay valid, and show the same entries. ``array`` is what this returned last,
+        or one of no entries; ``used`` is there for `contracts.arrays.with_room`, which copies.
+        Raises OSError where the disk has no space; nothing has changed.
         """
         if wanted <= len(array):
             return array

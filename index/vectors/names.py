@@ -34,16 +34,9 @@ class NamedCoordinate(NamedTuple):
 class CoordinateNames:
     """The names of one collection's coordinates; any thread.
 
-    Parameters
-    ----------
-    dim : int or None
-        None: an open slot space.
-
-    Attributes
-    ----------
-    allocate : callable or None
-        Returns coordinates for new names, the same for the same names, where others than this
-        object give them too; None: the next that are free here.
+    ``allocate`` returns coordinates for new names, the same for the same names, where others than
+    this object give them too; None: the next that are free here. A ``dim`` of None is an open slot
+    space.
     """
 
     def __init__(self, dim: int | None) -> None:
@@ -72,10 +65,7 @@ class CoordinateNames:
     def load(self, stored: Iterable[NamedCoordinate]) -> None:
         """Take the names that a file holds, in the place of all others.
 
-        Raises
-        ------
-        ValueError
-            A name or a coordinate cannot be.
+        Raises ValueError where a name or a coordinate cannot be.
         """
         coordinates: dict[str, int] = {}
         names: dict[int, str] = {}
@@ -105,10 +95,8 @@ class CoordinateNames:
     def reserve(self, names: Sequence[str]) -> list[int]:
         """Return the coordinates of names that items have; new ones get the next that are free.
 
-        Raises
-        ------
-        InvalidVector
-            At ``(place,)``: no name, an unknown one in a space of fixed dim, or no coordinate left.
+        Raises InvalidVector at ``(place,)``: no name, an unknown one in a space of fixed dim, or no
+        coordinate left.
         """
         known = self._coordinates
         try:
@@ -171,19 +159,9 @@ class CoordinateNames:
         """Return the coordinates of a query's names, and those names that no coordinate has.
 
         Each of the latter gets a coordinate of its own, which no item uses: the last ones of an
-        open slot space, those from ``dim`` on of another.
-
-        Parameters
-        ----------
-        beyond_dim : bool
-            Whether a space of fixed dim has coordinates for unknown names
-            (`StoredCollection.search_with_unknown`); else they are refused.
-
-        Raises
-        ------
-        InvalidVector
-            At ``(place,)``: no name, an unknown one that is refused, one where a space of fixed
-            dim has none, or no coordinate is left.
+        open slot space; those from ``dim`` on of another if ``beyond_dim``, else they are refused.
+        Raises InvalidVector at ``(place,)``: no name, an unknown one that is refused, one where a
+        space of fixed dim has none, or no coordinate is left.
         """
         known, unknown = self._coordinates, dict[str, int]()
         refuses = self._dim is not None and not (beyond_dim and self._names)
@@ -206,19 +184,9 @@ class CoordinateNames:
     # Writing: one thread at a time.
 
     def use(self, vectors: VectorBatch, planned: set[int]) -> list[NamedCoordinate]:
-        """Note the coordinates that new items of an open slot space use.
+        """Note the coordinates that new items of an open slot space use; return those to store.
 
-        Parameters
-        ----------
-        vectors : VectorBatch
-            Sparse.
-        planned : set of int
-            Coordinates whose names are about to be stored; further ones are added.
-
-        Returns
-        -------
-        list of NamedCoordinate
-            Those that are to be stored with the items.
+        ``planned`` are coordinates whose names are about to be stored; further ones are added.
         """
         slots = vectors.slots
         if not len(slots):
@@ -274,10 +242,8 @@ def problem(name: str) -> str | None:
 def check_names(names: Sequence[str], dim: int | None) -> list[NamedCoordinate]:
     """Return the names of the first coordinates of a space.
 
-    Raises
-    ------
-    InvalidParameter
-        The space is open, there are more names than coordinates, or one is none or stands twice.
+    Raises InvalidParameter where the space is open, there are more names than coordinates, or one
+    is none or stands twice.
     """
     if dim is None:
         raise InvalidParameter(

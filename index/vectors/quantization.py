@@ -62,30 +62,17 @@ NAMES: Final = {BYTES: "uint8", SHORTS: "int16", FLOATS: "float32", SPARSE: "spa
 
 @dataclass(frozen=True, slots=True)
 class Quantizer:
-    """How vectors become coarse rows.
+    """How vectors become coarse rows."""
 
-    Attributes
-    ----------
-    kind : int
-        `BYTES`, `SHORTS`, `FLOATS` or `SPARSE`.
-    step : float
-        What one unit stands for; 1 where nothing is rounded.
-    origin : int
-        The byte that stands for 0.
-    """
-
-    kind: int
-    step: float = 1.0
-    origin: int = 0
+    kind: int  # `BYTES`, `SHORTS`, `FLOATS` or `SPARSE`
+    step: float = 1.0  # what one unit stands for; 1 where nothing is rounded
+    origin: int = 0  # the byte that stands for 0
 
     @classmethod
     def from_list(cls, document: object, form: Form) -> Quantizer:
         """Return the rounding of rows of a form, of kind, step and origin as JSON holds them.
 
-        Raises
-        ------
-        ValueError
-            Rows of this form are never rounded so.
+        Raises ValueError where rows of this form are never rounded so.
         """
         kind, step, origin = list_of(document, max_count=3)
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
@@ -104,17 +91,7 @@ class Quantizer:
         return -(-width * size // REGISTER_BYTES) * REGISTER_BYTES
 
     def round(self, dense: Float32s, norms: Float32s) -> tuple[UInt8s, Float32s]:
-        """Return rows as bytes of memory, and their norms in units.
-
-        Parameters
-        ----------
-        dense : (n, width) float32
-        norms : (n,) float32
-
-        Returns
-        -------
-        (n, stride) uint8, (n,) float32
-        """
+        """Return rows as (n, stride) bytes of memory, and their norms in units."""
         if self.kind == FLOATS:
             return np.ascontiguousarray(dense).view(np.uint8), norms
         shape = len(dense), self.stride(dense.shape[1])
@@ -127,15 +104,7 @@ class Quantizer:
         return copies, rounded
 
     def write(self, dense: Float32s, out: UInt8s, out_norms: Float32s) -> None:
-        """Write rows as bytes or int16.
-
-        Parameters
-        ----------
-        dense : (n, width) float32
-        out : (n, stride) uint8, written in place
-        out_norms : (n,) float32, written in place
-            In units.
-        """
+        """Write rows as bytes or int16 to (n, stride) bytes, and their norms in units."""
         if self.kind == BYTES:
             round_to_bytes(dense, self.step, self.origin, out, out_norms)
         else:
@@ -147,15 +116,8 @@ def byte_quantizers(
 ) -> list[Quantizer]:
     """Return the quantizers to bytes that may suit numbers, the one of the widest range first.
 
-    There is none for no numbers, nor for numbers so small that they have few digits.
-
-    Parameters
-    ----------
-    magnitudes : (m,) float32, positive
-    signed : bool
-        Whether some of the numbers are negative.
-    cuts : sequence of float
-        Shares of the magnitudes that are within range, falling.
+    There is none for no numbers, nor for numbers so small that they have few digits. ``cuts`` are
+    shares of the magnitudes that are within range, falling.
     """
     if len(magnitudes) == 0:
         return []
@@ -169,16 +131,10 @@ def choose_quantizer(
 ) -> Quantizer:
     """Return the smallest rows that still tell near rows apart.
 
-    Parameters
-    ----------
-    groups : (g, near, width) float32
-        Rows near to each centre.
-    centres : (g, width) float32
-    rows : (n, width) float32
-        All of them: int16 have room for their greatest values, unless few are so great that the
-        others are no longer told apart.
-    copies : RowCopies or None
-        Those that scans read. They are shared unless other bytes are better.
+    groups (g, near, width): rows near to each of the (g, width) centres.
+    rows: all of them: int16 have room for their greatest values, unless few are so great that the
+      others are no longer told apart.
+    copies: those that scans read. They are shared unless other bytes are better.
     """
     magnitudes = np.abs(groups[groups != 0])
     signed = bool((groups < 0).any() or (centres < 0).any())
@@ -202,12 +158,6 @@ def dimension(groups: Float32s, centres: Float32s) -> float:
     """Return d where rows within a distance r of a row are about as many as r^d, near to it.
 
     Source: [DIMENSION] equation 8; its inverse averaged over the centres.
-
-    Parameters
-    ----------
-    groups : (g, near, width) float32
-        Rows near to each centre.
-    centres : (g, width) float32
     """
     distances = np.maximum(_distances(groups, centres), _MIN_DISTANCE)
     inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
@@ -260,11 +210,6 @@ class QuantizedRows:
     """The coarse copy of a collection's rows, growing with them; nothing where none is kept.
 
     Copies that the rows have themselves are shared where they are the same bytes.
-
-    Parameters
-    ----------
-    width : int
-        Floats of a dense row.
     """
 
     def __init__(self, quantizer: Quantizer, width: int) -> None:
@@ -326,21 +271,13 @@ class QuantizedRows:
 
 @dataclass(frozen=True, slots=True)
 class QuantizedView:
-    """Rows as the lists see them, by address.
-
-    Attributes
-    ----------
-    copies : (n, stride) uint8
-    norms : (n,) float32
-    addresses : (7,) int64
-        See `kernels.quantized.rows.rows_at`; valid for as long as this object lives.
-    """
+    """Rows as the lists see them, by address."""
 
     quantizer: Quantizer
     rows: VectorBatch
-    copies: UInt8s
-    norms: Float32s
-    addresses: Int64s
+    copies: UInt8s  # (n, stride)
+    norms: Float32s  # (n,)
+    addresses: Int64s  # (7,) of `kernels.quantized.rows.rows_at`; valid while this object lives
 
     @classmethod
     def of(

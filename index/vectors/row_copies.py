@@ -37,13 +37,7 @@ _GROWTH: Final = 2
 
 
 class GrowingCopies:
-    """The copies of a collection's dense rows; one writer adds, readers hold views.
-
-    Parameters
-    ----------
-    width : int
-        Floats of a row.
-    """
+    """The copies of a collection's dense rows; one writer adds, readers hold views."""
 
     def __init__(self, width: int) -> None:
         self._pays = 0 < _MIN_RATIO * Quantizer(BYTES).stride(width) <= 4 * width
@@ -71,15 +65,7 @@ class GrowingCopies:
         return empty
 
     def cover(self, rows: VectorBatch, first: int) -> None:
-        """Take in the rows from ``first`` on; views of before do not see them.
-
-        Parameters
-        ----------
-        rows : VectorBatch
-            All rows.
-        first : int
-            How many of them were there before.
-        """
+        """Take in the rows from ``first`` on, out of all; views of before do not see them."""
         n, known = len(rows), self._copies
         if not self._pays or (known is None and rows.dense.size < MIN_COPIED_FLOATS):
             return

@@ -28,16 +28,10 @@ _NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
 
 @dataclass(frozen=True, slots=True)
 class VectorSpace:
-    """What vectors a collection takes, and how they become rows.
-
-    Parameters
-    ----------
-    form : {"dense", "sparse"}
-        How rows are kept; what is sent in the other form is converted.
-    """
+    """What vectors a collection takes, and how they become rows."""
 
     dim: int | None
-    form: Form
+    form: Form  # how rows are kept; what is sent in the other form is converted
     transform: Transform
 
     @classmethod
@@ -46,19 +40,11 @@ class VectorSpace:
         return cls(config.dim, config.form, config.transform)
 
     def from_dense(self, array: AnyArray, *, first_row: int = 0) -> RawBatch:
-        """Check vectors given by all their coordinates.
+        """Check (n, dim) integers or floats: vectors given by all their coordinates.
 
-        Parameters
-        ----------
-        array : (n, dim) array of integers or floats
-            The batch shares its memory where nothing had to be converted.
-        first_row : int
-            Number of the first vector in errors.
-
-        Raises
-        ------
-        InvalidVector
-            A wrong length, a number that is not finite in float32, or an all-zero vector.
+        The batch shares their memory where nothing had to be converted. Errors count rows from
+        ``first_row`` on. Raises InvalidVector for a wrong length, a number that is not finite in
+        float32, or an all-zero vector.
         """
         if self.dim is None:
             raise InvalidVector(
@@ -94,21 +80,9 @@ class VectorSpace:
     ) -> RawBatch:
         """Check vectors given by their non-zero coordinates, in compressed rows.
 
-        Parameters
-        ----------
-        indptr : (n + 1,) integers
-        indices : (nnz,) integers
-            0-based, in any order within a row.
-        values : (nnz,) numbers
-            Explicit zeros are dropped.
-        first_row : int
-            Number of the first vector in errors.
-
-        Raises
-        ------
-        InvalidVector
-            Lists of unequal length, borders that are none, a duplicate, negative or too large
-            index, a number that is not finite in float32, or an all-zero vector.
+        Indices are in any order within a row; explicit zeros are dropped. Raises InvalidVector for
+        lists of unequal length, borders that are none, a duplicate, negative or too large index, a
+        number that is not finite in float32, or an all-zero vector.
         """
         indptr = np.require(indptr, np.int64, ["C", "W"])
         n = len(indptr) - 1
@@ -178,10 +152,7 @@ class VectorSpace:
     ) -> RawBatch:
         """Check vectors in either form, mixed, such as JSON brings them.
 
-        Raises
-        ------
-        InvalidVector
-            See `from_dense` and `from_sparse`.
+        Raises InvalidVector as `from_dense` and `from_sparse` do.
         """
         if not vectors:
             return self.empty()
@@ -278,10 +249,7 @@ class VectorSpace:
     def prepare(self, raw: RawBatch) -> VectorBatch:
         """Apply the transform and name the slots ([GMM] eq. 4 and 7, [TUNE]).
 
-        Raises
-        ------
-        InvalidVector
-            A vector becomes all zero, or too large for float32.
+        Raises InvalidVector where a vector becomes all zero, or too large for float32.
         """
         unchanged = self.transform.is_identity
         values = raw.dense if raw.form == "dense" else raw.values
@@ -348,10 +316,7 @@ class VectorSpace:
     def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
         """Inverse of `to_blobs`.
 
-        Raises
-        ------
-        ValueError
-            The bytes are of no such vectors. What numbers they hold is not looked at.
+        Raises ValueError where the bytes are of no such vectors; their numbers are not looked at.
         """
         data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
         if self.form == "dense":
@@ -391,10 +356,7 @@ class VectorSpace:
     def from_file(self, blobs: Sequence[bytes]) -> VectorBatch:
         """Return vectors of a file as rows: what `from_blobs` and `prepare` return, checked.
 
-        Raises
-        ------
-        ValueError, InvalidVector
-            The bytes are of no vectors that this space has taken.
+        Raises ValueError or InvalidVector where the bytes are of no vectors that this space took.
         """
         raw = self.from_blobs(blobs)
         if raw.form == "sparse" and not raw.values.all():

@@ -16,18 +16,7 @@ MAX_NORM: Final = 8e37
 def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
     """Return an array of the permitted kinds of number; strings and fractions are not converted.
 
-    Parameters
-    ----------
-    values : object
-        A sequence of numbers, or of such sequences, if it is what it should be.
-    kinds : str
-        Permitted kinds of dtype, of "i", "u", "f".
-    loc : Loc
-        Where the values stand.
-
-    Raises
-    ------
-    InvalidVector
+    kinds: permitted kinds of dtype, of "i", "u", "f". Raises InvalidVector at ``loc``.
     """
     try:
         array = np.asarray(values)

@@ -69,17 +69,13 @@ def compile_kernels(
     numba's cache (beside the sources, or in the folder that NUMBA_CACHE_DIR names). Where kernels
     were installed compiled, the first run reads them.
 
-    Parameters
-    ----------
-    basics_ready : callable
-        Is called with a form once its vectors can be stored and scanned without compiling.
-    check : callable
-        Is called a few times a second while other processes compile. What it raises ends the work.
-    folder : Path
-        Where it is marked that kernels are compiled.
-    without_blas : bool
-        Load numba without BLAS, which no kernel calls, and whose import takes a third of a start.
-        Functions of numba that need it fail in this process from then on.
+    basics_ready: is called with a form once its vectors can be stored and scanned without
+      compiling.
+    check: is called a few times a second while other processes compile. What it raises ends the
+      work.
+    folder: where it is marked that kernels are compiled.
+    without_blas: load numba without BLAS, which no kernel calls, and whose import takes a third of
+      a start. Functions of numba that need it fail in this process from then on.
     """
     started = time.perf_counter()
     if without_blas:
@@ -167,12 +163,8 @@ def _set_all(events: Mapping[str, threading.Event]) -> None:
 class _Compiler:
     """A process that compiles, and the thread that tells it what.
 
-    Parameters
-    ----------
-    left : deque of sequence of Exercise
-        Chains that no process compiles yet; shared.
-    compiled : mapping of str to threading.Event
-        Set by exercise when it is compiled, or will not be.
+    ``left`` are the chains that no process compiles yet, shared. ``compiled`` is set by exercise
+    when it is compiled, or will not be.
     """
 
     def __init__(

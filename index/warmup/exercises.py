@@ -44,17 +44,11 @@ _QUANTIZERS: Final = (Quantizer(BYTES, 0.03, 128), Quantizer(SHORTS, 1e-4))
 
 @dataclass(frozen=True, slots=True)
 class Exercise:
-    """Something to run that compiles kernels.
-
-    Attributes
-    ----------
-    basic_for : {"dense", "sparse"} or None
-        The form of vectors that cannot be stored and scanned without.
-    """
+    """Something to run that compiles kernels."""
 
     name: str
     run: Callable[[], None]
-    basic_for: Form | None = None
+    basic_for: Form | None = None  # the form of vectors that cannot be stored and scanned without
 
     @property
     def order(self) -> int:

@@ -39,22 +39,10 @@ def compile_for(
     variables: Mapping[str, str] | None = None,
     program: str = COMPILE,
 ) -> None:
-    """Compile every kernel for each CPU, one after the other.
+    """Compile every kernel for each CPU, one after the other, into the folder of all sources.
 
-    Parameters
-    ----------
-    cpus : sequence of Cpu
-        What this machine can run: compiling a kernel includes running it.
-    folder : Path
-        Where kernels of all sources lie.
-    variables : mapping of str to str
-        Further variables of the processes that compile.
-    program : str
-        Python that compiles the kernels.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
+    This machine must be able to run the CPUs' code: compiling a kernel includes running it.
+    ``variables`` are further ones of the environment. Raises subprocess.CalledProcessError.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for cpu in cpus:
@@ -71,20 +59,9 @@ def compile_for(
 
 
 def build_wheel(source: Path, folder: Path, cpus: Sequence[Cpu], *, program: str = COMPILE) -> Path:
-    """Return a new wheel that has kernels for these CPUs.
+    """Write a wheel that has kernels for these CPUs to a folder; return its path.
 
-    Parameters
-    ----------
-    source : Path
-        A source tree, or a wheel without kernels.
-    folder : Path
-        Where the wheel is written.
-    cpus, program
-        As in `compile_for`.
-
-    Raises
-    ------
-    subprocess.CalledProcessError
+    ``source`` is a source tree, or a wheel without kernels. Raises subprocess.CalledProcessError.
     """
     with tempfile.TemporaryDirectory(prefix="gcws-search-") as name:
         plain, packages = Path(name, "plain"), Path(name, "packages")

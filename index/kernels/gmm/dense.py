@@ -45,13 +45,7 @@ prefetched earlier may have left the caches, which threads of one core share."""
 def dense_score(query: Any, query_norm: Any, row: Any, norm: Any, width: Any) -> Any:
     """Return the float32 GMM of two dense rows.
 
-    Parameters
-    ----------
-    query, row : addresses of float32
-        See `lanes.vector.pointer`; addresses have no Python type.
-    query_norm, norm : float32
-    width : int
-        Floats of a row, a multiple of 16.
+    ``query`` and ``row`` are addresses of ``width`` float32, a multiple of 16.
     """
     even = splat(_ZERO)
     odd = splat(_ZERO)
@@ -85,13 +79,7 @@ def dense_score_within(
     """Return what `dense_score` returns, or -1 as soon as the row is seen to be too far.
 
     D only grows from coordinate to coordinate, so a row is given up, and the rest of it not read,
-    when the part summed so far exceeds what `reach` allows.
-
-    Parameters
-    ----------
-    query, row, query_norm, norm, width : see `dense_score`
-    farthest : float32
-        `reach` of the least score wanted.
+    when the part summed so far exceeds what ``farthest``, the `reach` of the least score, allows.
     """
     both = query_norm + norm
     limit = both * farthest
@@ -120,14 +108,7 @@ def dense_score_within(
 def scan_dense(
     queries: Rows, rows: Rows, wanted: HitFilter, first: int, last: int, out: Heaps
 ) -> None:
-    """Offer every permitted row in [first, last) to each query's heap.
-
-    Parameters
-    ----------
-    queries, rows : Rows
-        Dense.
-    out : Heaps, written in place
-    """
+    """Offer every permitted dense row in [first, last) to each query's heap."""
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     width = rows.dense.shape[1]
     data = pointer(rows.dense)
@@ -199,12 +180,7 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
 
     Small scores are as near to the truth as great ones, which (S − D)/(S + D) does not give.
 
-    Parameters
-    ----------
-    query : (width,) float32
-    rows : (n, width) float32
-    chosen : (h,) int64
-    out : (h,) float64, written in place
+    query (width,); rows (n, width); chosen (h,); out (h,).
     """
     exact_dense_at(
         pointer(query),
@@ -222,11 +198,7 @@ def matrix_dense(
 ) -> None:
     """Write the float32 GMM of every row of ``a`` with every row of ``b``, tile by tile.
 
-    Parameters
-    ----------
-    a, b : (n, width), (m, width) float32
-    a_norms, b_norms : (n,), (m,) float32
-    out : (n, m) float32, written in place
+    a (n, width), b (m, width); a_norms (n,), b_norms (m,); out (n, m).
     """
     width = a.shape[1]
     left = pointer(a)

@@ -20,43 +20,22 @@ from gcws_search.index.kernels.ordering.rank import rank
 
 
 class HitLimits(NamedTuple):
-    """Which rows are hits, and which of them a heap may have dropped.
+    """Which rows are hits, and which of them a heap may have dropped."""
 
-    Attributes
-    ----------
-    permitted : int
-        How many rows could have been held.
-    limit : int
-        How many hits are wanted; rows that tie with the last one are hits too.
-    min_score : float
-        Lower scores are no hits.
-    slack : float32
-        How far apart float32 scores in the wrong order can be.
-    """
-
-    permitted: int
-    limit: int
-    min_score: float
-    slack: np.float32
+    permitted: int  # how many rows could have been held
+    limit: int  # how many hits are wanted; rows that tie with the last one are hits too
+    min_score: float  # lower scores are no hits
+    slack: np.float32  # how far apart float32 scores in the wrong order can be
 
 
 class ExactHits(NamedTuple):
-    """Room for the hits of m queries.
+    """Room for the hits of m queries."""
 
-    Attributes
-    ----------
-    rows : (m, k) int64
-    scores : (m, k) float64
-        Falling; equal scores by rising row.
-    sizes : (m,) int64
-    bounds : (m,) float32
-        Infinite, but where rows were dropped that may belong to the hits: these are among the
-        rows with at least this float32 score.
-    """
-
-    rows: Int64s
-    scores: Float64s
-    sizes: Int64s
+    rows: Int64s  # (m, k)
+    scores: Float64s  # (m, k): falling; equal scores by rising row
+    sizes: Int64s  # (m,)
+    # (m,): infinite, but where rows were dropped that may belong to the hits: these are among the
+    # rows with at least this float32 score.
     bounds: Float32s
 
     def part(self, some: slice) -> ExactHits:
@@ -66,13 +45,7 @@ class ExactHits(NamedTuple):
 
 @inner
 def exact_gmm(queries: Rows, m: int, rows: Rows, chosen: Int64s, out: Float64s) -> None:
-    """Write the GMM of query m and chosen rows, Σ min / Σ max in float64.
-
-    Parameters
-    ----------
-    chosen : (h,) int64
-    out : (h or more,) float64, written in place
-    """
+    """Write the float64 GMM of query m and (h,) chosen rows to ``out``, (h or more,)."""
     if rows.dense.shape[1] > 0:
         exact_dense(queries.dense[m], rows.dense, chosen, out)
     else:
@@ -113,19 +86,10 @@ def _nth_best(scores: Float32s, size: int, limit: int, lowest: Float32s) -> np.f
 def rerank_exactly(
     queries: Rows, rows: Rows, heaps: Heaps, limits: HitLimits, out: ExactHits
 ) -> int:
-    """Rank the rows held for each query.
+    """Rank the rows held for each query; return how many bounds are finite.
 
-    Parameters
-    ----------
-    heaps : Heaps
-        Of p heaps of k places side by side, which parts of the rows were offered to: scores and
-        rows are (m, p k), sizes (m, p).
-    out : ExactHits, written in place
-
-    Returns
-    -------
-    int
-        How many bounds are finite.
+    Parts of the rows were offered to p heaps of k places side by side: their scores and rows are
+    (m, p k), sizes (m, p).
     """
     queries, rows, heaps = Rows(*queries), Rows(*rows), Heaps(*heaps)
     limits, out = HitLimits(*limits), ExactHits(*out)

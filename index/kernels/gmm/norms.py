@@ -8,13 +8,7 @@ from gcws_search.index.kernels.compiling import kernel
 
 @kernel
 def dense_norms(rows: Float32s, out: Float64s) -> None:
-    """Write the L1 norm of each row; not finite where the row has a NaN or an infinity.
-
-    Parameters
-    ----------
-    rows : (n, dim) float32
-    out : (n,) float64, written in place
-    """
+    """Write the (n,) L1 norms of rows; not finite where a row has a NaN or an infinity."""
     for row in range(rows.shape[0]):
         a = b = c = d = 0.0
         whole = rows.shape[1] // 4 * 4
@@ -30,14 +24,7 @@ def dense_norms(rows: Float32s, out: Float64s) -> None:
 
 @kernel
 def sparse_norms(indptr: Int64s, values: Float32s, out: Float64s) -> None:
-    """Write the L1 norm of each compressed row.
-
-    Parameters
-    ----------
-    indptr : (n + 1,) int64
-    values : (nnz,) float32
-    out : (n,) float64, written in place
-    """
+    """Write the L1 norm of each of n compressed rows, (n,)."""
     for row in range(indptr.shape[0] - 1):
         total = 0.0
         for i in range(indptr[row], indptr[row + 1]):
@@ -51,17 +38,9 @@ def transform_rows(
 ) -> None:
     """Raise entries to a power, keeping their sign, then divide each row by its norm.
 
-    Parameters
-    ----------
-    indptr : (n + 1,) int64
-        Row borders in ``values``; evenly spaced for dense rows.
-    values : (nnz,) float64
-        Centred entries.
-    power : float
-        p of pGMM ([TUNE]): x becomes sign(x)·|x|^p.
-    norm_order : int
-        0 none, 1 L1, 2 L2.
-    out : (nnz,) float32, written in place
+    indptr (n + 1,): row borders in the centred ``values``; evenly spaced for dense rows.
+    power: p of pGMM ([TUNE]): x becomes sign(x)·|x|^p.
+    norm_order: 0 none, 1 L1, 2 L2.
     """
     for row in range(indptr.shape[0] - 1):
         total = 0.0

@@ -9,44 +9,21 @@ from gcws_search.index.contracts.batches import VectorBatch
 
 
 class Rows(NamedTuple):
-    """Rows or queries, dense or sparse; the parts of the other form are empty.
+    """Rows or queries, dense or sparse; the parts of the other form are empty."""
 
-    Attributes
-    ----------
-    dense : (n, width) float32; (0, 0) when sparse
-    indptr : (n + 1,) int64
-        Compressed rows: where each row's entries begin.
-    slots : (nnz,) uint32
-        Rising within a row.
-    values : (nnz,) float32
-        Magnitudes, positive.
-    norms : (n,) float32
-        L1 norms.
-    """
-
-    dense: Float32s
-    indptr: Int64s
-    slots: UInt32s
-    values: Float32s
-    norms: Float32s
+    dense: Float32s  # (n, width); (0, 0) when sparse
+    indptr: Int64s  # (n + 1,): compressed rows: where each row's entries begin
+    slots: UInt32s  # (nnz,): rising within a row
+    values: Float32s  # (nnz,): magnitudes, positive
+    norms: Float32s  # (n,): L1 norms
 
 
 class HitFilter(NamedTuple):
-    """Which rows may be hits of m queries.
+    """Which rows may be hits of m queries."""
 
-    Attributes
-    ----------
-    permitted : (n,) uint8
-        0 for rows that no query may return.
-    skip : (m,) int64
-        A row that the query must not return, or -1.
-    min_score : float32
-        Lower scores are not wanted.
-    """
-
-    permitted: UInt8s
-    skip: Int64s
-    min_score: np.float32
+    permitted: UInt8s  # (n,): 0 for rows that no query may return
+    skip: Int64s  # (m,): a row that the query must not return, or -1
+    min_score: np.float32  # lower scores are not wanted
 
 
 def rows_of(batch: VectorBatch) -> Rows:

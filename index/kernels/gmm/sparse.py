@@ -23,12 +23,7 @@ _ONE = np.uint32(1)
 
 
 class SparseAddresses(NamedTuple):
-    """Compressed rows, by address.
-
-    Attributes
-    ----------
-    indptr, slots, values : addresses of int64, uint32 and float32
-    """
+    """Compressed rows, by address: see `Rows`."""
 
     indptr: Any
     slots: Any
@@ -55,15 +50,7 @@ def _shift_of(size: int) -> np.uint32:
 
 @kernel
 def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Float32s) -> None:
-    """Spread one vector into an open-addressing table.
-
-    Parameters
-    ----------
-    slots, values : (nnz,)
-    out_slots : (size,) uint32, written in place
-    out_values : (size,) float32, written in place
-        0 marks a free place.
-    """
+    """Spread one vector into an open-addressing table, whose free places have the value 0."""
     out_values[:] = _ZERO
     shift = _shift_of(out_slots.shape[0])
     mask = np.uint32(out_slots.shape[0] - 1)
@@ -79,15 +66,7 @@ def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Flo
 def shared_mass(
     table_slots: Any, table_values: Any, size: Any, slots: Any, values: Any, first: Any, last: Any
 ) -> Any:
-    """Return Σ min of a spread query and the entries first … last - 1 of compressed rows.
-
-    Parameters
-    ----------
-    table_slots, table_values, slots, values : addresses
-        See `lanes.vector.pointer`; addresses have no Python type.
-    size : int
-        Of the table.
-    """
+    """Return Σ min of a spread query and the entries first … last - 1 of rows, all by address."""
     shift = _shift_of(size)
     mask = np.uint32(size - 1)
     shared = _ZERO
@@ -120,14 +99,7 @@ def offer_sparse(
     first: int,
     out: Heaps,
 ) -> None:
-    """Offer rows first, first + 1, … to the heap of query m, given their Σ min.
-
-    Parameters
-    ----------
-    shared : (c,) float32
-        Σ min of the query and row first + i.
-    out : Heaps, written in place
-    """
+    """Offer rows first, first + 1, … to the heap of query m, given Σ min of each, ``shared``."""
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     query_norm, skipped = queries.norms[m], wanted.skip[m]
     norms, permitted = rows.norms, wanted.permitted
@@ -179,15 +151,7 @@ def count_shared(
     chosen: Int64s,
     out: Int64s,
 ) -> None:
-    """Write how many slots each query shares with chosen rows, over all of them.
-
-    Parameters
-    ----------
-    query_indptr, query_slots : compressed queries, slots rising
-    indptr, slots : compressed rows, slots rising
-    chosen : (r,) int64
-    out : (m,) int64, written in place
-    """
+    """Write the (m,) numbers of slots that queries share with chosen rows, over all of them."""
     for m in range(query_indptr.shape[0] - 1):
         count = 0
         for h in range(chosen.shape[0]):
@@ -211,17 +175,7 @@ def exact_sparse_at(
     count: Any,
     out: Any,
 ) -> None:
-    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows.
-
-    Parameters
-    ----------
-    query_slots, query_values : addresses
-    length : int
-    rows : SparseAddresses, or another tuple with these names
-    chosen : address of int64
-    count : int
-    out : address of float64, written in place
-    """
+    """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
     indptr, slots, values = rows.indptr, rows.slots, rows.values
     for h in range(count):
         low = 0.0
@@ -262,15 +216,7 @@ def exact_sparse(
     chosen: Int64s,
     out: Float64s,
 ) -> None:
-    """Write the GMM of a query and chosen rows, Σ min / Σ max in float64, by merging slots.
-
-    Parameters
-    ----------
-    query_slots, query_values : (nnz,)
-        Slots rising.
-    chosen : (h,) int64
-    out : (h,) float64, written in place
-    """
+    """Write the GMM of a query and (h,) chosen rows, Σ min / Σ max in float64, by merging slots."""
     exact_sparse_at(
         pointer(query_slots),
         pointer(query_values),

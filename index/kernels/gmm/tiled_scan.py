@@ -42,18 +42,11 @@ _NEVER = np.float32(-np.inf)
 
 
 class _Tile(NamedTuple):
-    """Rows turned, coordinate by coordinate sixteen side by side.
+    """Rows turned, coordinate by coordinate sixteen side by side."""
 
-    Attributes
-    ----------
-    values : (t, width) float32
-    norms, sums : (t,) float32
-        L1 norms, `_NEVER` for rows that are not wanted; sums of the coordinates.
-    """
-
-    values: Float32s
-    norms: Float32s
-    sums: Float32s
+    values: Float32s  # (t, width)
+    norms: Float32s  # (t,): L1 norms, `_NEVER` for rows that are not wanted
+    sums: Float32s  # (t,): of the coordinates
 
 
 def tile_rows(width: int) -> int:
@@ -160,15 +153,9 @@ def scan_tiles(
     tile: Float32s,
     out: Heaps,
 ) -> None:
-    """Offer every permitted row in [first, last) to each query's heap.
+    """Offer every permitted dense row in [first, last) to each query's heap.
 
-    Parameters
-    ----------
-    queries, rows : Rows
-        Dense.
-    tile : (tile_rows(width), width) float32
-        Written on.
-    out : Heaps, written in place
+    tile (tile_rows(width), width): written on.
     """
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
     count, width = queries.dense.shape

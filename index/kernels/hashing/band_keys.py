@@ -43,13 +43,7 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
 
     Of samples of different i* two codes are equal with probability 2^-b, whatever the data.
 
-    Parameters
-    ----------
-    slots : (n, k) uint32
-        i* of samples 0 … k - 1.
-    bits : int
-        b, 1-16.
-    out : (n, k) uint16, written in place
+    slots (n, k): i* of samples 0 … k - 1. bits: b, 1-16.
     """
     drop = np.uint64(64 - bits)
     for row in range(out.shape[0]):
@@ -70,17 +64,8 @@ def pack_prefix_keys(
 ) -> None:
     """Pack bands so that rows sharing their first d samples share the key's first d·bits bits.
 
-    Parameters
-    ----------
-    slots, levels : (n, samples) uint32
-        Samples from number ``start`` on.
-    band : int
-        The first band to be packed.
-    band_width : int
-        Samples of a band.
-    bits : int
-        Bits a sample is cut to.
-    out : (n, bands) uint64, written in place
+    slots, levels (n, samples): samples from number ``start`` on.
+    out (n, bands): keys of bands ``band``, ``band`` + 1, …, of ``bits`` bits a sample.
     """
     spare = np.uint64(64 - band_width * bits)
     drop = np.uint64(64 - bits)
@@ -105,14 +90,9 @@ def pack_whole_keys(
     encoding: int,
     out: UInt64s,
 ) -> None:
-    """Hash all samples of each band into one key: classical banding.
+    """Hash all samples of each band into one key: classical banding; see `pack_prefix_keys`.
 
-    Parameters
-    ----------
-    slots, levels, start, band, band_width : see `pack_prefix_keys`
-    b : int
-        Bits that B_BIT keeps of a sample.
-    out : (n, bands) uint64, written in place
+    b: bits that B_BIT keeps of a sample.
     """
     drop = np.uint64(64 - b)
     for row in range(slots.shape[0]):

@@ -83,12 +83,9 @@ def fill_bins(
 ) -> None:
     """Write the parameters of all coordinates and samples.
 
-    Parameters
-    ----------
-    inverses : (2 · SIDE,) float32
-        1/S of each cell, the lower half of the distribution first, its ends first.
-    table : (blocks · coordinates · 3 · LANES,) float32, written in place
-        [b, d, :, l] holds (1/S, β, bits of A) of coordinate d and sample b·LANES + l.
+    inverses (2 · SIDE,): 1/S of each cell, the lower half of the distribution first, ends first.
+    table (blocks · coordinates · 3 · LANES,), written in place: [b, d, :, l] holds
+      (1/S, β, bits of A) of coordinate d and sample b·LANES + l.
     """
     at_inverses = pointer(inverses)
     for d in range(coordinates):
@@ -125,15 +122,8 @@ def bins_from_table(
 ) -> None:
     """Draw samples with stored parameters, block by block over all rows.
 
-    Parameters
-    ----------
-    indptr, coordinates, values : rows in compressed form
-        Values signed.
-    table : see `fill_bins`
-    coordinate_count : int
-        Number of coordinates of the table.
-    out : (n, m) uint32, written in place
-        Samples 0 … m - 1; m is a multiple of LANES.
+    Rows are compressed, their values signed. ``table`` is that of `fill_bins`.
+    out (n, m): samples 0 … m - 1; m is a multiple of LANES.
     """
     n, m = out.shape
     mixed = _scrambled_bits(values).view(np.int32)
@@ -160,14 +150,7 @@ def bins_from_stream(
     inverses: Float32s,
     out: UInt32s,
 ) -> None:
-    """Draw samples with parameters from the generator.
-
-    Parameters
-    ----------
-    indptr, coordinates, values : see `bins_from_table`
-    inverses : see `fill_bins`
-    out : see `bins_from_table`
-    """
+    """Do what `bins_from_table` does with parameters from the generator."""
     n, m = out.shape
     mixed = _scrambled_bits(values).view(np.int32)
     to_out = pointer(out)

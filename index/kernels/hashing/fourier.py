@@ -29,12 +29,7 @@ _PHASES = np.uint32(2**32 - 1)  # no coordinate has this number
 
 @kernel
 def fill_phases(seed: np.uint64, out: Float32s) -> None:
-    """Write phases w ~ U(0, 1), in turns.
-
-    Parameters
-    ----------
-    out : (whole registers,) float32, written in place
-    """
+    """Write phases w ~ U(0, 1), in turns, to whole registers."""
     low, high = slot_words(seed, _PHASES)
     for first in range(0, out.shape[0], LANES):
         samples = lane_numbers() + splat(np.int32(first))
@@ -43,13 +38,7 @@ def fill_phases(seed: np.uint64, out: Float32s) -> None:
 
 @kernel
 def fill_normals(seed: np.uint64, first: int, out: Float32s) -> None:
-    """Write R ~ N(0, 1) of the coordinates from ``first`` on.
-
-    Parameters
-    ----------
-    out : (c, k) float32, written in place
-        k is whole registers.
-    """
+    """Write R ~ N(0, 1) of the coordinates from ``first`` on, (c, k); k is whole registers."""
     n, k = out.shape
     to_out = pointer(out)
     for i in range(n):
@@ -68,12 +57,8 @@ def project_sparse(
 ) -> None:
     """Write the products of sparse rows with R, which is drawn as it is needed.
 
-    Parameters
-    ----------
-    indptr, slots, values : rows in compressed form
-        Slots 2i and 2i + 1 of coordinate i; values signed.
-    out : (n, k) float32, written in place
-        k is whole registers.
+    Slots 2i and 2i + 1 are of coordinate i; values are signed.
+    out (n, k): k is whole registers.
     """
     n, k = out.shape
     products = np.empty((k + 2 * LANES - 1) // (2 * LANES) * 2 * LANES, np.float32)
@@ -96,11 +81,7 @@ def project_sparse(
 def write_cosines(phases: Float32s, amplitudes: Float32s, normalised: bool, out: Float32s) -> None:
     """Replace products t by A_j cos 2π(t_j + w_j), divided by the row's L2 norm if asked.
 
-    Parameters
-    ----------
-    phases, amplitudes : (k,) float32
-        w in turns, and A; k is whole registers.
-    out : (n, k) float32, changed in place
+    phases, amplitudes (k,): w in turns, and A; k is whole registers. out (n, k).
     """
     n, k = out.shape
     to_out, w, a = pointer(out), pointer(phases), pointer(amplitudes)

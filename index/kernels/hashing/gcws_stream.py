@@ -77,28 +77,17 @@ _BITS_OF_ONE = np.float32(127.0 * 2.0**23 + 2.0**15)
 
 
 class _StreamScratch(NamedTuple):
-    """What the samples of one row are found on.
+    """What the samples of one row are found on."""
 
-    Attributes
-    ----------
-    words : (3, longest) int32
-        `slot_words` of the row's slots, and the order in which they are visited.
-    drawn : (3m,) int32
-        The first 2m are overwritten; see `_find_rates`.
-    best : (m,) int64
-        The upper half orders as a does, the lower is the slot's position in the row: the least of
-        these is the least a, of equal ones the first.
-    limits : (m,) int32
-        Bits of the limits of e^a.
-    queue : (7, ·) int32
-        (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position; and
-        room for two numbers made on the way.
-    """
-
+    # (3, longest): `slot_words` of the row's slots, and the order in which they are visited.
     words: Int32s
-    drawn: Int32s
+    drawn: Int32s  # (3m,): the first 2m are overwritten; see `_find_rates`
+    # (m,): the upper half orders as a does, the lower is the slot's position in the row: the least
+    # of these is the least a, of equal ones the first.
     best: Int64s
-    limits: Int32s
+    limits: Int32s  # (m,): bits of the limits of e^a
+    # (7, ·): (slot, sample)s to be drawn: sample, both words of the slot, bits of log ũ, position;
+    # and room for two numbers made on the way.
     queue: Int32s
 
 
@@ -114,16 +103,9 @@ def sketch_from_stream(
 ) -> None:
     """Draw samples of rows.
 
-    Parameters
-    ----------
-    indptr, slots, values : rows in compressed form
-        Slots rising; values positive; no row empty.
-    first_block : int
-        First block of LANES samples wanted; out_slots.shape[1] / LANES blocks are drawn.
-    out_slots : (n, m) uint32, written in place
-        i*.
-    out_levels : (n, m) uint32, written in place
-        t*, the bits of an int32.
+    Slots rise in each compressed row, values are positive, and no row is empty.
+    out_slots, out_levels (n, m): i*, and t* as the bits of an int32, of m samples from block
+      ``first_block`` of LANES samples on.
     """
     n, m = out_slots.shape
     longest = 0

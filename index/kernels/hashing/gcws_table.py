@@ -49,14 +49,9 @@ _SLOTS_TOGETHER = 96
 def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s) -> None:
     """List the non-zero slots of signed dense rows, and the magnitudes there.
 
-    Parameters
-    ----------
-    rows : (n, dim) float32
-    indptr : (n + 1,) int64, written in place
-    slots : (n · dim + 1,) uint32, written in place
-        2i for a positive coordinate i, 2i + 1 for a negative one ([GMM] eq. 4). One place more than
-        can be filled: each is written before it is known whether it is kept.
-    values : (n · dim + 1,) float32, written in place
+    indptr (n + 1,), slots, values (n · dim + 1,): written in place. Slot 2i is a positive
+      coordinate i, 2i + 1 a negative one ([GMM] eq. 4). There is one place more than can be
+      filled: each is written before it is known whether it is kept.
     """
     filled = 0
     indptr[0] = 0
@@ -74,12 +69,7 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
 def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
     """Find where the parts of each row begin; the last part has all slots that are left.
 
-    Parameters
-    ----------
-    indptr : (n + 1,) int64
-    slots : (nnz,) uint32
-        Rising within a row.
-    borders : (parts + 1, n) int64, written in place
+    borders (parts + 1, n): written in place.
     """
     parts = borders.shape[0] - 1
     for row in range(borders.shape[1]):
@@ -96,10 +86,8 @@ def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
 def fill_table(seed: np.uint64, slots: int, blocks: int, table: Float32s) -> None:
     """Write the hash parameters of all slots and samples.
 
-    Parameters
-    ----------
-    table : (blocks · slots · 4 · LANES,) float32, written in place
-        [b, i, :, l] holds (r, 1/r, β, log c − r(1 − β)) of slot i and sample b·LANES + l.
+    table (blocks · slots · 4 · LANES,), written in place: [b, i, :, l] holds
+      (r, 1/r, β, log c − r(1 − β)) of slot i and sample b·LANES + l.
     """
     for slot in range(slots):
         low, high = slot_words(seed, np.uint32(slot))
@@ -124,19 +112,8 @@ def sketch_from_table(
 ) -> None:
     """Draw samples of signed dense rows with stored parameters, block by block over all rows.
 
-    Parameters
-    ----------
-    rows : (n, dim) float32
-        No row is all zeros.
-    table : see `fill_table`
-    slot_count : int
-        Number of slots of the table.
-    first_block : int
-        First block of LANES samples wanted; out_slots.shape[1] / LANES blocks are drawn.
-    out_slots : (n, m) uint32, written in place
-        i*.
-    out_levels : (n, m) uint32, written in place
-        t*, the bits of an int32.
+    No row is all zeros. ``table`` is that of `fill_table`, of ``slot_count`` slots.
+    out_slots, out_levels: see `gcws_stream.sketch_from_stream`.
     """
     n, m = out_slots.shape
     indptr = np.empty(n + 1, np.int64)
@@ -194,24 +171,12 @@ def sketch_from_table(
 
 
 class BandLayout(NamedTuple):
-    """How samples become keys.
+    """How samples become keys."""
 
-    Attributes
-    ----------
-    width : int
-        Samples of a band.
-    bits : int
-        Of a sample.
-    encoding : int
-        See `band_keys.pack_prefix_keys`.
-    prefix : bool
-        Whether keys are prefix-ordered rather than hashed whole.
-    """
-
-    width: int
-    bits: int
-    encoding: int
-    prefix: bool
+    width: int  # samples of a band
+    bits: int  # of a sample
+    encoding: int  # see `band_keys.pack_prefix_keys`
+    prefix: bool  # whether keys are prefix-ordered rather than hashed whole
 
 
 @kernel
@@ -223,15 +188,7 @@ def keys_from_table(
     layout: BandLayout,
     out: UInt64s,
 ) -> None:
-    """Write the keys of signed dense rows in some bands.
-
-    Parameters
-    ----------
-    rows, table, slot_count : see `gcws_table.sketch_from_table`
-    band : int
-        The first one.
-    out : (n, bands) uint64, written in place
-    """
+    """Write the (n, bands) keys of signed dense rows from ``band`` on; see `sketch_from_table`."""
     layout = BandLayout(*layout)
     band_width, bits, encoding = layout.width, layout.bits, layout.encoding
     first = band * band_width // LANES

@@ -126,38 +126,19 @@ def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lan
 
 @inner
 def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return what the words of sixteen slots and samples have in common, as int32 lanes.
-
-    Parameters
-    ----------
-    low, high : int32 lanes
-        `slot_words` of the slots.
-    samples : int32 lanes
-        Sample numbers.
-    """
+    """Return what the words of sixteen slots, by their `slot_words`, and samples have in common."""
     return mixed_with(low, high, weyl(samples))
 
 
 @inner
 def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`, for any slot.
-
-    Parameters
-    ----------
-    samples : int32 lanes
-        Sample numbers.
-    """
+    """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`."""
     return samples * splat(_GOLDEN_32)
 
 
 @inner
 def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once.
-
-    Parameters
-    ----------
-    low, high, terms : int32 lanes
-    """
+    """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once."""
     x = terms + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
@@ -238,13 +219,6 @@ def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN0
     """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
 
     The radius is made of 23 bits, so no number exceeds 5.8 in size.
-
-    Parameters
-    ----------
-    low, high : int32 lanes
-        `slot_words` of coordinates.
-    pairs : int32 lanes
-        Numbers of pairs.
     """
     x = mixed(low, high, pairs)
     radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
@@ -262,17 +236,7 @@ def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN00
 def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
     """Return what places the bins of sixteen samples along a coordinate.
 
-    Parameters
-    ----------
-    low, high : int32 lanes
-        `slot_words` of coordinates.
-    samples : int32 lanes
-        Sample numbers.
-
-    Returns
-    -------
-    (int32 lanes, float32 lanes, int32 lanes)
-        32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
+    That is 32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
     """
     x = mixed(low, high, samples)
     offset = _uniform(_draw(x, low, _DRAW_OFFSET))

@@ -43,19 +43,9 @@ def join_table(
 ) -> tuple[int, int, int]:
     """List pairs of rows that share a bucket and score at least ``threshold``.
 
-    The work can stop when the output is full and go on from where it was.
-
-    Parameters
-    ----------
-    permitted : (r,) uint8
-    first, partner : int
-        Place in the table to go on from, and the place of its next partner (0: the next place).
-    out : RowPairs, written in place
-
-    Returns
-    -------
-    count, first, partner : int
-        Pairs written, and where to go on; first is n when all is done.
+    The work stops when the output is full, and can go on from place ``first`` of the table and its
+    next partner, at place ``partner`` (0: the next one).
+    Returns pairs written, and where to go on; first is n when all is done.
     """
     table, rows, out = SortedTable(*table), Rows(*rows), RowPairs(*out)
     keys, key_rows, shift = table.keys, table.rows, table.shift
@@ -112,22 +102,9 @@ def join_block(
 ) -> tuple[int, int, int]:
     """List pairs of a dense row in [first, last) and a later one that score ``threshold`` or more.
 
-    The block's rows stay in cache while all rows after them pass by. The work can stop when the
-    output is full and go on from where it was.
-
-    Parameters
-    ----------
-    rows : Rows
-        Dense.
-    permitted : (n,) uint8
-    left, right : int
-        The pair to go on from; first and first + 1 at the start.
-    out : RowPairs, written in place
-
-    Returns
-    -------
-    count, left, right : int
-        Pairs written, and where to go on; right is n when all is done.
+    The block's rows stay in cache while all rows after them pass by. The work stops when the
+    output is full, and can go on from the pair ``left``, ``right``: first, first + 1 at the start.
+    Returns pairs written, and where to go on; right is n when all is done.
     """
     rows, out = Rows(*rows), RowPairs(*out)
     norms = rows.norms
@@ -160,14 +137,7 @@ def join_block(
 
 @kernel
 def exact_pairs(rows: Rows, a: Int64s, b: Int64s, out: Float64s) -> None:
-    """Write the float64 GMM of pairs of rows.
-
-    Parameters
-    ----------
-    a, b : (p,) int64
-        Rows; those with the same a are best beside each other.
-    out : (p,) float64, written in place
-    """
+    """Write the (p,) float64 GMM of pairs of rows, best with those of the same a side by side."""
     rows = Rows(*rows)
     start = 0
     for end in range(1, a.shape[0] + 1):

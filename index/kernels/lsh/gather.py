@@ -25,22 +25,13 @@ COUNTERS = 4
 
 
 class GatheredRows(NamedTuple):
-    """Room for the rows gathered for one query.
+    """Room for the rows gathered for one query."""
 
-    Attributes
-    ----------
-    rows : (n,) int32
-        Permitted rows, in the order they are gathered in.
-    counters : (COUNTERS,) int64
-        CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket, 0 when all
-        tables are exhausted; TABLES probed at that depth.
-    visited : (n / 64, rounded up) uint64
-        A bit for each row that was met.
-    """
-
-    rows: Int32s
+    rows: Int32s  # (n,): permitted rows, in the order they are gathered in
+    # (COUNTERS,): CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket,
+    # 0 when all tables are exhausted; TABLES probed at that depth.
     counters: Int64s
-    visited: UInt64s
+    visited: UInt64s  # (n / 64, rounded up): a bit for each row that was met
 
 
 @kernel
@@ -53,19 +44,7 @@ def gather(
     wanted: int,
     out: GatheredRows,
 ) -> None:
-    """Gather rows for one query.
-
-    Parameters
-    ----------
-    keys : (L,) uint64
-        Of the query.
-    skip : int
-        A row that is left out, or -1.
-    permitted : (n,) uint8
-    depths : int
-        Greatest depth of a key.
-    out : GatheredRows, written in place
-    """
+    """Gather rows for one query by its (L,) keys, from ``depths`` up, but not the row ``skip``."""
     segments, out = TableSegments(*segments), GatheredRows(*out)
     addresses = segments.addresses
     visited, rows, counters = out.visited, out.rows, out.counters

@@ -52,33 +52,15 @@ the depth that is needed."""
 
 
 class Rule(NamedTuple):
-    """When a search may stop.
+    """When a search may stop."""
 
-    Attributes
-    ----------
-    depths : int
-        Greatest depth of a key.
-    tables : int
-        L.
-    step : int
-        Samples that one unit of depth stands for.
-    floor : float
-        Chance that a kept sample of unrelated vectors matches.
-    allowed : float
-        1 - recall.
-    min_score : float
-        min_score.
-    slack : float
-        Float32 scores up to this much below ``min_score`` are kept: the exact ones may reach it.
-    """
-
-    depths: int
-    tables: int
-    step: int
-    floor: float
-    allowed: float
+    depths: int  # greatest depth of a key
+    tables: int  # L
+    step: int  # samples that one unit of depth stands for
+    floor: float  # chance that a kept sample of unrelated vectors matches
+    allowed: float  # 1 - recall
     min_score: float
-    slack: float
+    slack: float  # float32 scores so far below ``min_score`` are kept: exact ones may reach it
 
 
 @inner
@@ -106,15 +88,9 @@ def _miss(score: float, rule: Rule, depth: int, done: int) -> float:
 def rule_holds(scores: Float32s, size: int, rule: Rule, depth: int, done: int) -> bool:
     """Return whether the mean of miss over the best hits is at most ``allowed``.
 
-    Parameters
-    ----------
-    scores : (limit,) float32
-        Scores of the hits, the first ``size`` of them valid.
-    rule : Rule
-        Places not filled are charged as items of similarity ``rule.min_score``; where that is 0
-        there are items to fill them, and the search goes on.
-    depth, done : int
-        ``done`` tables are finished at ``depth``, the others at depth + 1.
+    ``done`` tables are finished at ``depth``, the others at depth + 1. Places not filled are
+    charged as items of similarity ``rule.min_score``; where that is 0 there are items to fill them,
+    and the search goes on.
     """
     limit = scores.shape[0]
     budget = rule.allowed * limit
@@ -142,20 +118,11 @@ def mean_miss(scores: Float64s, size: int, rule: Rule, depth: int, done: int) ->
 
 
 class ProbeRequests(NamedTuple):
-    """What m queries ask of the tables.
+    """What m queries ask of the tables."""
 
-    Attributes
-    ----------
-    keys : (m, L) uint64
-    skip : (m,) int64
-        A row that a query must not return, or -1.
-    scan_nanoseconds : (m,) float64
-        What a scan for each query would take.
-    """
-
-    keys: UInt64s
-    skip: Int64s
-    scan_nanoseconds: Float64s
+    keys: UInt64s  # (m, L)
+    skip: Int64s  # (m,): a row that a query must not return, or -1
+    scan_nanoseconds: Float64s  # (m,): what a scan for each query would take
 
     def part(self, some: slice) -> ProbeRequests:
         """Return what some of the queries ask."""
@@ -163,23 +130,13 @@ class ProbeRequests(NamedTuple):
 
 
 class ProbeHits(NamedTuple):
-    """Room for what probing finds for m queries.
+    """Room for what probing finds for m queries."""
 
-    Attributes
-    ----------
-    scores, rows : (m, limit) float64 and int64
-        Hits by falling exact score, equal scores by rising row.
-    sizes : (m,) int64
-    counters : (m, COUNTERS) int64
-    recall : (m,) float64
-        Expected share of items as similar as the hits that was found.
-    """
-
-    scores: Float64s
-    rows: Int64s
-    sizes: Int64s
-    counters: Int64s
-    recall: Float64s
+    scores: Float64s  # (m, limit): exact, falling; equal scores by rising row
+    rows: Int64s  # (m, limit)
+    sizes: Int64s  # (m,)
+    counters: Int64s  # (m, COUNTERS)
+    recall: Float64s  # (m,): expected share of items as similar as the hits that was found
 
     def part(self, some: slice) -> ProbeHits:
         """Return the room for some of the queries."""
@@ -193,31 +150,17 @@ class ProbeHits(NamedTuple):
 
 
 class _Comparison(NamedTuple):
-    """A query and the rows it is compared with, by address.
+    """A query and the rows it is compared with, by address."""
 
-    Attributes
-    ----------
-    query : address of (width,) float32
-    query_norm : float32
-    width : int
-        0 when sparse.
-    rows, norms : addresses of float32
-        Dense rows; L1 norms of all rows.
-    indptr, slots, values : addresses
-        Compressed rows.
-    table_slots, table_values, size : addresses, int
-        A sparse query, spread.
-    """
-
-    query: Any
+    query: Any  # dense
     query_norm: Any
-    width: Any
-    rows: Any
+    width: Any  # 0 when sparse
+    rows: Any  # dense
     norms: Any
     indptr: Any
     slots: Any
     values: Any
-    table_slots: Any
+    table_slots: Any  # of a sparse query, spread over ``size`` places
     table_values: Any
     size: Any
 
@@ -301,12 +244,7 @@ def probe(
 ) -> None:
     """Search tables for every query; leave to a scan what a scan does sooner.
 
-    Parameters
-    ----------
-    permitted : (n,) uint8
-    row_nanoseconds : float
-        What finding and scoring one row takes.
-    out : ProbeHits, written in place
+    ``row_nanoseconds`` is what finding and scoring one row takes.
     """
     queries, requests, rows = Rows(*queries), ProbeRequests(*requests), Rows(*rows)
     segments, rule, out = TableSegments(*segments), Rule(*rule), ProbeHits(*out)

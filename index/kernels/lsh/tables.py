@@ -17,35 +17,19 @@ from gcws_search.index.kernels.ordering.radix_sort import sort_keys
 
 
 class SortedTable(NamedTuple):
-    """One table of n rows.
+    """One table of n rows."""
 
-    Attributes
-    ----------
-    keys : (n,) uint64
-        Rising.
-    rows : (n,) int32
-    shift : uint64
-        Keys that agree above this many low bits share a bucket.
-    """
-
-    keys: UInt64s
-    rows: Int32s
-    shift: np.uint64
+    keys: UInt64s  # (n,): rising
+    rows: Int32s  # (n,)
+    shift: np.uint64  # keys that agree above this many low bits share a bucket
 
 
 class TableSegments(NamedTuple):
-    """Tables of all rows, in segments.
+    """Tables of all rows, in segments."""
 
-    Attributes
-    ----------
-    addresses : (s, 3) int64
-        Addresses of the (L, count) keys and rows of each segment, and its count.
-    bits : int
-        Bits of a key per unit of depth.
-    """
-
+    # (s, 3): addresses of the (L, count) keys and rows of each segment, and its count.
     addresses: Int64s
-    bits: int
+    bits: int  # bits of a key per unit of depth
 
 
 @kernel
@@ -57,16 +41,7 @@ def build_tables(
     out_keys: UInt64s,
     out_rows: Int32s,
 ) -> None:
-    """Sort the keys of new rows into tables first_table … last_table - 1.
-
-    Parameters
-    ----------
-    codes : (n, L) uint64
-        Key of each row in each table.
-    first_row : int
-        Row number of codes[0].
-    out_keys, out_rows : (L, n) uint64 and int32, written in place
-    """
+    """Sort the (n, L) keys of rows first_row … into (L, n) tables first_table … last_table - 1."""
     n = codes.shape[0]
     spare_keys = np.empty(n, np.uint64)
     spare_rows = np.empty(n, np.int32)
@@ -90,14 +65,7 @@ def merge_tables(
     out_keys: UInt64s,
     out_rows: Int32s,
 ) -> None:
-    """Merge two sets of sorted tables; among equal keys those of ``a`` come first.
-
-    Parameters
-    ----------
-    keys_a, keys_b : (L, n), (L, m) uint64
-    rows_a, rows_b : (L, n), (L, m) int32
-    out_keys, out_rows : (L, n + m), written in place
-    """
+    """Merge two sets of sorted (L, n) tables; among equal keys those of ``a`` come first."""
     n = keys_a.shape[1]
     m = keys_b.shape[1]
     for table in range(first_table, last_table):
@@ -119,15 +87,7 @@ def merge_tables(
 def renumber_tables(
     keys: UInt64s, rows: Int32s, new_rows: Int64s, out_keys: UInt64s, out_rows: Int32s
 ) -> None:
-    """Copy tables, giving rows their new numbers and leaving out those that have none.
-
-    Parameters
-    ----------
-    keys, rows : (L, n) uint64 and int32
-    new_rows : (r,) int64
-        New number of each row, -1 for a row that is gone.
-    out_keys, out_rows : (L, kept), written in place
-    """
+    """Copy tables, giving rows their new numbers and leaving out those that have none, -1."""
     for table in range(keys.shape[0]):
         place = 0
         for i in range(keys.shape[1]):
@@ -142,15 +102,8 @@ def renumber_tables(
 def find_places(keys: Any, count: int, sought: UInt64s, out: Int64s) -> None:
     """Write where each sought key would be inserted into its table (before equal keys).
 
-    All tables are searched in step, so that their cache misses overlap.
-
-    Parameters
-    ----------
-    keys : address of (L, count) uint64
-    count : int
-        Keys of a table.
-    sought : (L,) uint64
-    out : (L,) int64, written in place
+    All tables are searched in step, so that their cache misses overlap. ``keys`` is the address of
+    (L, count) keys; ``sought`` and ``out`` are (L,).
     """
     tables = sought.shape[0]
     for table in range(tables):

@@ -13,33 +13,18 @@ from gcws_search.index.kernels.compiling import inner
 
 
 class Heaps(NamedTuple):
-    """The best hits so far of m queries, a heap of k places for each.
+    """The best hits so far of m queries, a heap of k places for each."""
 
-    Attributes
-    ----------
-    scores : (m, k) float32
-        (m, 0) for lists: each row that scores enough is added as it comes.
-    rows : (m, k) int64
-    sizes : (m,) int64
-        Hits held.
-    """
-
-    scores: Float32s
-    rows: Int64s
-    sizes: Int64s
+    scores: Float32s  # (m, k): (m, 0) for lists: each row that scores enough is added as it comes
+    rows: Int64s  # (m, k)
+    sizes: Int64s  # (m,): hits held
 
 
 class Heap(NamedTuple):
-    """The best hits so far of one query.
+    """The best hits so far of one query."""
 
-    Attributes
-    ----------
-    scores : (k,) float32
-    rows : (k,) int64
-    """
-
-    scores: Float32s
-    rows: Int64s
+    scores: Float32s  # (k,)
+    rows: Int64s  # (k,)
 
 
 def empty_heaps(count: int, places: int) -> Heaps:

@@ -7,33 +7,17 @@ from gcws_search.index.kernels.compiling import kernel
 
 
 class RowPairs(NamedTuple):
-    """Room for pairs of rows.
+    """Room for pairs of rows."""
 
-    Attributes
-    ----------
-    a, b : (capacity,) int32
-        The lesser and the greater row of each pair.
-    """
-
-    a: Int32s
-    b: Int32s
+    a: Int32s  # (capacity,): the lesser row of each pair
+    b: Int32s  # (capacity,): the greater one
 
 
 @kernel
 def keep_new(fresh: UInt64s, known: UInt64s) -> int:
-    """Move to the front of ``fresh``, once each, the numbers that are not among those known.
+    """Move to the front of ``fresh``, once each, the numbers that are not known; return how many.
 
-    Parameters
-    ----------
-    fresh : (m,) uint64, overwritten
-        Rising, with repetitions.
-    known : (n,) uint64
-        Rising.
-
-    Returns
-    -------
-    int
-        How many they are.
+    Both rise; ``fresh`` may have repetitions, and is overwritten.
     """
     count = place = 0
     for i in range(fresh.shape[0]):
@@ -52,14 +36,7 @@ def keep_new(fresh: UInt64s, known: UInt64s) -> int:
 def merge(
     a: UInt64s, a_scores: Float64s, b: UInt64s, b_scores: Float64s, out: UInt64s, scores: Float64s
 ) -> None:
-    """Write two rising runs with their scores as one.
-
-    Parameters
-    ----------
-    a, a_scores : (m,) uint64 and float64
-    b, b_scores : (n,) uint64 and float64
-    out, scores : (m + n,) uint64 and float64, written in place
-    """
+    """Write two rising runs with their scores as one, to ``out`` and ``scores``."""
     i = j = 0
     for place in range(out.shape[0]):
         if j == b.shape[0] or (i < a.shape[0] and a[i] <= b[j]):

@@ -36,13 +36,7 @@ def sort_by_gaps(keys: UInt64s, rows: Int32s, count: int) -> None:
 
 @inner
 def insert_keys(keys: UInt64s, rows: Int32s) -> None:
-    """Sort few keys with their rows, rising; equal keys keep their order.
-
-    Parameters
-    ----------
-    keys : (n,) uint64, written in place
-    rows : (n,) int32, written in place
-    """
+    """Sort few keys with their rows in place, rising; equal keys keep their order."""
     for i in range(1, keys.shape[0]):
         key = keys[i]
         row = rows[i]
@@ -57,13 +51,7 @@ def insert_keys(keys: UInt64s, rows: Int32s) -> None:
 
 @kernel
 def sort_keys(keys: UInt64s, rows: Int32s, spare_keys: UInt64s, spare_rows: Int32s) -> None:
-    """Sort keys with their rows, rising; equal keys keep their order.
-
-    Parameters
-    ----------
-    keys, spare_keys : (n,) uint64, written in place
-    rows, spare_rows : (n,) int32, written in place
-    """
+    """Sort keys with their rows in place, rising; equal keys keep their order."""
     n = keys.shape[0]
     if n <= _MAX_INSERTED:
         insert_keys(keys, rows)

@@ -8,18 +8,8 @@ from gcws_search.index.kernels.compiling import inner
 def rank(exact: Float64s, rows: Int64s, size: int, min_score: float, out: Float64s) -> int:
     """Sort hits by falling score, equal scores by rising row, and drop those below ``min_score``.
 
-    Parameters
-    ----------
-    exact : (limit,) float64
-        Scores of the first ``size`` rows.
-    rows : (limit,) int64, sorted in place
-    out : (limit,) float64, written in place
-        The scores in their new order.
-
-    Returns
-    -------
-    int
-        How many hits are left.
+    ``exact`` has the scores of the first ``size`` rows; these are sorted in place, and the scores
+    written to ``out`` in their new order. Returns how many hits are left.
     """
     count = _keep(exact, rows, size, min_score, out)
     gap = count // 2

@@ -55,26 +55,13 @@ def _write_copies(rows: Float32s, first: int, out: RowCopies) -> None:
 
 @kernel
 def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
-    """Write the copies of rows.
-
-    Parameters
-    ----------
-    rows : (m, width) float32
-    first : int
-        Where the copy of the first row goes.
-    out : RowCopies, written in place
-    """
+    """Write the copies of rows, from place ``first`` on."""
     _write_copies(rows, first, RowCopies(*out))
 
 
 @inner
 def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
-    """Return copies of rows with the stride, step and origin of others.
-
-    Parameters
-    ----------
-    rows : (m, width) float32
-    """
+    """Return copies of rows with the stride, step and origin of others."""
     count, stride = rows.shape[0], like.codes.shape[1]
     block = np.empty(count * stride + REGISTER_BYTES, np.uint8)
     start = -block.ctypes.data % REGISTER_BYTES
@@ -94,18 +81,7 @@ def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
 def round_to_bytes(
     rows: Float32s, step: float, origin: int, out: UInt8s, out_norms: Float32s
 ) -> None:
-    """Write rows as unsigned bytes, values out of range cut off.
-
-    Parameters
-    ----------
-    rows : (n, width) float32
-    step : float
-        What one unit stands for.
-    origin : int
-        The byte of 0.
-    out : (n, stride) uint8, written in place
-    out_norms : (n,) float32, written in place
-    """
+    """Write rows as (n, stride) unsigned bytes, ``origin`` for 0, values out of range cut off."""
     inverse = np.float32(1.0 / step)
     for row in range(rows.shape[0]):
         norm = np.int64(0)
@@ -121,14 +97,7 @@ def round_to_bytes(
 
 @kernel
 def round_to_shorts(rows: Float32s, step: float, out: AnyArray, out_norms: Float32s) -> None:
-    """Write rows as int16 between ± MAX_SHORT, values out of range cut off.
-
-    Parameters
-    ----------
-    rows : (n, width) float32
-    out : (n, stride / 2) int16, written in place
-    out_norms : (n,) float32, written in place
-    """
+    """Write rows as (n, stride / 2) int16 between ± MAX_SHORT, values out of range cut off."""
     inverse = np.float32(1.0 / step)
     highest = np.float32(MAX_SHORT)
     for row in range(rows.shape[0]):
@@ -158,18 +127,9 @@ def distances_of_groups(
     high: np.float32,
     out: Float64s,
 ) -> None:
-    """Write how far centres are from rows near to them, all of them rounded.
+    """Write 1 − GMM of (g, width) centres and (g, near, width) rows near to them, all rounded.
 
-    Parameters
-    ----------
-    groups : (g, near, width) float32
-    centres : (g, width) float32
-    step : float
-        What one unit stands for; 0 where nothing is rounded.
-    low, high : float32
-        Units beyond are cut off.
-    out : (g, near) float64, written in place
-        1 − GMM.
+    step: what one unit stands for; 0 where nothing is rounded. Units beyond low and high are cut.
     """
     unit = np.float32(step)
     for g in range(groups.shape[0]):

@@ -66,50 +66,26 @@ prefetched once more: earlier ones may have left the caches, which threads of on
 
 
 class RowAddresses(NamedTuple):
-    """Rows in memory, by address.
-
-    Attributes
-    ----------
-    kind : int
-    copies : address of uint8
-        Dense rows, ``stride`` bytes each.
-    stride : int
-    norms : address of float32
-        Of the rows as they are kept here.
-    indptr, slots, values : addresses of int64, uint32 and float32
-        Sparse rows, compressed.
-    """
+    """Rows in memory, by address; see `gmm.rows.Rows`."""
 
     kind: Any
-    copies: Any
+    copies: Any  # of uint8: dense rows, ``stride`` bytes each
     stride: Any
-    norms: Any
+    norms: Any  # of the rows as they are kept here
     indptr: Any
     slots: Any
     values: Any
 
 
 class QueryAddresses(NamedTuple):
-    """One vector to be compared with many rows.
+    """One vector to be compared with many rows."""
 
-    Attributes
-    ----------
-    copy : address of uint8
-        Dense, as the rows are kept.
-    norm : float32
-    table : address of float32
-        Sparse: the magnitudes by place; 0 where nothing is.
-    shift : uint32
-        Of a slot's hash, to give its place.
-    cut : float32
-        What the norm lacks because the vector's greatest values have no room in a copy. No row has
-        greater ones, so that these values add to the union alone.
-    """
-
-    copy: Any
+    copy: Any  # address of uint8: a dense vector, as the rows are kept
     norm: Any
-    table: Any
-    shift: Any
+    table: Any  # address of float32: magnitudes of a sparse vector by place; 0 where nothing is
+    shift: Any  # of a slot's hash, to give its place
+    # What the norm lacks because the vector's greatest values have no room in a copy. No row has
+    # greater ones, so that these values add to the union alone.
     cut: Any
 
 
@@ -297,16 +273,7 @@ def _score_dense(
 
 @inner
 def score_rows(rows: Any, query: Any, some: Any, first: Any, last: Any, out: Any) -> None:
-    """Write the quick scores of a query and some rows.
-
-    Parameters
-    ----------
-    rows, query : RowAddresses, QueryAddresses
-    some : address of int32
-        Rows; those from ``first`` to ``last - 1`` are scored.
-    first, last : int
-    out : address of float32, written from its beginning on
-    """
+    """Write the quick scores of a query and rows some[first] … some[last - 1], from out[0] on."""
     stride = rows.stride
     if rows.kind == BYTES and stride == REGISTER_BYTES:  # nothing is left of the inner loop
         _score_dense(BYTES, rows, query, REGISTER_BYTES, some, first, last, out)

@@ -57,75 +57,39 @@ _FLOATS_AHEAD = 256
 
 
 class CopyTile(NamedTuple):
-    """RowCopies of permitted rows that lie near to each other.
+    """Copies of permitted rows that lie near to each other, by address."""
 
-    Attributes
-    ----------
-    codes : address of uint8
-        Of the copies from the first row of the tile on.
-    offsets : address of int64
-        Where the copy of each row begins; those that fill up a block of `LANES` are of any row.
-    places : address of int64
-        Rows, counted from the first of the tile.
-    norms, errors, excesses : addresses of float32
-    count : int
-        Rows, without those that fill up.
-    dense : address of float32
-        Of the first row of the tile.
-    """
-
-    codes: Any
-    offsets: Any
-    places: Any
+    codes: Any  # of the copies from the first row of the tile on
+    offsets: Any  # of int64: where each copy begins; those that fill up a block are of any row
+    places: Any  # of int64: rows, counted from the first of the tile
     norms: Any
     errors: Any
     excesses: Any
-    count: int
-    dense: Any
+    count: int  # rows, without those that fill up
+    dense: Any  # the first row of the tile
     width: int
 
 
 class TileRoom(NamedTuple):
-    """Memory for tiles of ``size`` rows, by address.
-
-    Attributes
-    ----------
-    offsets, places : addresses of int64
-        Of tiles all of whose rows are permitted.
-    some_offsets, some_places : addresses of int64
-        Of other tiles.
-    near : address of int64
-        Rows of a tile that may be hits.
-    norms, errors, excesses : addresses of float32
-        Of tiles some of whose rows are permitted.
-    lanes : address of float32
-        Two registers.
-    """
+    """Memory for tiles of ``size`` rows, by address."""
 
     size: int
-    offsets: Any
+    offsets: Any  # these two of tiles all of whose rows are permitted
     places: Any
-    some_offsets: Any
+    some_offsets: Any  # these two of other tiles
     some_places: Any
-    near: Any
-    norms: Any
+    near: Any  # rows of a tile that may be hits
+    norms: Any  # these three of tiles some of whose rows are permitted
     errors: Any
     excesses: Any
-    lanes: Any
+    lanes: Any  # two registers of float32
 
 
 class CopiedQuery(NamedTuple):
-    """One vector that is compared with copies.
-
-    Attributes
-    ----------
-    code : address of uint8
-    norm, error, excess : float32
-        The norm is that of the vector itself.
-    """
+    """One vector that is compared with copies, by the address of its own."""
 
     code: Any
-    norm: Any
+    norm: Any  # of the vector itself
     error: Any
     excess: Any
 
@@ -140,11 +104,7 @@ def rows_of_a_tile(stride: int) -> int:
 def tile_room(words: Int64s, floats: Float32s, stride: int) -> TileRoom:
     """Return memory for tiles of t rows.
 
-    Parameters
-    ----------
-    words : (5, t) int64
-    floats : (3 t + 2 LANES,) float32
-        Both must outlive what is returned, and are written on.
+    words (5, t), floats (3 t + 2 LANES,): must outlive what is returned, and are written on.
     """
     size = words.shape[1]
     for place in range(size):
@@ -311,19 +271,9 @@ def within_reach(
     alone: Any,
     room: TileRoom,
 ) -> int:
-    """List the rows of a tile that may be within reach of a query; return how many there are.
+    """List the rows of a tile that may be within reach of a query in ``near``; return how many.
 
-    Parameters
-    ----------
-    unit : float32
-        The step of the copies.
-    stride : int
-    farthest : float32
-        `reach` of the least score wanted.
-    alone : bool
-        Whether this query is the only one.
-    room : TileRoom
-        ``near`` is written in place, and ``lanes``.
+    unit: the step of the copies. farthest: `reach` of the least score wanted.
     """
     if alone:
         return _list_within_reach(query, tile, unit, stride, farthest, True, room)
@@ -384,22 +334,9 @@ def scan_copies(
     last: int,
     out: Heaps,
 ) -> int:
-    """Offer every permitted row in [first, last) to each query's heap.
+    """Offer every permitted dense row in [first, last) to each query's heap.
 
-    Parameters
-    ----------
-    queries : Rows
-        Dense.
-    rows : Rows
-        Dense.
-    copies : RowCopies
-        Of the rows.
-    out : Heaps, written in place
-
-    Returns
-    -------
-    int
-        Rows read as floats, counted for each query that did.
+    Returns rows read as floats, counted for each query that did.
     """
     queries, rows, copies = Rows(*queries), Rows(*rows), RowCopies(*copies)
     wanted, out = HitFilter(*wanted), Heaps(*out)

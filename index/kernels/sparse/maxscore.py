@@ -301,17 +301,7 @@ def scan_segment(
 ) -> None:
     """Offer a segment's permitted rows to each query's heap, but for those it has no room for.
 
-    Parameters
-    ----------
-    queries : Rows
-        Sparse, m of them.
-    rows : Rows
-        All rows, sparse.
-    slack : float32
-        See `TermQuery`.
-    out : Heaps, written in place
-    out_work : (m,) float64, written in place
-        What it took is added, in postings.
+    out_work (m,): what it took is added, in postings. slack: see `TermQuery`.
     """
     queries, segment, rows = Rows(*queries), PostingSegment(*segment), Rows(*rows)
     wanted, scratch, out = HitFilter(*wanted), TermScratch(*scratch), Heaps(*out)

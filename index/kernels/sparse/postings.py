@@ -19,13 +19,7 @@ def sort_entries(
 ) -> int:
     """List the entries of compressed rows by slot, then row; return the number of distinct slots.
 
-    Parameters
-    ----------
-    indptr, slots, values : compressed rows; indptr[0] may be above 0
-    out_slots : (nnz,) uint32, written in place
-    out_rows : (nnz,) int32, written in place
-        Row numbers relative to the first row given.
-    out_values : (nnz,) float32, written in place
+    ``indptr[0]`` may be above 0; ``out_rows`` are relative to the first row given.
     """
     start = indptr[0]
     count = indptr[-1] - start
@@ -50,14 +44,7 @@ def sort_entries(
 
 @kernel
 def slot_borders(entry_slots: UInt32s, out_slots: UInt32s, out_starts: Int64s) -> None:
-    """List the distinct slots of sorted entries and where each one's entries start.
-
-    Parameters
-    ----------
-    entry_slots : (nnz,) uint32, rising
-    out_slots : (distinct,) uint32, written in place
-    out_starts : (distinct + 1,) int64, written in place
-    """
+    """List the distinct slots of sorted entries and where each one's entries start, and the end."""
     place = 0
     for i in range(entry_slots.shape[0]):
         if i == 0 or entry_slots[i] != entry_slots[i - 1]:
@@ -73,14 +60,8 @@ def part_postings(
 ) -> None:
     """Part sorted entries into columns and postings.
 
-    Parameters
-    ----------
-    entry_starts : (distinct + 1,) int64
-        Where each slot's entries start.
-    entry_rows, entry_values : (nnz,)
-    out : PostingSegment
-        ``column_of`` is read, ``columns`` are all 0 before. Written in place: ``greatest``,
-        ``starts``, ``rows``, ``values`` and ``columns``.
+    Of ``out``, ``column_of`` is read, ``columns`` are all 0 before. ``greatest``, ``starts``,
+    ``rows``, ``values`` and ``columns`` are written in place.
     """
     out = PostingSegment(*out)
     place = 0

@@ -53,31 +53,17 @@ _ROUNDING = 1e-5
 
 
 class PrefixLists(NamedTuple):
-    """Rows listed under the places of their prefixes.
+    """Rows listed under the places of their prefixes."""
 
-    Attributes
-    ----------
-    rows : (m,) int64
-        The rows to be joined, by rising norm; the lists hold positions in this array.
-    shift : uint32
-        32 less the bits of a place.
-    counts : (places,) int32
-        Entries at each place.
-    starts : (places + 1,) int64
-        Where each place's list begins.
-    listed : (e,) int32
-        Positions in ``rows``, list after list, rising in each; e entries in all rows. Nothing is
-        written beyond starts[-1].
-    over : (e,) float32
-        What each row listed makes up from this place on, less what it takes of Σ min itself: the
-        other row of a pair takes no more than the rest.
-    """
-
-    rows: Int64s
-    shift: np.uint32
-    counts: Int32s
-    starts: Int64s
+    rows: Int64s  # (m,): those to be joined, by rising norm; lists hold positions in this array
+    shift: np.uint32  # 32 less the bits of a place
+    counts: Int32s  # (places,): entries at each place
+    starts: Int64s  # (places + 1,): where each place's list begins
+    # (e,): positions in ``rows``, list after list, rising in each; e entries in all rows. Nothing
+    # is written beyond starts[-1].
     listed: Int32s
+    # (e,): what each row listed makes up from this place on, less what it takes of Σ min itself:
+    # the other row of a pair takes no more than the rest.
     over: Float32s
 
 
@@ -90,17 +76,7 @@ def _place(slot: np.uint32, shift: np.uint32) -> np.uint32:
 def count_places(
     indptr: Int64s, slots: UInt32s, rows: Int64s, shift: np.uint32, counts: Int32s
 ) -> None:
-    """Count the entries of chosen rows by place.
-
-    Parameters
-    ----------
-    indptr, slots : compressed rows
-    rows : (m,) int64
-        Those that count.
-    shift : uint32
-        32 less the bits of a place.
-    counts : (places,) int32, added to in place
-    """
+    """Add the entries of chosen rows to ``counts`` by place, of 32 - ``shift`` bits."""
     for row in rows:
         for entry in range(indptr[row], indptr[row + 1]):
             counts[_place(slots[entry], shift)] += 1
@@ -161,20 +137,9 @@ def _place_of(key: np.uint64) -> np.int64:
 def list_prefixes(vectors: Rows, threshold: float, out: PrefixLists) -> float:
     """List under each place the rows in whose prefix it is; return how often the join reads them.
 
-    Parameters
-    ----------
-    vectors : Rows
-        All rows, sparse.
-    threshold : float
-        The least score of a pair, above 0.
-    out : PrefixLists
-        ``rows``, ``shift`` and ``counts`` are read; ``starts``, ``listed`` and ``over`` are
-        written in place.
-
-    Returns
-    -------
-    float
-        How many postings all rows read together, at most.
+    threshold: the least score of a pair, above 0.
+    Of ``out``, ``rows``, ``shift`` and ``counts`` are read; ``starts``, ``listed`` and ``over`` are
+    written in place. Returns how many postings all rows read together, at most.
     """
     vectors, out = Rows(*vectors), PrefixLists(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms
@@ -264,24 +229,10 @@ def join_prefixes(
 ) -> tuple[int, int]:
     """List the pairs of some rows, and rows before them, that may score ``threshold`` or more.
 
-    The work stops when the output may not hold the next row's pairs, or after a while, and can go
-    on from there.
-
-    Parameters
-    ----------
-    vectors : Rows
-        All rows, sparse.
-    threshold : float
-        At least that by which prefixes were listed.
-    first, step : int
-        Positions in ``rows``: first, first + step, and so on.
-    out : RowPairs, written in place
-        Its capacity is at least m.
-
-    Returns
-    -------
-    count, first : int
-        Pairs written, and where to go on: m or beyond when all is done.
+    Rows are those at positions first, first + step and so on; ``threshold`` is at least that by
+    which prefixes were listed. The work stops when the output, which has room for m pairs, may not
+    hold those of the next row, or after a while, and can go on from there.
+    Returns pairs written, and where to go on: m or beyond when all is done.
     """
     vectors, lists, out = Rows(*vectors), PrefixLists(*lists), RowPairs(*out)
     indptr, slots, values, norms = vectors.indptr, vectors.slots, vectors.values, vectors.norms

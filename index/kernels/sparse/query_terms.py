@@ -40,77 +40,36 @@ _ZERO = np.float32(0.0)
 
 
 class PostingSegment(NamedTuple):
-    """Rows first … first + n - 1, by slot.
-
-    Attributes
-    ----------
-    slots : (d,) uint32
-        Rising.
-    starts : (d + 1,) int64
-        Where each slot's postings start.
-    greatest : (d,) float32
-        The greatest magnitude of each slot.
-    column_of : (d,) int32
-        Number of its column, -1 where it has postings.
-    rows : (p,) uint16
-        Row numbers less ``first``, by slot, rising.
-    values : (p,) float32
-    columns : (c, n) float32
-        Magnitudes, 0 for rows without the slot.
-    min_norm : float32
-        Of the rows.
-    """
+    """Rows first … first + n - 1, by slot."""
 
     first: int
-    slots: UInt32s
-    starts: Int64s
-    greatest: Float32s
-    column_of: Int32s
-    rows: UInt16s
-    values: Float32s
-    columns: Float32s
-    min_norm: np.float32
+    slots: UInt32s  # (d,): rising
+    starts: Int64s  # (d + 1,): where each slot's postings start
+    greatest: Float32s  # (d,): the greatest magnitude of each slot
+    column_of: Int32s  # (d,): number of its column, -1 where it has postings
+    rows: UInt16s  # (p,): row numbers less ``first``, by slot, rising
+    values: Float32s  # (p,)
+    columns: Float32s  # (c, n): magnitudes, 0 for rows without the slot
+    min_norm: np.float32  # of the rows
 
 
 class TermScratch(NamedTuple):
-    """What the scan of one query writes on.
+    """What the scan of one query writes on."""
 
-    Attributes
-    ----------
-    sums : (n,) float32
-        Σ min of the terms added so far; -∞ for rows whose whole sum was looked at.
-    listed : (n + 1,) int32
-        Rows that may be hits.
-    best_scores, best_rows : (k,) float32 and int64
-    table_slots, table_values : (size,) uint32 and float32
-        For the terms left, spread.
-    columns : (t,) int64
-        From here on each term, those first that add most for their work: its column, or -1.
-    places : (t,) int64
-        Of its slot in the segment.
-    slots, values : (t,) uint32 and float32
-        The query's.
-    rest : (t + 1,) float64
-        What it and those after it can add at most.
-    work : (t + 1,) float64
-        Postings that adding them takes.
-    posted : (t + 1,) int64
-        How many of them have postings.
-    """
-
-    sums: Float32s
-    listed: Int32s
-    best_scores: Float32s
-    best_rows: Int64s
-    table_slots: UInt32s
+    sums: Float32s  # (n,): Σ min of the terms added so far; -∞ once a row's whole sum is known
+    listed: Int32s  # (n + 1,): rows that may be hits
+    best_scores: Float32s  # (k,)
+    best_rows: Int64s  # (k,)
+    table_slots: UInt32s  # (size,): the terms left, spread
     table_values: Float32s
-    columns: Int64s
-    places: Int64s
-    slots: UInt32s
+    # From here on of each term, those first that add most for their work.
+    columns: Int64s  # (t,): its column, or -1
+    places: Int64s  # (t,): of its slot in the segment
+    slots: UInt32s  # (t,): the query's
     values: Float32s
-    rest: Float64s
-    work: Float64s
-    posted: Int64s
+    rest: Float64s  # (t + 1,): what it and those after it can add at most
+    work: Float64s  # (t + 1,): postings that adding them takes
+    posted: Int64s  # (t + 1,): how many of them have postings
 
 
 def scratch(rows: int, longest: int, hits: int) -> TermScratch:
@@ -134,48 +93,26 @@ def scratch(rows: int, longest: int, hits: int) -> TermScratch:
 
 
 class TermQuery(NamedTuple):
-    """One query.
+    """One query."""
 
-    Attributes
-    ----------
-    slots, values : (t,) uint32 and float32
-        Its compressed row.
-    skip : int
-        A row that it must not return, or -1.
-    permitted : (all rows,) uint8
-    min_score : float32
-        Lower scores are not wanted.
-    slack : float32
-        How far apart float32 scores in the wrong order can be: what scores less than the worst hit
-        held by more than this may be left out.
-    """
-
-    slots: UInt32s
+    slots: UInt32s  # (t,)
     values: Float32s
     norm: np.float32
-    skip: int
-    permitted: UInt8s
-    min_score: np.float32
+    skip: int  # a row that it must not return, or -1
+    permitted: UInt8s  # (all rows,)
+    min_score: np.float32  # lower scores are not wanted
+    # How far apart float32 scores in the wrong order can be: what scores less than the worst hit
+    # held by more than this may be left out.
     slack: np.float32
 
 
 class Left(NamedTuple):
-    """The terms left out, by addresses; see `TermScratch` and `PostingSegment`.
+    """The terms left out, by addresses; see `TermScratch` and `PostingSegment`."""
 
-    Attributes
-    ----------
-    first, last : int
-        Numbers of the terms.
-    rest : float
-        What they can add at most.
-    walked : bool
-        Whether some of them have postings: a row is walked then.
-    """
-
-    first: Any
+    first: Any  # numbers of the terms
     last: Any
-    rest: Any
-    walked: Any
+    rest: Any  # what they can add at most
+    walked: Any  # whether some of them have postings: a row is walked then
     columns: Any
     values: Any
     magnitudes: Any
@@ -202,10 +139,7 @@ def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
 def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
     """List a query's terms in a segment, those first that add most for their work; return how many.
 
-    Parameters
-    ----------
-    out : TermScratch
-        From ``columns`` on written in place.
+    ``out`` is written from ``columns`` on.
     """
     room = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
     places = np.empty(room, np.int64)
