@@ -3,6 +3,7 @@
 `Catalog` holds collections on disk and in memory. Everything a caller needs is named in
 ``__init__.pyi``, and imported when it is first asked for. Each package names its modules.
 
+- `backend`: the interface of a search method
 - `background`: threads that leave a processor to searches
 - `threads`: work split over threads
 - `cost_model`: nanoseconds of each step; when a scan is sooner

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from benchmarks.harness.datasets import Vectors
+from gcws_search.index.backend import Backend
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies, make_backend
-from gcws_search.index.backends.protocol import Backend, self_optimizing
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Explanation, LiveSample, RowView
@@ -145,9 +145,8 @@ def _build(
     state = backend.extend(backend.empty(), rows, backend.encode(rows))
     table_seconds = perf_counter() - began
     alive = np.ones(len(rows), np.uint8)
-    optimizing = self_optimizing(backend)
-    if optimizing is not None and optimizing.is_overdue(state, len(rows), len(rows)):
-        state = optimizing.optimize(state, rows, alive, threading.Event())
+    if backend.is_overdue(state, len(rows), len(rows)):
+        state = backend.optimize(state, rows, alive, threading.Event())
     build_seconds = perf_counter() - began
     view = RowView(rows, alive, len(rows), LiveSample.of(alive))
     return Engine(config, space, backend, state, view, build_seconds, table_seconds)

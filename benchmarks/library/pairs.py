@@ -15,7 +15,6 @@ import numpy as np
 from benchmarks.harness.datasets import load
 from benchmarks.harness.engine import Engine
 from benchmarks.harness.report import Table, arguments
-from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.parameters import GcwsParams
 from gcws_search.index.joins.all_pairs import compare_pairs
@@ -61,7 +60,7 @@ TASKS: Final = (
 def found(engine: Engine, least: float, recall: float) -> tuple[Int64s, float]:
     """Return the pairs, each as one number, and the seconds they took."""
     began = perf_counter()
-    a, b, _ = find_pairs(engine.backend, engine.state, engine.view, min_score=least, recall=recall)
+    a, b, _ = engine.backend.pairs(engine.state, engine.view, min_score=least, recall=recall)
     return a << 32 | b, perf_counter() - began
 
 

@@ -1,6 +1,5 @@
-"""Every search method behind one protocol.
+"""Every search method behind one interface, `index.backend`.
 
-- `protocol`: the methods of a backend; the place to start a new one
 - `gcws`: the primary backend: which of graph, tables and scan answers a query; its state
 - `delta`: committed rows that the index does not hold yet, scanned beside it
 - `estimates`: hits by shared samples, without exact scores
@@ -12,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from gcws_search.index.backend import Backend
 from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
-from gcws_search.index.backends.protocol import Backend
 from gcws_search.index.background import Searches
 from gcws_search.index.comparison.binning_backend import RandomBinningBackend
 from gcws_search.index.comparison.feature_backend import FeatureBackend

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gcws_search.index.backend import Backend
 from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
@@ -19,7 +20,7 @@ from gcws_search.index.similarities.public import GmmKernel
 from gcws_search.index.threads import Workers
 
 
-class ExactBackend:
+class ExactBackend(Backend[InvertedIndex]):
     """An exact scan; sparse rows through an inverted index."""
 
     kind = "exact"

@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from gcws_search.index.backend import Backend, ProgressReport, no_report
 from gcws_search.index.backends.delta import NONE, Delta, with_delta
 from gcws_search.index.backends.estimates import search_by_samples
 from gcws_search.index.backends.policies import POLICIES, Policies
-from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.cost_curve import CostCurve
@@ -82,11 +82,12 @@ class GcwsState:
         return self.graph is not None and self.tables.bands < self.graph.links.entry_tables
 
 
-class GcwsBackend:
+class GcwsBackend(Backend[GcwsState]):
     """Hash tables over bands of GCWS samples."""
 
     kind = "gcws"
     kernel = GmmKernel()
+    promises_recall = True
 
     def __init__(
         self,
@@ -101,17 +102,13 @@ class GcwsBackend:
         self.workers = workers
         self._behind = workers.behind()
         self.plan = BandPlan.of(params)
+        self.code_width = self.plan.first  # its key in each of the first tables
         width = row_width(config.form, config.dim)
         self.hash = Gcws(seed=params.seed, samples=self.plan.samples, dense_width=width)
         self.band_keys = BandKeys(self.plan, self.hash, workers)
         self.graphs = GraphLifecycle(self.band_keys, workers, policies.graph)
         self._all_wanted = False  # once there was use for all tables
         self._tallies: dict[tuple[int, float, float, int], Tally] = {}
-
-    @property
-    def code_width(self) -> int:
-        """Words stored for each row: its key in each of the first tables."""
-        return self.plan.first
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
@@ -347,12 +344,12 @@ class GcwsBackend:
         """Return the share of the allowed miss aimed at, by greatest limit; None for any."""
         return self.graphs.allowance.by_limit
 
-    def audited(self, limit: int, asked: float, found: float) -> None:
+    def take_audit(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found; one thread."""
         self.graphs.allowance.take(limit, asked, found)
 
     def finds_too_little(self) -> bool:
-        """Return whether queries audited last found less than was asked; see `Audited`."""
+        """Return whether queries audited last found less than was asked; in the mean."""
         return self.graphs.allowance.finds_too_little
 
     def curve(self, state: GcwsState, view: RowView, limit: int) -> CostCurve:

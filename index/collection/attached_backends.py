@@ -17,7 +17,6 @@ from typing import Any
 import orjson
 
 from gcws_search.index.backends import make_backend
-from gcws_search.index.backends.protocol import is_overdue
 from gcws_search.index.background import give_way
 from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
@@ -185,7 +184,7 @@ class AttachedBackends:
         empty, stop = self._empty(building.name, building.params), building.stop
         if building.notes is not None:
             empty = empty.restore(view.vectors[:0], notes_of(building.notes))
-        is_optimized = is_overdue(empty.backend, empty.state, len(view), view.count)
+        is_optimized = empty.backend.is_overdue(empty.state, len(view), view.count)
         extending = 0.5 if is_optimized else 1.0  # its share of the work
         indexed = build_index(empty, view.vectors, partial(building.report, 0.0, extending), stop)
         if indexed is not None:

@@ -20,7 +20,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import orjson
 
-from gcws_search.index.backends.protocol import audited
 from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -134,7 +133,7 @@ class RecallAudit:
     ) -> None:
         self.policy = policy
         self.collection = collection
-        self._backend = audited(collection.backend)
+        self._backend = collection.backend
         self._clock = clock
         self._random = random.Random()
         self._waiting: deque[_Query] = deque()
@@ -146,7 +145,7 @@ class RecallAudit:
     def _gap(self) -> float:
         """Return which query from now on is audited next: 1 for the very next."""
         share = self.policy.share
-        if self._backend is not None and self._backend.finds_too_little():
+        if self._backend.finds_too_little():
             share *= self.policy.low_recall_factor
         # More are drawn while queries find little: they would pull the mean of a week down.
         self._next_counts = self._random.random() * min(share, 1.0) < self.policy.share
@@ -156,8 +155,8 @@ class RecallAudit:
 
     @property
     def allowance(self) -> list[tuple[int | None, float]]:
-        """Share of the allowed miss that searches aim at; see `backends.protocol.Audited`."""
-        return [] if self._backend is None else self._backend.allowance()
+        """Share of the allowed miss that searches aim at; see `Backend.allowance`."""
+        return self._backend.allowance()
 
     @property
     def waiting(self) -> int:
@@ -181,7 +180,7 @@ class RecallAudit:
         number, counts = max(0, len(queries) + int(left) - 1), self._next_counts
         self._until_next = self._gap()
         if (
-            self._backend is None
+            not self._backend.promises_recall
             or not params.recall < 1
             or params.guarantee != "measured"
             or params.rerank != "gmm"
@@ -235,8 +234,7 @@ class RecallAudit:
                 tally.found += found
                 tally.squares += found * found
                 self._forget()
-        if self._backend is not None:
-            self._backend.audited(params.limit, params.recall, found)
+        self._backend.take_audit(params.limit, params.recall, found)
 
     def _forget(self) -> None:
         """Leave out the first weeks, and what is beyond the room."""

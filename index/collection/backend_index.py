@@ -11,15 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import (
-    Backend,
-    ProgressReport,
-    encoder_of,
-    index_to_save,
-    no_report,
-    restore_state,
-    self_optimizing,
-)
+from gcws_search.index.backend import Backend, ProgressReport, no_report
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, RowView
@@ -53,7 +45,7 @@ class BackendIndex:
         if not len(new):
             return self
         start = time.perf_counter()
-        codes = encoder_of(self.backend, self.state).encode(new)
+        codes = self.backend.encoder(self.state)(new)
         state = self.backend.extend(self.state, rows, codes)
         return self.with_state(state, time.perf_counter() - start)
 
@@ -97,7 +89,7 @@ class BackendIndex:
         """Return the backend with all ``rows`` in its index, by the ``notes`` of an earlier one."""
         start = time.perf_counter()
         nothing = SavedIndex(np.full((len(rows), 1), UNKNOWN, np.int32), notes)
-        state = restore_state(self.backend, rows, self.backend.encode(rows), nothing)
+        state = self.backend.restore(rows, self.backend.encode(rows), nothing)
         return self.with_state(state, time.perf_counter() - start)
 
     def optimize(
@@ -108,11 +100,10 @@ class BackendIndex:
         report: ProgressReport = no_report,
     ) -> BackendIndex | None:
         """Return the backend with a quicker index, where that is due; None once ``stop`` is set."""
-        optimizing, live = self_optimizing(self.backend), int(np.count_nonzero(alive))
-        if optimizing is None or not optimizing.is_overdue(self.state, len(rows), live):
+        if not self.backend.is_overdue(self.state, len(rows), int(np.count_nonzero(alive))):
             return self
         start = time.perf_counter()
-        state = optimizing.optimize(self.state, rows, alive, stop, report)
+        state = self.backend.optimize(self.state, rows, alive, stop, report)
         return None if state is None else self.with_state(state, time.perf_counter() - start)
 
     def with_state(self, state: object, seconds: float = 0.0) -> BackendIndex:
@@ -124,7 +115,7 @@ class BackendIndex:
         """The saved parts of the index that its vectors do not give."""
         if isinstance(self.params, GcwsParams):  # its notes are about a graph, which is rebuilt
             return {}
-        saved = index_to_save(self.backend, self.state)
+        saved = self.backend.saved(self.state)
         return {} if saved is None else saved.notes
 
     @property

@@ -17,7 +17,6 @@ from typing import Any, Final, Protocol, TypeVar
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import index_to_save
 from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -134,7 +133,7 @@ class Checkpoints(BackgroundTask):
 
     def note_loaded(self) -> None:
         """Record that memory holds what was read, and begin where a checkpoint is due."""
-        saved = index_to_save(self._collection.backend, self._collection.view.state)
+        saved = self._collection.backend.saved(self._collection.view.state)
         if self._had_notes and saved is None:
             _log.warning(
                 "index of collection %r: the saved index is of no use, and is rebuilt",
@@ -151,7 +150,7 @@ class Checkpoints(BackgroundTask):
         if not policy.is_due(put, self._collection.count):
             return
         view = self._collection.view
-        if index_to_save(self._collection.backend, view.state) is not None:
+        if self._collection.backend.saved(view.state) is not None:
             self.start()
 
     def is_due(self) -> bool:
@@ -213,7 +212,7 @@ class Checkpoints(BackgroundTask):
     def _copy_part(self, number: int) -> _Copy:
         view = self._collection.view
         rows = rows_of_part(number, view.sequences)
-        saved = index_to_save(self._collection.backend, view.state)
+        saved = self._collection.backend.saved(view.state)
         return _Copy(view, rows, None if saved is None else _links_of(saved.links, rows))
 
     def _write_part(self, number: int, data: bytes | None) -> None:
@@ -227,7 +226,7 @@ class Checkpoints(BackgroundTask):
             self._checksums[number] = checksum
 
     def _write_notes(self) -> bool:
-        saved = index_to_save(self._collection.backend, self._collection.view.state)
+        saved = self._collection.backend.saved(self._collection.view.state)
         notes = None if saved is None else text_of(saved.notes)
         if notes != self._notes:
             self._store.write_meta("notes", notes)

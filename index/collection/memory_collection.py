@@ -26,13 +26,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gcws_search.index.backends import POLICIES, Policies, make_backend
-from gcws_search.index.backends.protocol import (
-    can_defer,
-    cost_curve,
-    find_pairs,
-    is_overdue,
-    restore_state,
-)
 from gcws_search.index.background import Searches
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.ids import RowsById, number_beyond
@@ -182,7 +175,7 @@ class MemoryCollection:
         with ThreadPoolExecutor(1) as pool:  # links are read and kernels run meanwhile
             row_of = pool.submit(RowsById, row_store.ids)
             live, start = saved(row_store.sequences[:n]), time.perf_counter()
-            state = restore_state(self.backend, row_store.rows.view(), codes[:n], live)
+            state = self.backend.restore(row_store.rows.view(), codes[:n], live)
             self._build_seconds = time.perf_counter() - start
         deque(remaining, maxlen=0)  # checks after the last item, which may raise
         if self.names.is_open:
@@ -251,7 +244,7 @@ class MemoryCollection:
             if (
                 published.attached
                 or count > self.policies.delta.max_pending
-                or not can_defer(self.backend, published.state, published.vectors, count, numbers)
+                or not self.backend.can_defer(published.state, published.vectors, count, numbers)
             ):
                 return False
             first = len(published) + self.pending_count
@@ -370,7 +363,7 @@ class MemoryCollection:
     def overdue(self, view: View) -> str | None:
         """Return the name of a backend whose index is to be optimized."""
         for indexed in (self.index_of(view), *view.attached.values()):
-            if is_overdue(indexed.backend, indexed.state, len(view), view.count):
+            if indexed.backend.is_overdue(indexed.state, len(view), view.count):
                 return indexed.name
         return None
 
@@ -444,7 +437,7 @@ class MemoryCollection:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         view = self.view
         rows = RowView(view.vectors, view.alive, view.count, self._live_sample(view))
-        return cost_curve(self.backend, view.state, rows, limit)
+        return self.backend.curve(view.state, rows, limit)
 
     def search(
         self,
@@ -500,8 +493,7 @@ class MemoryCollection:
     ) -> Pairs:
         """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
         row_view = RowView(view.vectors, view.alive, view.count)
-        return find_pairs(
-            self.backend,
+        return self.backend.pairs(
             view.state,
             row_view,
             min_score=min_score,

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from gcws_search.index.backends.protocol import self_optimizing
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
 from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
@@ -90,10 +89,7 @@ def _with_changes(
         return None
     if known.backend is not indexed.backend:
         return None
-    optimizing = self_optimizing(indexed.backend)
-    if optimizing is None:
-        return indexed
-    state = optimizing.adopt(known.state, now.vectors, indexed.state)
+    state = indexed.backend.adopt(known.state, now.vectors, indexed.state)
     return None if state is None else indexed.with_state(state)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 
-from gcws_search.index.backends.protocol import Backend
+from gcws_search.index.backend import Backend
 from gcws_search.index.collection.ids import check_ids
 from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.writer import codes_from_blobs, codes_to_blobs

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.backends.protocol import Backend
+from gcws_search.index.backend import Backend
 from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.collection.ids import RowsById
 from gcws_search.index.collection.items import EncodedBatch, View

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from gcws_search.index.backend import Backend
 from gcws_search.index.comparison.binning import RandomBinning
 from gcws_search.index.contracts.arrays import Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
@@ -27,7 +28,7 @@ _CHUNK_ROWS: Final = 256
 """Rows sketched at a time: their samples stay in cache until they are packed."""
 
 
-class RandomBinningBackend:
+class RandomBinningBackend(Backend[Tables]):
     """Hash tables over bands of random bins; an estimate of a product kernel of Polya's class."""
 
     kind = "random_binning"
@@ -37,14 +38,10 @@ class RandomBinningBackend:
     ) -> None:
         self.workers = workers
         self.plan = BandPlan.of_codes(params.bands)
+        self.code_width = self.plan.bands  # its key in each table
         self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
         width = row_width(config.form, config.dim)
         self.binning = RandomBinning(params, samples=self.plan.samples, dense_width=width)
-
-    @property
-    def code_width(self) -> int:
-        """Words stored for each row: its key in each table."""
-        return self.plan.bands
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, bands) keys of the vectors; pure, any thread."""

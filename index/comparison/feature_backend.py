@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 
+from gcws_search.index.backend import Backend, ProgressReport, no_report
 from gcws_search.index.comparison.fourier import FourierMap
 from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
 from gcws_search.index.contracts.arrays import (
@@ -62,20 +64,7 @@ class FeatureState:
     drawn_from: int = 0  # live rows that landmarks were drawn from
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureEncoder:
-    """Encodes new rows by the map of a state: two features a word."""
-
-    map: FeatureMap
-
-    def encode(self, batch: VectorBatch) -> UInt64s:
-        """Return the (n, padded k / 2) features."""
-        features = large((len(batch), padded_width(self.map.width)), np.float32)
-        self.map.fill(batch, features)
-        return features.view(np.uint64)
-
-
-class FeatureBackend:
+class FeatureBackend(Backend[FeatureState]):
     """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
 
     chunk_rows: rows mapped between two looks at whether to stop.
@@ -102,9 +91,9 @@ class FeatureBackend:
         """Return (n, 0) words: features are made from the rows."""
         return np.empty((len(batch), 0), np.uint64)
 
-    def encoder(self, state: FeatureState) -> FeatureBackend | FeatureEncoder:
-        """Return the encoder of a state; the backend itself while there is no map."""
-        return self if state.map is None else FeatureEncoder(state.map)
+    def encoder(self, state: FeatureState) -> Callable[[VectorBatch], UInt64s]:
+        """Return what makes (n, padded k / 2) words of rows, two features a word, by their map."""
+        return self.encode if state.map is None else partial(_encode, state.map)
 
     def empty(self) -> FeatureState:
         """Return the features of no rows."""
@@ -145,7 +134,7 @@ class FeatureBackend:
         rows: VectorBatch,
         alive: UInt8s,
         stop: threading.Event,
-        report: Callable[[float], None] = lambda share: None,
+        report: ProgressReport = no_report,
     ) -> FeatureState | None:
         """Return the features by landmarks drawn from the live rows."""
         if isinstance(self._params, FourierParams):
@@ -351,6 +340,13 @@ def _first_of(parts: list[Ranked], pool: int) -> Ranked:
 def _empty_state(learned: FeatureMap | None, drawn_from: int = 0) -> FeatureState:
     width = 0 if learned is None else padded_width(learned.width)
     return FeatureState(0, np.empty((0, width), np.float32), learned, drawn_from)
+
+
+def _encode(own_map: FeatureMap, batch: VectorBatch) -> UInt64s:
+    """Return the (n, padded k / 2) features of new rows."""
+    features = large((len(batch), padded_width(own_map.width)), np.float32)
+    own_map.fill(batch, features)
+    return features.view(np.uint64)
 
 
 def _own_kernel(params: FourierParams | NystroemParams) -> Kernel:

@@ -28,11 +28,13 @@ ARROWS: dict[str, set[str]] = {
     "lsh": {"cost_model", "exact", "hashing", "similarities"} | EVERYWHERE,
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
-    "comparison": {"exact", "hashing", "lsh", "similarities", "vectors"} | EVERYWHERE,
-    "backends": {"comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
+    "backend": {"joins", "similarities"} | EVERYWHERE,
+    "comparison": {"backend", "exact", "hashing", "lsh", "similarities", "vectors"} | EVERYWHERE,
+    "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,
-    "collection": {"backends", "hashing", "payload", "similarities", "storage", "vectors"}
+    "collection": {"backend", "backends", "hashing", "payload", "similarities", "storage"}
+    | {"vectors"}
     | EVERYWHERE,
     "analysis": {"backends", "collection", "exact", "hashing", "payload", "similarities"}
     | EVERYWHERE,

@@ -11,7 +11,6 @@ import pytest
 from scipy import stats
 
 from gcws_search.index.backends import ExactBackend, GcwsBackend, make_backend
-from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
@@ -183,7 +182,7 @@ def found_pairs(
     index: SmallIndex, alive: npt.NDArray[np.uint8], min_score: float, recall: float
 ) -> dict[tuple[int, int], float]:
     view = RowView(index.rows.view(), alive, int(alive.sum()))
-    a, b, scores = find_pairs(index.backend, index.state, view, min_score=min_score, recall=recall)
+    a, b, scores = index.backend.pairs(index.state, view, min_score=min_score, recall=recall)
     pairs = list(zip(a.tolist(), b.tolist(), strict=True))
     assert len(pairs) == len(set(pairs))
     assert all(i < j for i, j in pairs)
@@ -251,8 +250,8 @@ def test_a_limit_keeps_the_most_similar_pairs(
         index = SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows, [1100])
         view = RowView(index.rows.view(), alive, int(alive.sum()))
         for recall in (0.8, 1.0):
-            a, b, found = find_pairs(
-                index.backend, index.state, view, min_score=0.3, recall=recall, limit=limit
+            a, b, found = index.backend.pairs(
+                index.state, view, min_score=0.3, recall=recall, limit=limit
             )
             assert found == pytest.approx(scores[a, b], rel=RELATIVE)
             ranked = sorted(found.tolist(), reverse=True)
@@ -270,7 +269,7 @@ def test_more_pairs_than_are_listed_at_a_time_are_all_found() -> None:
         index = SmallIndex(config).add(rows if dense else generated.sparse_of(rows))
         alive = np.ones(n, np.uint8)
         view = RowView(index.rows.view(), alive, n)
-        a, b, scores = find_pairs(index.backend, index.state, view, min_score=0.9, recall=0.9)
+        a, b, scores = index.backend.pairs(index.state, view, min_score=0.9, recall=0.9)
         assert len(a) == n * (n - 1) // 2
         assert np.all(a < b)
         assert np.all(scores == 1.0)

@@ -12,7 +12,6 @@ from typing import Any
 import orjson
 import pytest
 
-from gcws_search.index.backends.protocol import index_to_save
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.catalog.describe import Summary
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
@@ -45,7 +44,7 @@ def crafted(bench: Bench, name: str, change: Change) -> Path:
 
 
 def has_lists(stored: StoredCollection) -> bool:
-    return index_to_save(stored.memory.backend, stored.memory.view.state) is not None
+    return stored.memory.backend.saved(stored.memory.view.state) is not None
 
 
 def noted(**changes: object) -> Change:

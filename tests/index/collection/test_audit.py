@@ -11,7 +11,6 @@ import numpy.typing as npt
 import pytest
 
 from gcws_search.index.backends import POLICIES, Policies
-from gcws_search.index.backends.protocol import audited
 from gcws_search.index.collection.audit import RecallAudit
 from gcws_search.index.collection.items import ItemBatch, QueryResults
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -187,7 +186,9 @@ def test_queries_drawn_besides_are_left_out_of_the_results(
     """A week's mean would have more of the queries that find little than were asked."""
     memory, judged = filled(rng.normal(size=(50, DIM))), list[float]()
     monkeypatch.setattr(memory.backend, "finds_too_little", lambda: True)
-    monkeypatch.setattr(memory.backend, "audited", lambda limit, asked, found: judged.append(found))
+    monkeypatch.setattr(
+        memory.backend, "take_audit", lambda limit, asked, found: judged.append(found)
+    )
     audit = RecallAudit(memory, replace(ALL, share=0.02, low_recall_factor=10.0))
     rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
     answers = answered(memory, np.empty(0), np.zeros((1, 1)))
@@ -200,10 +201,10 @@ def test_queries_drawn_besides_are_left_out_of_the_results(
 
 
 def test_a_graph_is_told_what_queries_found(rng: np.random.Generator) -> None:
-    backend = audited(filled(rng.normal(size=(50, DIM))).backend)
-    assert backend is not None
+    backend = filled(rng.normal(size=(50, DIM))).backend
+    assert backend.promises_recall
     assert not backend.finds_too_little()
-    backend.audited(10, 0.9, 0.2)
+    backend.take_audit(10, 0.9, 0.2)
     assert backend.finds_too_little()
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.backends.protocol import index_to_save
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
@@ -186,7 +185,7 @@ def test_neighbour_lists_outlive_the_hashes_of_their_rows(
 
 
 def _lists(stored: StoredCollection) -> Any:  # noqa: ANN401
-    saved = index_to_save(stored.memory.backend, stored.memory.view.state)
+    saved = stored.memory.backend.saved(stored.memory.view.state)
     assert saved is not None
     return saved.links.copy()
 

@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks.harness.engine import row_hits
 from gcws_search.index.backends import FeatureBackend
-from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.hits import RowView
@@ -162,8 +161,7 @@ def test_pairs_are_those_of_gmm(
     alive = (rng.random(ALL) < 0.8).astype(np.uint8)
     view = RowView(index.rows.view(), alive, int(alive.sum()))
     found, expected = (
-        find_pairs(each.backend, each.state, view, min_score=0.6, recall=0.9)
-        for each in (index, exact)
+        each.backend.pairs(each.state, view, min_score=0.6, recall=0.9) for each in (index, exact)
     )
     assert len(expected[0])
     for ours, theirs in zip(found, expected, strict=True):

@@ -7,7 +7,6 @@ import numpy.typing as npt
 import pytest
 
 from gcws_search.index.backends import RandomBinningBackend
-from gcws_search.index.backends.protocol import find_pairs, index_to_save
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
@@ -195,7 +194,7 @@ def test_tables_made_anew_of_the_codes_answer_alike(rng: np.random.Generator) ->
     held = index.rows.view()
     codes = index.backend.encode(held)
     assert codes.shape == (ROWS, index.backend.code_width)
-    assert index_to_save(index.backend, index.state) is None
+    assert index.backend.saved(index.state) is None
     index.state = index.backend.extend(index.backend.empty(), held, codes)
     assert answers(index.search(queries, SEARCH)) == before
 
@@ -205,7 +204,7 @@ def test_pairs_are_those_of_a_scan(rng: np.random.Generator) -> None:
     index = small(DIM).add(rows)
     held = index.rows.view()
     view = RowView(held, np.ones(120, np.uint8), 120)
-    a, b, scores = find_pairs(index.backend, index.state, view, min_score=0.5, recall=0.9)
+    a, b, scores = index.backend.pairs(index.state, view, min_score=0.5, recall=0.9)
     truth = np.triu(all_scores(rows, rows, DIM), 1)
     assert set(zip(a.tolist(), b.tolist(), strict=True)) == set(
         zip(*(each.tolist() for each in np.nonzero(truth >= 0.5)), strict=True)

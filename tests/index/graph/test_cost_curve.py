@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gcws_search.index.backends.protocol import cost_curve
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import InvalidParameter
@@ -29,7 +28,8 @@ ROWS = 12_000
 def curve_of(index: SmallIndex, limit: int) -> CostCurve:
     rows = index.rows.view()
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-    return cost_curve(index.backend, index.state, view, limit)
+    found: CostCurve = index.backend.curve(index.state, view, limit)
+    return found
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcws_search.index.backend import ProgressReport, no_report
 from gcws_search.index.backends.gcws import GcwsState
-from gcws_search.index.backends.protocol import ProgressReport, no_report
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.contracts.arrays import UInt8s

@@ -8,7 +8,6 @@ import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.index.backends import make_backend
-from gcws_search.index.backends.protocol import find_pairs
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
@@ -48,8 +47,8 @@ def _finder(
         limit: int | None = None,
         stop: threading.Event | None = None,
     ) -> Found:
-        return find_pairs(
-            backend, state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
+        return backend.pairs(
+            state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
 
     return find

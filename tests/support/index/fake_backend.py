@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from gcws_search.index.backend import Backend
 from gcws_search.index.backends import ExactBackend
 from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import View
@@ -28,7 +29,7 @@ class Linked:
     count: int
 
 
-class LinkedBackend:
+class LinkedBackend(Backend[Linked]):
     """An exact scan beside lists: a new row names the rows before it, and the first names it.
 
     ``linked``: how many rows have been given a list. ``keeps``: whether there is anything to keep.
@@ -47,10 +48,6 @@ class LinkedBackend:
     def encode(self, batch: VectorBatch) -> UInt64s:
         return self._exact.encode(batch)
 
-    def encoder(self, state: Linked) -> LinkedBackend:
-        del state
-        return self
-
     def empty(self) -> Linked:
         return Linked(np.empty((0, WIDTH), np.int32), 0)
 
@@ -64,10 +61,6 @@ class LinkedBackend:
             self._link(links, row)
         return Linked(links, n)
 
-    def can_defer(self, state: Linked, rows: VectorBatch, count: int, numbers: int) -> bool:
-        del state, rows, count, numbers
-        return False
-
     def _link(self, links: Int32s, row: int) -> None:
         self.linked += 1
         before = np.arange(row - 1, row - 1 - WIDTH, -1)
@@ -80,9 +73,6 @@ class LinkedBackend:
         moved = np.where(kept >= 0, new_rows[kept], NO_ROW).astype(np.int32)
         order = np.argsort(moved < 0, axis=1, kind="stable")
         return Linked(np.take_along_axis(moved, order, axis=1), len(rows))
-
-    def is_overdue(self, state: Linked, rows: int, live: int) -> bool:
-        return False
 
     def saved(self, state: Linked) -> SavedIndex | None:
         return SavedIndex(state.links[: state.count], self.notes) if self.keeps else None

@@ -6,7 +6,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.backends.protocol import is_overdue
 from gcws_search.index.comparison.feature_backend import FeatureState
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.parameters import (
@@ -59,7 +58,7 @@ def improve(index: SmallIndex, alive: Mask | None = None) -> None:
     """Draw landmarks, where the backend has any."""
     rows = index.rows.view()
     live = np.ones(len(rows), np.uint8) if alive is None else alive
-    if is_overdue(index.backend, index.state, len(rows), int(live.sum())):
+    if index.backend.is_overdue(index.state, len(rows), int(live.sum())):
         better = index.backend.optimize(index.state, rows, live, threading.Event())
         index.state = index.backend.adopt(index.state, rows, better)
 
