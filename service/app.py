@@ -168,12 +168,7 @@ def _join_cluster(
 
 
 def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalog:
-    """Take the data directory and open what is in it.
-
-    Raises
-    ------
-    DirectoryLocked
-    """
+    """Take the data directory and open what is in it."""
     return Catalog.open(
         settings.data_dir,
         durability=settings.durability,

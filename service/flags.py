@@ -54,12 +54,7 @@ def flags(*others: inspect.Parameter) -> inspect.Signature:
 
 
 def settings_from(given: dict[str, Any]) -> Settings:
-    """Return the settings: flags before variables before defaults.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
+    """Return the settings: flags before variables before defaults."""
     try:
         return Settings(**{name: value for name, value in given.items() if value is not None})
     except ValidationError as error:

@@ -311,12 +311,7 @@ class _Reader:
             raise invalid_request(error, self._model, place=place, first=first) from None
 
     def _require_size(self, size: Size, place: Place) -> None:
-        """Raise where a value that is read at once has more in it than any may have.
-
-        Raises
-        ------
-        InvalidParameter, InvalidFilter
-        """
+        """Raise where a value that is read at once has more in it than any may have."""
         limits, names = self._limits, set(place)
         is_filter = "filter" in names
         limit = _MAX_OPTION_VALUES
@@ -518,12 +513,7 @@ class _Outline:
             self._found = [Member("", True, start, is_list, Size())]
 
     def add_all(self) -> None:
-        """Take note of all brackets and commas.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Take note of all brackets and commas."""
         for places, codes in self._blocks():
             if len(places):
                 self._add(places, codes)
@@ -544,12 +534,7 @@ class _Outline:
         return member
 
     def _blocks(self) -> Iterator[tuple[AnyArray, AnyArray]]:
-        """Yield where brackets and commas outside of strings are, and which, a block at a time.
-
-        Raises
-        ------
-        ValueError
-        """
+        """Yield where brackets and commas outside of strings are, and which, a block at a time."""
         inside, is_escaped = 0, False
         for start in range(self._start, self._stop, _BLOCK_BYTES):
             block = self._text[start : min(start + _BLOCK_BYTES, self._stop)]

@@ -330,12 +330,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 
 def _reader(request: Request, params: LoadParams, service: Service) -> Read:
-    """Return what turns the body's bytes into chunks of rows.
-
-    Raises
-    ------
-    UnsupportedMediaType, BodyTooLarge, InvalidParameter
-    """
+    """Return what turns the body's bytes into chunks of rows."""
     settings, limits = service.settings, service.limits
     stated = bodies.stated_media_type(
         request, media_types.NDJSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES

@@ -137,12 +137,7 @@ def _add_items(
     asked: QueryRequest,
     pages: list[ix.QueryResult],
 ) -> list[ix.QueryResult]:
-    """Return pages with the payloads and vectors that they show; None for an item deleted since.
-
-    Raises
-    ------
-    AnswerTooLarge
-    """
+    """Return pages with the payloads and vectors that they show; None for an item deleted since."""
     ids = [item_id for page in pages for item_id in page.ids]
     items: dict[str, ix.StoredItem] = {}
     if ids and (asked.with_payload or asked.with_vector):

@@ -136,12 +136,7 @@ def place_errors(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  #
 
 
 def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, bytes]:
-    """Return a filter that is given as JSON, and its text; none for none.
-
-    Raises
-    ------
-    InvalidFilter
-    """
+    """Return a filter that is given as JSON, and its text; none for none."""
     if text is None:
         return None, b""
     found = place_errors(
@@ -156,12 +151,7 @@ def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, byt
 
 
 def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limits) -> ix.ItemBatch:
-    """Return items as the index stores them.
-
-    Raises
-    ------
-    InvalidId, InvalidVector, InvalidPayload
-    """
+    """Return items as the index stores them."""
     ids = [None if item.id is None else str(item.id) for item in raw]
     for row, item_id in enumerate(ids):
         if item_id is not None and len(item_id) > limits.max_id_length:
@@ -179,12 +169,7 @@ def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limit
 
 
 def page_filter(params: PageParams, limits: Limits) -> ix.Filter | None:
-    """Return the filter of a page, which its URL holds as JSON.
-
-    Raises
-    ------
-    InvalidParameter, InvalidFilter
-    """
+    """Return the filter of a page, which its URL holds as JSON."""
     if params.filter is None:
         return None
     if params.ids is not None:
@@ -204,10 +189,6 @@ def page_ids(params: PageParams, count: int) -> list[str] | None:
     """Return the ids of the items of a page, at most ``count``; None for those of any.
 
     One value is a list with commas. Of several, each is an id.
-
-    Raises
-    ------
-    InvalidParameter, InvalidId
     """
     if params.ids is None:
         return None
@@ -218,12 +199,7 @@ def page_ids(params: PageParams, count: int) -> list[str] | None:
 
 
 def indices(params: NamesParams, count: int) -> list[int]:
-    """Return the coordinates that are listed in a URL.
-
-    Raises
-    ------
-    InvalidParameter
-    """
+    """Return the coordinates that are listed in a URL."""
     if params.prefix is not None:
         raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
     words = (params.indices or "").split(",")
@@ -248,12 +224,7 @@ def require_limit(limit: int, max_limit: int, name: str = "limit") -> None:
 
 
 def search_params(body: SearchOptions | CompareBody, limits: Limits) -> ix.SearchParams:
-    """Return what a query asks for.
-
-    Raises
-    ------
-    InvalidParameter
-    """
+    """Return what a query asks for."""
     if isinstance(body, CompareBody):
         return _search_params(limits.max_limit, body.limit, body.recall, body.candidates)
     return _search_params(
@@ -304,12 +275,7 @@ def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
 
 
 def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
-    """Return what a comparison asks for, and how many stored items it samples.
-
-    Raises
-    ------
-    InvalidParameter
-    """
+    """Return what a comparison asks for, and how many stored items it samples."""
     if body.queries is not None and body.sample is not None:
         raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
     if body.queries == []:
@@ -340,12 +306,7 @@ def reads_names(body: QueryBody) -> bool:
 
 
 def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> QueryRequest:
-    """Return a checked query.
-
-    Raises
-    ------
-    InvalidVector, InvalidParameter, InvalidFilter
-    """
+    """Return a checked query."""
     if (body.vector is None) == (body.id is None):
         got = "neither" if body.vector is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
@@ -365,12 +326,7 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
 
 
 def query_of(body: SearchOptions, limits: Limits) -> QueryRequest:
-    """Return all of checked queries but their vectors.
-
-    Raises
-    ------
-    InvalidParameter, InvalidFilter
-    """
+    """Return all of checked queries but their vectors."""
     item_id, where, text = None, None, b""
     if isinstance(body, QueryBody):
         item_id = None if body.id is None else str(body.id)
@@ -443,12 +399,7 @@ def with_unknown_apart(
 
 
 def batch(body: BatchBody, collection: CollectionProtocol, limits: Limits) -> list[QueryRequest]:
-    """Return the queries of a batch; errors name the query.
-
-    Raises
-    ------
-    InvalidVector, InvalidParameter, InvalidFilter
-    """
+    """Return the queries of a batch; errors name the query."""
     queries = []
     for number, one in enumerate(body.queries):
         try:
@@ -462,10 +413,6 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
     """Return the queries of a matrix, all asking for the same.
 
     One query with names that a space of fixed dim does not have is a SparseVector.
-
-    Raises
-    ------
-    InvalidParameter
     """
     asked = query_of(raw, limits)
     if isinstance(rows, ix.RawBatch):
@@ -511,12 +458,7 @@ def _one_vector(raw: VectorBody, limits: Limits, *loc: str | int) -> ix.OneVecto
 
 
 def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
-    """Return a collection's configuration.
-
-    Raises
-    ------
-    InvalidParameter
-    """
+    """Return a collection's configuration."""
     if body.dim is not None and body.dim > limits.max_dim:
         raise ix.InvalidParameter(
             expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
@@ -545,12 +487,7 @@ def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
 
 
 def metadata(body: MetadataBody | None, dim: int | None) -> bytes | None:
-    """Return the metadata of a collection of this dim as JSON text; None for none.
-
-    Raises
-    ------
-    InvalidParameter
-    """
+    """Return the metadata of a collection of this dim as JSON text; None for none."""
     if body is None:
         return None
     image = None if body.view is None else body.view.image
@@ -571,12 +508,7 @@ def metadata(body: MetadataBody | None, dim: int | None) -> bytes | None:
 
 
 def params_to_attach(body: AttachBody) -> ix.BackendParams:
-    """Return the parameters of a backend to be attached.
-
-    Raises
-    ------
-    InvalidRequest, InvalidParameter
-    """
+    """Return the parameters of a backend to be attached."""
     model = BODY_OF[body.kind]
     try:
         checked = model.model_validate({"kind": body.kind, "params": body.params})

@@ -138,12 +138,7 @@ async def upload_snapshot(
 
 
 async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
-    """Yield the body in pieces worth a change of threads.
-
-    Raises
-    ------
-    BodyTooLarge
-    """
+    """Yield the body in pieces worth a change of threads."""
     waiting, received = bytearray(), 0
     async for chunk in bodies.pieces(request):
         received += len(chunk)

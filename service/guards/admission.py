@@ -112,12 +112,7 @@ class Room:
         self._refusal: MemoryFull | DiskShareReached | ShardFull | None = None
 
     def require(self) -> None:
-        """Refuse what would take more memory or disk, where both have been used up.
-
-        Raises
-        ------
-        MemoryFull, DiskShareReached, ShardFull
-        """
+        """Refuse what would take more memory or disk, where both have been used up."""
         now = time.monotonic()
         if now - self._checked_at > self.max_age_seconds:
             self._checked_at = now

@@ -92,10 +92,6 @@ class ApiKeys:
         ----------
         key : str or None
             As headers are read: a character a byte.
-
-        Raises
-        ------
-        KeyMissing, KeyRefused
         """
         if not self.are_set:
             return "write"
@@ -116,10 +112,6 @@ class ApiKeys:
         ----------
         key : str or None
             As of `permission`.
-
-        Raises
-        ------
-        KeyMissing, KeyRefused
         """
         if self.permission(key) == "read" and writes:
             raise KeyRefused("expected a key that permits writing, got a read-only one")

@@ -125,12 +125,7 @@ def short_payload(text: bytes | None, limits: Limits, *loc: str | int) -> bytes 
 
 
 def id_in_url(text: str, name: str = "id") -> str:
-    """Return an id that came in a URL, as this parameter.
-
-    Raises
-    ------
-    InvalidId
-    """
+    """Return an id that came in a URL, as this parameter."""
     if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
         raise ix.InvalidId(
             expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=(name,)
@@ -146,22 +141,12 @@ class AnswerBytes:
         self._bytes = 0
 
     def add_hits(self, ids: Sequence[str], payloads: Sequence[bytes | None] | None) -> None:
-        """Count hits or items.
-
-        Raises
-        ------
-        AnswerTooLarge
-        """
+        """Count hits or items."""
         size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
         self._add(size + sum(map(len, filter(None, payloads or ()))))
 
     def add_vectors(self, vectors: Sequence[Any]) -> None:
-        """Count vectors as the API shows them.
-
-        Raises
-        ------
-        AnswerTooLarge
-        """
+        """Count vectors as the API shows them."""
         numbers = 0
         for vector in vectors:
             is_sparse = isinstance(vector, dict)
@@ -169,21 +154,11 @@ class AnswerBytes:
         self._add(_NUMBER_BYTES * numbers)
 
     def add_integers(self, numbers: AnyArray) -> None:
-        """Count integers, as if all had as many digits as the largest.
-
-        Raises
-        ------
-        AnswerTooLarge
-        """
+        """Count integers, as if all had as many digits as the largest."""
         self._add(numbers.size * (len(str(numbers.max(initial=0))) + 1))
 
     def require(self, hits: int) -> None:
-        """Refuse an answer that must get too long with this many more hits.
-
-        Raises
-        ------
-        AnswerTooLarge
-        """
+        """Refuse an answer that must get too long with this many more hits."""
         if self._bytes + _MIN_HIT_BYTES * hits > self._limit_bytes:
             raise AnswerTooLarge(self._limit_bytes)
 

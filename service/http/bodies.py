@@ -38,12 +38,7 @@ def is_plain_json(request: Request) -> bool:
 
 
 def require_media_type(request: Request, *permitted: str) -> str:
-    """Return the body's content type; one that is not said is taken to be the first permitted.
-
-    Raises
-    ------
-    UnsupportedMediaType
-    """
+    """Return the body's content type; one that is not said is taken to be the first permitted."""
     got = media_type(request) or permitted[0]
     if got not in permitted:
         raise UnsupportedMediaType(repr(got), permitted)
@@ -57,10 +52,6 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
     ----------
     hint : str
         What to do with a body of another type.
-
-    Raises
-    ------
-    UnsupportedMediaType
     """
     got = media_type(request)
     if got in UNSAID:

@@ -79,12 +79,7 @@ def refuse_parameters(request: Request) -> None:
 
 
 async def read_model(request: Request, model: type[Model]) -> Model:
-    """Return the request's JSON body as its model.
-
-    Raises
-    ------
-    UnsupportedMediaType, BodyTooLarge, MalformedBody, InvalidRequest
-    """
+    """Return the request's JSON body as its model."""
     if not bodies.is_plain_json(request):
         bodies.require_media_type(request, media_types.JSON)
         bodies.require_plain(request)

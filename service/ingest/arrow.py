@@ -35,10 +35,6 @@ def read_arrow(
     ----------
     takes_others : bool
         Whether columns that items do not have become fields of their payloads.
-
-    Raises
-    ------
-    MalformedBody, InvalidParameter, BodyTooLarge
     """
     check = partial(arrow_columns.check_items, takes_others=takes_others)
     first = 0
@@ -224,10 +220,6 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
         Called with the schema.
     max_bytes : int
         Of a batch.
-
-    Raises
-    ------
-    MalformedBody, BodyTooLarge
     """
     try:
         with _open_stream(reader) as stream:

@@ -50,12 +50,7 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
 
 
 def read_ndjson(source: Source, limits: Limits, sizes: ChunkSizes) -> Iterator[ItemRows]:
-    """Yield the chunks of an NDJSON body.
-
-    Raises
-    ------
-    BodyTooLarge
-    """
+    """Yield the chunks of an NDJSON body."""
     numbers: list[int] = []
     items: list[_Item] = []
     rejects: list[Reject] = []

@@ -98,12 +98,7 @@ def _start_words(start: bytes) -> str:
 
 
 def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: bool) -> Header:
-    """Return the header of a matrix of numbers.
-
-    Raises
-    ------
-    MalformedBody, InvalidVector
-    """
+    """Return the header of a matrix of numbers."""
     if any(type(length) is not int or length < 0 for length in shape):
         raise MalformedBody(f"expected an .npy header, got one with the shape {shape}"[:120])
     if dtype.kind not in "fiub" or dtype.hasobject:
@@ -120,12 +115,7 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: 
 def read_matrix(
     reader: ByteReader, limits: Limits, *, max_bytes: int, is_one: bool = False
 ) -> AnyArray:
-    """Return a whole file's array, of either order; where ``is_one``, one of one dimension too.
-
-    Raises
-    ------
-    MalformedBody, InvalidVector, BodyTooLarge
-    """
+    """Return a whole file's array, of either order; where ``is_one``, one of one dimension too."""
     header = read_header(reader, limits, is_one=is_one)
     require_few_queries(header.shape[0], limits)
     if header.shape[0] * header.row_bytes > max_bytes:
@@ -169,10 +159,6 @@ def read_npy(
     ----------
     id_start : int or None
         Id of the first row; the others count on. None: the collection numbers them.
-
-    Raises
-    ------
-    MalformedBody, InvalidVector, BodyTooLarge
     """
     header = read_header(reader, limits)
     if header.row_bytes > sizes.row_bytes:

@@ -73,12 +73,7 @@ class BodyPipe:
         self._room.set()
 
     def take(self) -> bytes:
-        """Return the next bytes, waiting for them; b"" at the end.
-
-        Raises
-        ------
-        BodyAborted
-        """
+        """Return the next bytes, waiting for them; b"" at the end."""
         with self._changed:
             while not self._chunks and not self._ended:
                 self._changed.wait()

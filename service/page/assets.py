@@ -64,12 +64,7 @@ class Assets:
         return self._files.get(name)
 
     def document(self, name: str) -> Asset:
-        """Return an HTML file with the address of the others, relative to the root, in it.
-
-        Raises
-        ------
-        KeyError
-        """
+        """Return an HTML file with the address of the others, relative to the root, in it."""
         found = self._files[name]
         address = f"page/{self.version}".encode()
         return Asset(found.body.replace(_PLACEHOLDER, address), found.media_type)

@@ -52,12 +52,7 @@ async def show_api_page(request: Request) -> Response:
 
 @router.get("/page/{version}/{name:path}")
 async def show_asset(request: Request, version: str, name: str) -> Response:
-    """Show a file of the page: its address names its contents, so that it may be cached for ever.
-
-    Raises
-    ------
-    RouteNotFound
-    """
+    """Show a file of the page, cached for ever: its address names its contents."""
     found = assets().find(name) if version == assets().version else None
     if found is None:
         raise RouteNotFound(f"expected a file of the page, got {request.url.path!r}")
