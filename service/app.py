@@ -8,7 +8,6 @@ from typing import TypeAlias
 from fastapi import FastAPI
 
 from gcws_search.index import POLICIES, Catalog, Policies
-from gcws_search.service import problems
 from gcws_search.service.api import (
     analysis,
     backends,
@@ -45,22 +44,17 @@ and a recall promise.
 
 # Matching goes through these in order: the hot path first.
 _ROUTERS = (
-    query.query_router,
     query.router,
-    query.batch_router,
     items.writing,
-    items.paging,
     items.reading,
-    load.router,
-    load.listing,
+    load.writing,
+    load.reading,
     collections.reading,
-    collections.paging,
     collections.writing,
-    backends.router,
+    backends.writing,
+    backends.reading,
     snapshots.reading,
     snapshots.writing,
-    snapshots.sending,
-    backends.comparing,
     analysis.router,
     sketch.router,
     similarity.router,
@@ -141,7 +135,6 @@ def create_app(
         metrics=metrics,
         admission=admission,
         access_log=settings.access_log,
-        direct=[*query.query_router.routes, *query.router.routes, *items.writing.routes],
         title="gcws-search",
         version=program_version(),
         description=_DESCRIPTION,
@@ -152,7 +145,6 @@ def create_app(
     )
     # The routes are complete as they are: a router within a router costs at every request.
     app.router.routes[:0] = [route for router in _ROUTERS for route in router.routes]
-    problems.install(app)
     openapi.install(app)
     return app
 

@@ -119,7 +119,7 @@ class _Kind(NamedTuple):
         whole: Any = annotation if metadata is None else Annotated[annotation, metadata]
         adapter = TypeAdapter[Any](whole, config=None if is_model else _STRICT)
         models = tuple(models_in(annotation))
-        entry = _entry_annotation(annotation)
+        entry = entry_annotation(annotation)
         has_parts = entry is not None and bool([*models_in(entry)])
         try:
             adapter.validate_json(b"[]")
@@ -138,11 +138,11 @@ def _are_closed(models: Sequence[type[BaseModel]]) -> bool:
     return bool(closed) and all(closed)
 
 
-def _entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
+def entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
     """Return what the entries of a list may be, None where an annotation has no list."""
     if get_origin(annotation) is list:
         return get_args(annotation)[0]
-    found = (_entry_annotation(part) for part in get_args(annotation))
+    found = (entry_annotation(part) for part in get_args(annotation))
     return next((entry for entry in found if entry is not None), None)
 
 

@@ -8,7 +8,6 @@ from typing import Any, Final, get_args
 
 import orjson
 from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
@@ -156,7 +155,7 @@ def path_text(loc: ix.Loc) -> str:
     return "".join(parts).lstrip(".")
 
 
-def place(loc: ix.Loc, message: str) -> str:
+def message_at(loc: ix.Loc, message: str) -> str:
     """Return a message with its place: the item by number, then what of it."""
     if not loc:
         return message
@@ -172,6 +171,7 @@ def invalid_request(
     *,
     place: ix.Loc = (),
     first: int | None = None,
+    code: str | None = None,
 ) -> sv.ServiceError:
     """Return what a model's validator found as this package's own error.
 
@@ -181,6 +181,8 @@ def invalid_request(
         Where in the body the value lies that was checked.
     first : int or None
         Where that is a stretch of a list, the number of its first entry.
+    code : str or None
+        None: as the offending field says.
     """
     found = error.errors()
     for entry in found:
@@ -192,24 +194,17 @@ def invalid_request(
         entry["loc"] = (*place, *loc)
     if found[0]["type"] == "json_invalid":
         return sv.MalformedBody(str(found[0]["msg"]))
-    entries, detail = _findings(list(found), model)
-    return sv.InvalidRequest(_code_of(entries[0][0]), entries[:MAX_ERRORS_SHOWN], detail)
-
-
-def _findings(
-    found: list[Any], model: type[BaseModel] | None
-) -> tuple[list[tuple[ix.Loc, str]], str]:
-    """Return each finding with its place, and the first of them in words."""
-    meant = _without_other_branches(found)
+    meant = _without_other_branches(list(found))
     entries = [_entry(entry, model) for entry in meant]
     loc, message = entries[0]
-    unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
-    return entries, place(loc[:-1] if unknown else loc, message)
+    is_unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
+    detail = message_at(loc[:-1] if is_unknown else loc, message)
+    return sv.InvalidRequest(code or _code_of(loc), entries[:MAX_ERRORS_SHOWN], detail)
 
 
-def _fields_at(loc: ix.Loc, model: type[BaseModel] | None) -> list[str]:
+def _fields_at(loc: ix.Loc, model: type[BaseModel]) -> list[str]:
     """Return the names of the fields that a model has at a place, branches of unions included."""
-    models = [] if model is None else [model]
+    models = [model]
     for part in loc:
         if isinstance(part, int):
             continue
@@ -293,7 +288,7 @@ def _is_of_another_form(loc: ix.Loc, lacking: set[ix.Loc | None]) -> bool:
     return False
 
 
-def _entry(entry: Any, model: type[BaseModel] | None) -> tuple[ix.Loc, str]:  # noqa: ANN401
+def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: ANN401
     loc = tuple(part for part in entry["loc"] if not _is_branch(part))
     match entry["type"]:
         case "extra_forbidden":
@@ -354,7 +349,7 @@ def document(error: Exception, **more: object) -> dict[str, Any]:
             code, detail, entries = error.code, error.detail, error.errors
         case ix.InvalidInput():
             message = f"expected {error.expected}, got {error.got}"
-            detail, entries = place(error.loc, message), [(error.loc, message)]
+            detail, entries = message_at(error.loc, message), [(error.loc, message)]
     if kind is _UNEXPECTED:
         detail = "something went wrong on the server; its log says what"
     return {
@@ -384,62 +379,45 @@ def response(error: Exception, **more: object) -> Response:
 
 def install(app: FastAPI) -> None:
     """Let an application answer every error with a problem."""
-    app.add_exception_handler(sv.ServiceError, _on_error)
-    app.add_exception_handler(ix.GcwsError, _on_error)
-    app.add_exception_handler(RequestValidationError, _on_validation)
-    app.add_exception_handler(HTTPException, _on_http)
-    app.add_exception_handler(ClientDisconnect, _on_disconnect)
+    for kind in (sv.ServiceError, ix.GcwsError, HTTPException, ClientDisconnect):
+        app.add_exception_handler(kind, answer)
+    app.add_exception_handler(Exception, _answer_unexpected)
 
 
-async def _on_error(request: Request, error: Exception) -> Response:
-    is_unexpected = kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR
-    if is_unexpected or isinstance(error, ix.StorageFailed):
-        _log.error("%s %s: %s", request.method, request.url.path, _with_cause(error))
+async def answer(request: Request, error: Exception) -> Response:
+    """Return the answer to an error of a route or the framework; raise one that is not known."""
+    match error:
+        case HTTPException(status_code=404):
+            error = sv.RouteNotFound(f"expected a path of this API, got {request.url.path!r}")
+        case HTTPException(status_code=405):
+            error = sv.MethodNotAllowed(request.method, _methods_of(request))
+        case HTTPException(status_code=400):
+            error = sv.MalformedBody(str(error.detail))
+        case ClientDisconnect():
+            error = sv.MalformedBody("the body ended early: the client went away")
+        case sv.ServiceError() | ix.GcwsError():
+            is_unexpected = kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR
+            if is_unexpected or isinstance(error, ix.StorageFailed):
+                # The log names the file, which the client is not told.
+                cause = f" ({error.__cause__})" if isinstance(error.__cause__, OSError) else ""
+                _log.error("%s %s: %s%s", request.method, request.url.path, error, cause)
+        case _:
+            raise error
     return response(error)
 
 
-def _with_cause(error: Exception) -> str:
-    """Return an error as the log has it: with the file that the client is not told."""
-    cause = error.__cause__
-    return f"{error} ({cause})" if isinstance(cause, OSError) else str(error)
-
-
-async def _on_validation(request: Request, error: Exception) -> Response:
-    """Answer to bad parameters in the URL; bodies have validators of their own."""
-    if not isinstance(error, RequestValidationError):  # pragma: no cover
-        raise error
-    found = [{**entry, "loc": entry["loc"][1:]} for entry in error.errors()]  # without "query"
-    declared = request.scope["route"].dependant.query_params
-    models = (inner for one in declared for inner in models_in(one.field_info.annotation))
-    entries, detail = _findings(found, next(models, None))
-    return response(sv.InvalidRequest("invalid_parameter", entries[:MAX_ERRORS_SHOWN], detail))
-
-
-async def _on_http(request: Request, error: Exception) -> Response:
-    match error:
-        case HTTPException(status_code=404):
-            return response(
-                sv.RouteNotFound(f"expected a path of this API, got {request.url.path!r}")
-            )
-        case HTTPException(status_code=405):
-            return response(sv.MethodNotAllowed(request.method, _methods_of(request)))
-        case HTTPException(status_code=400):
-            return response(sv.MalformedBody(str(error.detail)))
-    raise error
+async def _answer_unexpected(_request: Request, error: Exception) -> Response:
+    """Answer in the framework's place, which raises the error again for the log."""
+    return response(listed(error))
 
 
 def _methods_of(request: Request) -> list[str]:
     """Return the methods that the request's path does take."""
-    methods = ("GET", "PUT", "POST", "PATCH", "DELETE")
-    routes = request.app.routes
     return [
         method
-        for method in methods
+        for method in ("GET", "PUT", "POST", "PATCH", "DELETE")
         if any(
-            route.matches({**request.scope, "method": method})[0] is Match.FULL for route in routes
+            route.matches({**request.scope, "method": method})[0] is Match.FULL
+            for route in request.app.routes
         )
     ]
-
-
-async def _on_disconnect(_request: Request, _error: Exception) -> Response:
-    return response(sv.MalformedBody("the body ended early: the client went away"))

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import fields
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
 
@@ -18,17 +18,11 @@ from gcws_search.service.api.derived import body_of
 from gcws_search.service.api.query_options import FilterDocument
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
 from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 
-router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=JsonRoute,
-)
+router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 _LINES_A_PIECE = 1000
 
 

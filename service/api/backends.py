@@ -4,7 +4,7 @@ import threading
 from dataclasses import asdict
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
@@ -12,27 +12,15 @@ from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
 
-router = APIRouter(
-    prefix="/v1/collections/{name}/backends",
-    tags=["backends"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-    route_class=JsonRoute,
-)
+writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)
 
-comparing = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["backends"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=JsonRoute,
-)
+reading = json_router("/v1/collections/{name}", "backends", may_read, BODY_PROBLEMS)
 
 
-@router.post("", status_code=201, response_model=BackendAnswer)
+@writing.post("", status_code=201, response_model=BackendAnswer)
 async def attach_backend(request: Request, name: str, body: AttachBody) -> Response:
     """Attach a comparison backend: it is made from the stored vectors, beside queries and writes.
 
@@ -47,7 +35,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     return json_response(asdict(described), 201)
 
 
-@router.delete("/{backend}", status_code=204)
+@writing.delete("/{backend}", status_code=204)
 async def drop_backend(request: Request, name: str, backend: str) -> Response:
     """Drop a comparison backend; its memory is given back. One that is being made is left off."""
     service = service_of(request)
@@ -56,7 +44,7 @@ async def drop_backend(request: Request, name: str, backend: str) -> Response:
     return Response(status_code=204)
 
 
-@comparing.post("/compare", response_model=CompareAnswer)
+@reading.post("/compare", response_model=CompareAnswer)
 async def compare(request: Request, name: str, body: CompareBody) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
     service = service_of(request)

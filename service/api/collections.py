@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests, results
@@ -24,29 +24,11 @@ from gcws_search.service.api.bodies import (
 )
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
-reading = APIRouter(
-    prefix="/v1/collections",
-    tags=["collections"],
-    dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS,
-    route_class=JsonRoute,
-)
-paging = APIRouter(
-    prefix="/v1/collections",
-    tags=["collections"],
-    dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS,
-)
-writing = APIRouter(
-    prefix="/v1/collections",
-    tags=["collections"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-    route_class=JsonRoute,
-)
+reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
+writing = json_router("/v1/collections", "collections", may_write, WRITE_PROBLEMS)
 
 
 @reading.get("", response_model=CollectionList)
@@ -112,7 +94,7 @@ async def show_recall(request: Request, name: str) -> Response:
     return json_response({**audited, "waiting": found.waiting})
 
 
-@paging.get("/{name}/curve", response_model=CurveAnswer)
+@reading.get("/{name}/curve", response_model=CurveAnswer)
 async def show_curve(
     request: Request, name: str, params: Annotated[CurveParams, Query()]
 ) -> Response:
@@ -142,7 +124,7 @@ async def set_names(request: Request, name: str, body: NamesBody) -> Response:
     return json_response(_name(collection, found))
 
 
-@paging.get("/{name}/names", response_model=NamesAnswer)
+@reading.get("/{name}/names", response_model=NamesAnswer)
 async def list_names(
     request: Request, name: str, params: Annotated[NamesParams, Query()]
 ) -> Response:

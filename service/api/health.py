@@ -7,17 +7,12 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
 from gcws_search.service.execution.context import may_read, permission_of, service_of
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import json_response, problem_responses
 from gcws_search.version import program_version
 
 router = APIRouter(tags=["health"])
-service_router = APIRouter(
-    tags=["health"],
-    dependencies=[Depends(may_read)],
-    responses=problem_responses(401, 403, 422),
-    route_class=JsonRoute,
-)
+service_router = json_router("", "health", may_read, problem_responses(401, 403, 422))
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 
 

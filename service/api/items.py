@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
@@ -10,7 +10,7 @@ from gcws_search.service.api.answers import DeleteAnswer, ItemAnswer, PageAnswer
 from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.guards.limits import AnswerBytes, id_in_url
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
@@ -23,24 +23,8 @@ from gcws_search.service.responses import (
 _MAX_GROUPED: Final = 16
 """Puts of at most this many items are committed with those of other requests."""
 _VECTORS_AT_ONCE: Final = 64
-_PREFIX = "/v1/collections/{name}/items"
-paging = APIRouter(
-    prefix=_PREFIX, tags=["items"], dependencies=[Depends(may_read)], responses=READ_PROBLEMS
-)
-reading = APIRouter(
-    prefix=_PREFIX,
-    tags=["items"],
-    dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS,
-    route_class=JsonRoute,
-)
-writing = APIRouter(
-    prefix=_PREFIX,
-    tags=["items"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-    route_class=JsonRoute,
-)
+reading = json_router("/v1/collections/{name}/items", "items", may_read, READ_PROBLEMS)
+writing = json_router("/v1/collections/{name}/items", "items", may_write, WRITE_PROBLEMS)
 
 
 def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
@@ -99,7 +83,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
     return json_response({"deleted": deleted})
 
 
-@paging.get("", response_model=PageAnswer)
+@reading.get("", response_model=PageAnswer)
 async def page_items(
     request: Request, name: str, params: Annotated[PageParams, Query()]
 ) -> Response:

@@ -9,7 +9,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
@@ -27,7 +27,7 @@ from gcws_search.service.execution.context import (
 )
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
@@ -57,19 +57,8 @@ from gcws_search.service.responses import (
     json_response,
 )
 
-listing = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["items"],
-    dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS,
-    route_class=JsonRoute,
-)
-router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["items"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-)
+reading = json_router("/v1/collections/{name}", "items", may_read, READ_PROBLEMS)
+writing = json_router("/v1/collections/{name}", "items", may_write, WRITE_PROBLEMS)
 
 _log = logging.getLogger(__name__)
 _ENCODINGS: Final = ("", "identity", "gzip")
@@ -189,7 +178,7 @@ class _Lines(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-@router.post("/load", response_model=LoadAnswer, openapi_extra={"requestBody": _BODIES})
+@writing.post("/load", response_model=LoadAnswer, openapi_extra={"requestBody": _BODIES})
 async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
     """Store a stream of items of any length, committed a chunk at a time.
 
@@ -238,7 +227,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     return _Lines(_progress_lines(first, run, task, service))
 
 
-@listing.get("/loads", response_model=LoadList)
+@reading.get("/loads", response_model=LoadList)
 async def list_loads(request: Request, name: str) -> Response:
     """List the loads under way and the last 20, the last first.
 

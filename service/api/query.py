@@ -1,14 +1,13 @@
 """Queries: one, and many at once; how many items pass a filter; why two are similar."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Any, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import numpy as np
 import orjson
-from fastapi import APIRouter, Depends, Query, Request, Response
-from pydantic import ValidationError
+from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service import json_bodies, media_types, problems
@@ -29,12 +28,11 @@ from gcws_search.service.api.bodies import (
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.problems import invalid_request
 from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
 
 _PACKED: Final = (media_types.NPY, media_types.ARROW)
@@ -42,46 +40,7 @@ _Bad: TypeAlias = dict[int, ix.InvalidInput]
 """What is wrong with queries that are left out, by their numbers."""
 
 
-class QueryRoute(JsonRoute):
-    """Calls the endpoint of a JSON body, or `query_packed` where the body is `.npy` or Arrow."""
-
-    def get_route_handler(self) -> Callable[[Request], Any]:
-        """Return the handler of this route."""
-        by_json = super().get_route_handler()
-
-        async def handle(request: Request) -> Response:
-            kind = media_types.JSON
-            if not bodies.is_plain_json(request):
-                kind = bodies.media_type(request)
-            if kind not in _PACKED:
-                answer: Response = await by_json(request)
-                return answer
-            await may_read(request)
-            return await query_packed(request, request.path_params["name"], kind)
-
-        return handle
-
-
-router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=JsonRoute,
-)
-query_router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=QueryRoute,
-)
-batch_router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-)
+router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 
 
 _QUERY_BODIES = {
@@ -94,15 +53,18 @@ _QUERY_BODIES = {
 }
 
 
-@query_router.post(
-    "/query", response_model=QueryAnswer, openapi_extra={"requestBody": _QUERY_BODIES}
-)
-async def query(request: Request, name: str, body: QueryBody) -> Response:
+@router.post("/query", response_model=QueryAnswer, openapi_extra={"requestBody": _QUERY_BODIES})
+async def query(request: Request, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
     A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
     the URL, as of a batch.
     """
+    kind = bodies.media_type(request)
+    if kind in _PACKED:
+        return await query_packed(request, name, kind)
+    bodies.refuse_parameters(request)
+    body = await bodies.read_model(request, QueryBody)
     service = service_of(request)
     collection = service.collection(name)
     if body.consistency == "strict" and requests.reads_names(body):
@@ -116,10 +78,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     bodies.require_plain(request)
-    try:
-        params = BatchParams.model_validate(dict(request.query_params))
-    except ValidationError as error:
-        raise invalid_request(error, BatchParams) from None
+    params = bodies.read_params(request, BatchParams)
     if params.on_error == "skip":
         raise ix.InvalidParameter(expected="'stop' for one query", got="'skip'", loc=("on_error",))
     body = await bodies.read(request, service.settings.max_body_bytes)
@@ -180,16 +139,14 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
 _BATCH_BODIES = {
     "required": True,
     "content": {
-        media_types.JSON: {
-            "schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"},
-        },
+        media_types.JSON: {"schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"}},
         media_types.NPY: {"schema": {"type": "string", "format": "binary"}},
         media_types.ARROW: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 
 
-@batch_router.post(
+@router.post(
     "/query/batch", response_model=BatchAnswer, openapi_extra={"requestBody": _BATCH_BODIES}
 )
 async def query_batch(

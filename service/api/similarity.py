@@ -1,23 +1,17 @@
 """The similarity of two vectors, without a collection."""
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api.answers import SimilarityAnswer
 from gcws_search.service.api.bodies import SimilarityBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.guards.limits import require_short_vector
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.ingest import names
 from gcws_search.service.responses import BODY_PROBLEMS, json_response
 
-router = APIRouter(
-    prefix="/v1",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=JsonRoute,
-)
+router = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 
 
 @router.post("/similarity", response_model=SimilarityAnswer)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
@@ -12,17 +12,11 @@ from gcws_search.service.api.answers import SketchAnswer
 from gcws_search.service.api.bodies import SketchBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import BODY_PROBLEMS, json_response
 
 _VECTORS_AT_ONCE: Final = 1024
-router = APIRouter(
-    prefix="/v1/collections/{name}",
-    tags=["search"],
-    dependencies=[Depends(may_read)],
-    responses=BODY_PROBLEMS,
-    route_class=JsonRoute,
-)
+router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 
 
 @router.post("/sketch", response_model=SketchAnswer)

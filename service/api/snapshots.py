@@ -5,7 +5,7 @@ import base64
 from collections.abc import AsyncIterator
 from typing import Annotated, Any, BinaryIO, Final
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gcws_search import index as ix
@@ -20,29 +20,11 @@ from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
-reading = APIRouter(
-    prefix="/v1/collections/{name}/snapshots",
-    tags=["snapshots"],
-    dependencies=[Depends(may_read)],
-    responses=READ_PROBLEMS,
-    route_class=JsonRoute,
-)
-writing = APIRouter(
-    prefix="/v1/collections/{name}/snapshots",
-    tags=["snapshots"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-    route_class=JsonRoute,
-)
-sending = APIRouter(
-    prefix="/v1/collections/{name}/snapshots",
-    tags=["snapshots"],
-    dependencies=[Depends(may_write)],
-    responses=WRITE_PROBLEMS,
-)
+reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read, READ_PROBLEMS)
+writing = json_router("/v1/collections/{name}/snapshots", "snapshots", may_write, WRITE_PROBLEMS)
 
 _PIECE_BYTES: Final = 1 << 20
 _FILE: Final[dict[str, Any]] = {
@@ -106,7 +88,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
         file.close()
 
 
-@sending.put(
+@writing.put(
     "/{snapshot}",
     status_code=201,
     response_model=SnapshotAnswer,
@@ -151,7 +133,7 @@ async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
     yield bytes(waiting)
 
 
-@sending.post("/{snapshot}/restore", response_model=CollectionAnswer)
+@writing.post("/{snapshot}/restore", response_model=CollectionAnswer)
 async def restore_snapshot(
     request: Request, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
 ) -> Response:

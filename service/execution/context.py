@@ -1,7 +1,7 @@
 """The context of a request: the service's parts, and the check of keys."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request
 
@@ -22,6 +22,9 @@ from gcws_search.service.guards.keys import ApiKeys, Permission, is_local
 from gcws_search.service.guards.limits import Limits
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
+
+HEADERS: Final = "gcws.headers"
+"""Where a request's scope has its headers by name, the first of each: a look-up, not a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,15 +100,9 @@ def service_of(request: Request) -> Service:
 
 
 def header(request: Request, name: bytes) -> str | None:
-    """Return a header, None where it was not sent; the framework's own way takes ten times as long.
-
-    name: in lower case.
-    """
-    for field, value in request.scope["headers"]:
-        if field == name:
-            text: str = value.decode("latin-1")
-            return text
-    return None
+    """Return a header by its name in lower case, None where it was not sent."""
+    value: bytes | None = request.scope[HEADERS].get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _key_of(request: Request) -> str | None:
@@ -125,21 +122,18 @@ def _check_key(request: Request, *, writes: bool) -> None:
     if guards.keys.are_set:
         guards.keys.check(_key_of(request), writes=writes)
         return
-    host: str | None = None
-    origin: str | None = None
-    for name, value in request.scope["headers"]:  # once: a call for each takes 2 µs more
-        if name == b"host" and host is None:
-            host = value.decode("latin-1")
-        elif name == b"origin" and origin is None:
-            origin = value.decode("latin-1")
-    if not (host is None or is_local(host) or guards.settings.allow_no_key):
-        raise HostRefused(host)
+    headers = request.scope[HEADERS]
+    host, origin = headers.get(b"host"), headers.get(b"origin")
+    if host is not None and not guards.settings.allow_no_key:
+        name = host.decode("latin-1")
+        if not is_local(name):
+            raise HostRefused(name)
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
     # browser says itself which page is this service's own, also where a proxy changes the host.
-    if origin is None or header(request, b"sec-fetch-site") == "same-origin":
+    if origin is None or headers.get(b"sec-fetch-site") == b"same-origin":
         return
-    if origin.partition("://")[2] != host:
-        raise OriginRefused(origin)
+    if origin.partition(b"://")[2] != host:
+        raise OriginRefused(origin.decode("latin-1"))
 
 
 async def may_read(request: Request) -> None:

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
 from starlette.types import Scope
 
-from gcws_search.service import json_bodies, media_types, problems
+from gcws_search.service import json_bodies, media_types
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
@@ -78,6 +78,7 @@ class FrontRoute(JsonRoute):
                 await check(request)
             return await endpoint(request=request, **request.path_params)
 
+        self.answer = handle
         return handle
 
 
@@ -209,13 +210,11 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
         metrics=metrics,
         admission=admission,
         access_log=settings.access_log,
-        direct=hot,
         lifespan=lifespan,
         redirect_slashes=False,
         openapi_url=None,
     )
     app.router.routes[:] = [*hot, Route("/{path:path}", Forwarded(http))]
-    problems.install(app)
     return app
 
 

@@ -1,7 +1,6 @@
 """HTTP itself.
 
-- `bodies`: bodies read (413, 415)
-- `dispatch`: from a request to its endpoint
-- `envelope`: request id, measurement, answer of last resort
+- `bodies`: bodies and parameters, read and checked (413, 415)
+- `dispatch`: from a request to its endpoint: its id, its measurement, the answer of last resort
 - `timeouts`: clocks on slow clients; the head of an answer sent with its body
 """

@@ -2,23 +2,24 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Final
+from typing import TypeVar
 
 from fastapi import Request
+from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
-from gcws_search.service import media_types
-from gcws_search.service.errors import (
-    BodyTooLarge,
-    RequestTimeout,
-    UnsupportedMediaType,
-)
-from gcws_search.service.execution.context import Guards, guards_of, header
+from gcws_search.index import InvalidParameter
+from gcws_search.service import json_bodies, media_types
+from gcws_search.service.errors import BodyTooLarge, RequestTimeout, UnsupportedMediaType
+from gcws_search.service.execution.context import HEADERS, Guards, guards_of, header
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
+from gcws_search.service.json_bodies import Model
 from gcws_search.service.media_types import UNSAID
+from gcws_search.service.problems import invalid_request
 
-_JSON_HEADER: Final = b"content-type", media_types.JSON.encode()
+_JSON = media_types.JSON.encode()
+Params = TypeVar("Params", bound=BaseModel)
 
 
 def media_type(request: Request) -> str:
@@ -26,23 +27,11 @@ def media_type(request: Request) -> str:
     return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
 
 
-def is_plain_json(request: Request) -> bool:
-    """Return whether a body is said to be JSON, in the usual words, and no coding is named."""
-    is_json = False
-    for field in request.scope["headers"]:
-        if field == _JSON_HEADER:
-            is_json = True
-        elif field[0] == b"content-encoding":
-            return False
-    return is_json
-
-
-def require_media_type(request: Request, *permitted: str) -> str:
-    """Return the body's content type; one that is not said is taken to be the first permitted."""
+def require_media_type(request: Request, *permitted: str) -> None:
+    """Raise UnsupportedMediaType where the body's content type is said, and not permitted."""
     got = media_type(request) or permitted[0]
     if got not in permitted:
         raise UnsupportedMediaType(repr(got), permitted)
-    return got
 
 
 def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str | None:
@@ -70,20 +59,51 @@ def require_plain(request: Request) -> None:
 
 def refuse_announced(request: Request, limit_bytes: int, instead: str = "") -> None:
     """Raise BodyTooLarge when the announced length is above the limit."""
-    announced = header(request, b"content-length") or ""
+    announced = request.scope[HEADERS].get(b"content-length", b"")
     if announced.isdigit() and int(announced) > limit_bytes:
         raise BodyTooLarge(limit_bytes, hint=instead)
+
+
+def refuse_parameters(request: Request) -> None:
+    """Raise InvalidParameter when the URL has parameters."""
+    for name in request.query_params:
+        raise InvalidParameter(
+            expected="no parameters in the URL", got="one of this name", loc=(name[:80],)
+        )
+
+
+def read_params(request: Request, model: type[Params]) -> Params:
+    """Return the parameters in the URL; of one that is no list the last value counts."""
+    given = request.query_params
+    values: dict[str, str | list[str]] = {}
+    for name in given:
+        field = model.model_fields.get(name)
+        is_list = field is not None and json_bodies.entry_annotation(field.annotation) is not None
+        values[name] = given.getlist(name) if is_list else given[name]
+    try:
+        return model.model_validate(values)
+    except ValidationError as error:
+        raise invalid_request(error, model, code="invalid_parameter") from None
+
+
+async def read_model(request: Request, model: type[Model]) -> Model:
+    """Return the request's JSON body as its model."""
+    headers = request.scope[HEADERS]
+    if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
+        require_media_type(request, media_types.JSON)
+        require_plain(request)
+    guards: Guards = request.scope["app"].state.service
+    body = await read(request, guards.settings.max_body_bytes, model.instead)
+    if len(body) > json_bodies.LONG_BYTES:
+        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.limits)
+    return json_bodies.parse(model, body, guards.limits)
 
 
 async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
     """Return the whole body, counting what really arrives; ``instead`` is said of one too large.
 
-    Raises
-    ------
-    BodyTooLarge
-        At once when the announced length is above the limit, else when that many have arrived.
-    RequestTimeout, Overloaded
-    ClientDisconnect
+    BodyTooLarge is raised at once when the announced length is above the limit, else when that many
+    bytes have arrived.
     """
     guards: Guards = request.scope["app"].state.service
     if HAS_WHOLE_BODY in request.scope:  # no clock, which takes 6 µs
@@ -100,7 +120,7 @@ async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
 async def _read_all(
     request: Request, admission: Admission, limit_bytes: int, instead: str
 ) -> bytes:
-    """Return the whole body, without a clock; errors as of `read`."""
+    """Return the whole body, without a clock."""
     chunks: list[bytes] = []
     received, more = 0, True
     while more:
@@ -119,13 +139,7 @@ async def _read_all(
 
 
 async def pieces(request: Request) -> AsyncIterator[bytes]:
-    """Yield a body of any length as it comes.
-
-    Raises
-    ------
-    RequestTimeout
-        The next piece does not come.
-    """
+    """Yield a body of any length as it comes; RequestTimeout where the next piece does not."""
     seconds = guards_of(request).settings.body_seconds
     stream = aiter(request.stream())
     while True:

@@ -1,4 +1,4 @@
-"""From a request to its endpoint: FastAPI for all but queries and small writes.
+"""From a request to its endpoint: FastAPI describes all routes, and calls those that are no JSON.
 
 Between a server and an endpoint the framework has eight calls of its own, which took a third of
 the time of a small request. `JsonRoute` validates a body once where the stock route does so twice
@@ -7,26 +7,36 @@ the time of a small request. `JsonRoute` validates a body once where the stock r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
-from functools import cached_property, partial
-from typing import Any
+import asyncio
+import logging
+import random
+import re
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, get_args
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
 from starlette.convertors import PathConvertor, register_url_convertor
-from starlette.routing import BaseRoute, Match
-from starlette.types import Receive, Scope, Send
+from starlette.routing import Match
+from starlette.types import Message, Receive, Scope, Send
 
-from gcws_search.index import InvalidParameter
-from gcws_search.service import json_bodies, media_types
-from gcws_search.service.execution.context import Guards
+from gcws_search.index import OutOfDescriptors
+from gcws_search.service import problems
+from gcws_search.service.errors import Stopping
+from gcws_search.service.execution.context import HEADERS
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http import bodies
-from gcws_search.service.http.envelope import Envelope
-from gcws_search.service.json_bodies import Model
+from gcws_search.service.http.timeouts import BREAK_OFF
+from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
 
-Endpoint = Callable[..., Awaitable[Response]]
+_REQUEST_ID: Final = b"x-request-id"
+_PERMITTED: Final = re.compile(rb"[\x21-\x7e]{1,128}")
+_PATH_SHOWN: Final = 500
+_draw: Final = random.Random()  # seeded by the system; names need not be secret
+_log = logging.getLogger(__name__)
+_access = logging.getLogger("gcws_search.service.access")
 
 
 class AnyTextConvertor(PathConvertor):
@@ -39,66 +49,60 @@ register_url_convertor("any_text", AnyTextConvertor())
 
 
 class JsonRoute(APIRoute):
-    """Calls ``endpoint(request, body, **path parameters)``; ``body`` is a checked model.
+    """Calls ``endpoint(request, **path parameters)``, and hands it the models that it names.
 
-    The router's dependencies must be coroutine functions of the request alone; they run before the
-    body is read. An endpoint without a ``body`` parameter reads the request itself. Parameters in
-    the URL are refused.
+    ``body`` is read from the request, ``params`` from the URL. Other parameters in the URL are
+    refused, unless the route describes a body of its own: then the endpoint reads all.
+    The router's dependencies must be coroutine functions of the request alone; they run first.
     """
 
-    @cached_property
-    def answer(self) -> Callable[[Request], Awaitable[Response]]:
-        """What answers a request."""
-        return self.get_route_handler()
+    answer: Callable[[Request], Awaitable[Response]]
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""
-        endpoint: Endpoint = self.endpoint
+        endpoint: Callable[..., Awaitable[Response]] = self.endpoint
         model = endpoint.__annotations__.get("body")
+        [params] = get_args(endpoint.__annotations__.get("params"))[:1] or [None]
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
+        reads_all = self.openapi_extra is not None
 
         async def handle(request: Request) -> Response:
             for check in checks:
                 await check(request)
-            if request.scope["query_string"]:
-                refuse_parameters(request)
-            if model is None:
-                return await endpoint(request=request, **request.path_params)
-            body = await read_model(request, model)
-            return await endpoint(request=request, body=body, **request.path_params)
+            arguments = request.path_params
+            if params is not None:
+                arguments = {**arguments, "params": bodies.read_params(request, params)}
+            elif request.scope["query_string"] and not reads_all:
+                bodies.refuse_parameters(request)
+            if model is not None:
+                body = await bodies.read_model(request, model)
+                return await endpoint(request=request, body=body, **arguments)
+            return await endpoint(request=request, **arguments)
 
+        self.answer = handle
         return handle
 
 
-def refuse_parameters(request: Request) -> None:
-    """Raise InvalidParameter when the URL has parameters."""
-    for name in request.query_params:
-        raise InvalidParameter(
-            expected="no parameters in the URL", got="one of this name", loc=(name[:80],)
-        )
-
-
-async def read_model(request: Request, model: type[Model]) -> Model:
-    """Return the request's JSON body as its model."""
-    if not bodies.is_plain_json(request):
-        bodies.require_media_type(request, media_types.JSON)
-        bodies.require_plain(request)
-    guards: Guards = request.scope["app"].state.service
-    body = await bodies.read(request, guards.settings.max_body_bytes, model.instead)
-    if len(body) > json_bodies.LONG_BYTES:
-        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.limits)
-    return json_bodies.parse(model, body, guards.limits)
+def json_router(
+    prefix: str,
+    tag: str,
+    check: Callable[[Request], Awaitable[None]],
+    declared: dict[int | str, dict[str, Any]],
+) -> APIRouter:
+    """Return a router of `JsonRoute`s that have a check, and declare some problems."""
+    return APIRouter(
+        prefix=prefix,
+        tags=[tag],
+        dependencies=[Depends(check)],
+        responses=declared,
+        route_class=JsonRoute,
+    )
 
 
 class Application(FastAPI):
-    """An application some of whose routes are called at once, all else through the framework.
+    """Calls a `JsonRoute` at once, and all else through the framework.
 
-    Parameters
-    ----------
-    direct : collection of JsonRoute
-        Those that are called at once.
-    more : object
-        As FastAPI takes it.
+    It adds ``X-Request-Id``, counts and times, and lets no exception through.
     """
 
     def __init__(
@@ -107,27 +111,85 @@ class Application(FastAPI):
         metrics: Metrics,
         admission: Admission,
         access_log: bool,
-        direct: Collection[BaseRoute] = (),
         **more: Any,  # noqa: ANN401  # the framework's
     ) -> None:
         super().__init__(**more)
-        envelope = partial(Envelope, metrics=metrics, admission=admission, access_log=access_log)
-        self.add_middleware(envelope)
-        self._enveloped = envelope(self._answer)
-        self._direct = frozenset(map(id, direct))
+        self._metrics = metrics
+        self._admission = admission
+        self._access_log = access_log
+        problems.install(self)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's start and end."""
-        if scope["type"] == "http" and scope["path"].endswith("/"):
-            self._drop_slash(scope)
-        route = self._direct_route(scope)
-        # What is added to the application is for all routes, these too.
-        if route is None or len(self.user_middleware) > 1:
+        if scope["type"] != "http":
             await super().__call__(scope, receive, send)
             return
-        scope["app"] = self
-        scope["route"] = route
-        await self._enveloped(scope, receive, send)
+        if scope["path"].endswith("/"):
+            self._drop_slash(scope)
+        headers = scope[HEADERS] = dict(reversed(scope["headers"]))  # the first of a name counts
+        given = headers.get(_REQUEST_ID, b"")
+        # Asking the system for each would let other threads have the interpreter first.
+        request_id = given if _PERMITTED.fullmatch(given) else b"%032x" % _draw.getrandbits(128)
+        logs.request_id.set(request_id.decode())
+        status, start = 0, time.perf_counter()
+
+        async def send_with_id(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (_REQUEST_ID, request_id)]
+            await send(message)
+
+        try:
+            try:
+                self._admission.enter(scope)
+                route = self.find_route(scope)
+                if route is None:
+                    await super().__call__(scope, receive, send_with_id)
+                    return
+                scope["app"], scope["route"] = self, route
+                response = await route.answer(Request(scope, receive, send))
+            except Exception as error:
+                response = await problems.answer(Request(scope), error)
+            await response(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            if BREAK_OFF not in scope:
+                raise
+            # The server cancels what has not ended when its time to stop is over, and says so.
+            if status:
+                scope[BREAK_OFF]()
+            else:
+                await problems.response(Stopping())(scope, receive, send_with_id)
+        except Exception as error:
+            found = problems.listed(error)
+            _log_unexpected(scope, request_id.decode(), error, found)
+            if not status:
+                await problems.response(found)(scope, receive, send_with_id)
+        finally:
+            self._admission.leave(scope)
+            seconds = time.perf_counter() - start
+            self._metrics.observe(scope, status, seconds)
+            if self._access_log:
+                # Without the query string: a key that was put there by mistake is not kept.
+                path = scope["path"][:_PATH_SHOWN]
+                _access.info("%s %r %d in %.6f s", scope["method"], path, status, seconds)
+
+    def find_route(self, scope: Scope) -> JsonRoute | None:
+        """Return the route that the framework would choose, where it is called at once.
+
+        Middleware that somebody adds is for all routes: then none is.
+        """
+        if self.user_middleware or scope.get("root_path"):
+            return None
+        path, method = scope["path"], scope["method"]
+        for route in self.router.routes:
+            if not isinstance(route, APIRoute) or method not in (route.methods or ()):
+                continue
+            found = route.path_regex.match(path)
+            if found is not None:
+                scope["path_params"] = found.groupdict()  # all of them are texts
+                return route if isinstance(route, JsonRoute) else None
+        return None
 
     def _drop_slash(self, scope: Scope) -> None:
         """Take the slash off the end of a path, unless a route, such as that of an id, has it.
@@ -140,40 +202,9 @@ class Application(FastAPI):
         ):
             scope["path"] = scope["path"][:-1] or "/"
 
-    def _direct_route(self, scope: Scope) -> JsonRoute | None:
-        """Return the route the framework would choose, where that is called at once."""
-        if scope["type"] != "http" or scope.get("root_path"):
-            return None
-        path, method = scope["path"], scope["method"]
-        for route in self.router.routes:
-            if not isinstance(route, APIRoute) or method not in (route.methods or ()):
-                continue
-            found = route.path_regex.match(path)
-            if found is None:
-                continue
-            if id(route) not in self._direct or not isinstance(route, JsonRoute):
-                return None
-            path_params = found.groupdict()
-            for name, convertor in route.param_convertors.items():
-                path_params[name] = convertor.convert(path_params[name])
-            scope["path_params"] = path_params
-            return route
-        return None
 
-    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive, send)
-        route: JsonRoute = scope["route"]
-        try:
-            response: Response = await route.answer(request)
-        except Exception as error:
-            response = await self._problem(request, error)
-        await response(scope, receive, send)
-
-    async def _problem(self, request: Request, error: Exception) -> Response:
-        """Return the application's answer to an error; raise an error that it has none to."""
-        for kind in type(error).__mro__:
-            handler: Any = self.exception_handlers.get(kind)
-            if handler is not None:
-                found: Response = await handler(request, error)
-                return found
-        raise error
+def _log_unexpected(scope: Scope, request_id: str, error: Exception, shown: Exception) -> None:
+    # Without descriptors even the traceback's files cannot be read.
+    trace = None if isinstance(shown, OutOfDescriptors) else error
+    told = request_id, scope["method"], scope["path"], error
+    _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)

@@ -9,7 +9,7 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.errors import InvalidRequest, MalformedBody
-from gcws_search.service.problems import place
+from gcws_search.service.problems import message_at
 
 
 class RowError(MalformedBody):
@@ -54,7 +54,7 @@ class Reject:
                 return cls(number, ix.ItemExists(error.item_id, number))
             case InvalidRequest():
                 found = [(("rows", number, *loc), message) for loc, message in error.errors]
-                return cls(number, InvalidRequest(error.code, found, place(*found[0])))
+                return cls(number, InvalidRequest(error.code, found, message_at(*found[0])))
         return cls(number, RowError(number, str(error)))
 
 

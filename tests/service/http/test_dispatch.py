@@ -6,7 +6,6 @@ from typing import Final
 
 import httpx
 import pytest
-from fastapi import FastAPI
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gcws_search.service.app import create_app
@@ -52,7 +51,7 @@ def test_the_framework_would_answer_every_request_in_the_same_way(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours = answers(serve())
-    monkeypatch.setattr(Application, "__call__", FastAPI.__call__)
+    monkeypatch.setattr(Application, "find_route", lambda *_: None)
     theirs = answers(serve(data_dir=tmp_path / "other"))
     for one, other in zip(ours, theirs, strict=True):
         assert one == other

@@ -95,7 +95,7 @@ def test_an_error_of_no_known_class_tells_nothing_of_itself() -> None:
     ],
 )
 def test_a_place_names_the_item_and_the_field(loc: ix.Loc, text: str) -> None:
-    assert problems.place(loc, "m") == text
+    assert problems.message_at(loc, "m") == text
 
 
 def test_an_unknown_path_is_a_problem(client: Client) -> None:
