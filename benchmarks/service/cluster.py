@@ -36,7 +36,7 @@ from benchmarks.service.http import (
     queries,
 )
 from gcws_search.index import content_checksum
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from tests.support.service.postgres_pair import PostgresPair
 
 NAME: Final = "made"

@@ -10,15 +10,13 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.collection import ClusterCollection, RouterContext
-from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.cluster.replicas import HttpReplicas
-from gcws_search.service.cluster.shards import ReplicaList, ShardSet
+from gcws_search.service.cluster.collection import ClusterCollection
+from gcws_search.service.cluster.contract import BackendRow, ClusterMismatch, CollectionRow, Moment
+from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.shards import HttpReplicas, RouterContext, ShardSet
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.guards.keys import cluster_key, database_url
-from gcws_search.service.rpc.messages import Message
+from gcws_search.service.messages import Message
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -27,7 +25,7 @@ T = TypeVar("T")
 _POLL_SECONDS: Final = 1.0
 """How often the database is asked what other routers have changed."""
 _CONFIRM_SECONDS: Final = 0.1
-"""How often shards are asked whether the database is the last primary, until they say so."""
+"""How often shards are asked whether the database is the current primary, until they say so."""
 _CHUNK_ROWS: Final = 4096
 _UNFINISHED: Final = ".unfinished"
 """Begins the name of a collection that is being filled: no request can name it."""
@@ -52,7 +50,7 @@ class ClusterCatalog:
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop, and the database now and then.
 
-        Where no shard says yet whether the database is the last primary, nothing is read of it.
+        Where no shard says yet whether the database is the current primary, nothing is read of it.
         """
         self.context.shards.start(loop)
         self.context.database.connections.confirm = self.context.shards.confirm
@@ -340,7 +338,7 @@ def open_router(
     settings: Settings,
     local: ix.Catalog,  # of this machine's folder, for snapshots
     metrics: Metrics,
-    replicas: ReplicaList | None = None,  # None takes those that the database lists
+    replicas: HttpReplicas | None = None,  # None takes those that the database lists
     policies: ix.Policies = ix.POLICIES,
 ) -> ClusterCatalog:
     """Join a cluster as a router.

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -14,11 +13,17 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow, CollectionRow, Moment, Row, bucket_of
-from gcws_search.service.cluster.database.committer import PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import FormerPrimary
-from gcws_search.service.cluster.messages import encode_filter
+from gcws_search.service.batcher import Batcher
+from gcws_search.service.cluster.committer import PreparedDelete, PreparedPut
+from gcws_search.service.cluster.contract import (
+    BackendRow,
+    CollectionRow,
+    FormerPrimary,
+    Moment,
+    Row,
+    bucket_of,
+    encode_filter,
+)
 from gcws_search.service.cluster.operations import (
     ClusterOperations,
     comparison_message,
@@ -37,69 +42,45 @@ from gcws_search.service.cluster.search import (
     merge,
     search_message,
 )
-from gcws_search.service.cluster.shards import CollectionShards, ShardSet
+from gcws_search.service.cluster.shards import RouterContext
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.rpc.batcher import Batcher
-from gcws_search.service.rpc.messages import encode, encode_sparse
-from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.messages import encode, encode_sparse
 
 T = TypeVar("T")
 
-_BUILD_SECONDS: Final = 0.1
-"""How often shards are asked whether a backend is ready."""
+_BUILD_SECONDS: Final = 0.1  # how often shards are asked whether a backend is ready
+# Messages of one group of queries under way: what comes meanwhile is sent together.
 _MAX_CALLS: Final = 2
-"""Messages of one group of queries under way: what comes meanwhile is sent together."""
-PART_ROWS: Final = 256
-"""Queries of one request that are sent together."""
+PART_ROWS: Final = 256  # queries of one request that are sent together
 _LEARNING: Final = "learning"
-_LONG_SECONDS: Final = 600.0
-"""How long shards may take to compare."""
-_SMALL_WRITE: Final = 16
-"""Writes of more concern all shards."""
-
-
-@dataclass(frozen=True, slots=True)
-class RouterContext:
-    """What all collections of a router share."""
-
-    database: Database
-    shards: ShardSet
-    metrics: Metrics
-    max_answer_bytes: int
-    threads: int | None  # of samples that are looked at here
-    max_pairs: int  # more near-duplicate pairs are not listed at once
+_LONG_SECONDS: Final = 600.0  # how long shards may take to compare
+_SMALL_WRITE: Final = 16  # writes of more concern all shards
 
 
 class ClusterCollection(ClusterOperations):
     """A collection whose items are in a database and on shards."""
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
-        self.number = row.number
-        self.name = row.name
-        self.config = ix.CollectionConfig.from_dict(row.config)
-        self.context = context
-        self.shards = CollectionShards(row, context.database, context.shards, context.threads)
-        self.space = self.shards.empty.space
-        self.names = self.shards.empty.names
+        super().__init__(row, context)
+        self.space = self.empty.space
+        self.names = self.empty.names
         if self.names.is_open:
             self.names.allocate = self._allocate
-        self.committer = self.shards.committer
-        self.names_read = 0
-        """Key of the last change whose names are known here."""
+        self.names_read = 0  # key of the last change whose names are known here
         self._batcher = Batcher(_MAX_CALLS, _is_of_one)
 
     def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
-        found = self.context.database.reserve_names(self.number, names).items()
+        found = self.database.reserve_names(self.number, names).items()
         return [ix.NamedCoordinate(coordinate, name) for name, coordinate in found]
 
     def load_names(self) -> None:
         """Read all names, unless nothing has changed since they were read."""
-        head = max(1, self.context.database.head(self.number))
+        head = max(1, self.database.head(self.number))
         if self.names_read >= head:
             return
-        stored = self.context.database.names(self.number)
+        stored = self.database.names(self.number)
         named = [ix.NamedCoordinate(*each) for each in stored]
         if self.names.is_open:
             self.names.add(named)  # those of items under way stay
@@ -148,12 +129,14 @@ class ClusterCollection(ClusterOperations):
         """Search for a request's vectors, item or query with unknown names."""
         more = dict[str, Any]()
         if asked.is_strict:
-            database = self.context.database
-            moment = await asyncio.to_thread(database.last_moment, self.number)
+            moment = await asyncio.to_thread(self.database.last_moment, self.number)
             more |= {"at": moment.key, "since": moment.epoch}
         vectors = asked.vectors
         if asked.item_id is not None:
-            vectors = await self._vector_of(asked.item_id, more)
+            item = await self.fetch(asked.item_id, more)
+            if not len(item):
+                raise ix.ItemNotFound(asked.item_id)
+            vectors = item.vectors
             more["skip"] = asked.item_id
         elif asked.with_unknown is not None:
             more["unknown"] = encode_sparse(asked.with_unknown)
@@ -201,7 +184,7 @@ class ClusterCollection(ClusterOperations):
         """Ask all shards in one message, and merge what they found."""
         start = time.perf_counter()
         message = search_message(
-            self.shards.head("search"),
+            self.head("search"),
             vectors,
             asked.params,
             filter=asked.filter_text.decode() or None,
@@ -211,24 +194,17 @@ class ClusterCollection(ClusterOperations):
             max_bytes=self.context.max_answer_bytes,
             **more,
         )
-        shards = self.context.shards
+        shards = self.shards
         try:
             answers, missing = await shards.ask_some([encode(message)] * len(shards))
         except ix.CollectionNotFound:
-            raise await asyncio.to_thread(self.shards.not_found) from None
+            raise await asyncio.to_thread(self.not_found) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
         found = ShardAnswers([ShardHits.of(answer) for answer in answers], seconds, missing)
         self.context.metrics.count_searches(found.totals())
         return merge(found, asked.params.limit)
-
-    async def _vector_of(self, item_id: str, more: dict[str, Any]) -> ix.RawBatch:
-        """Return an item's vector, from the shard that has it."""
-        found = await self.shards.fetch(item_id, more)
-        if not len(found):
-            raise ix.ItemNotFound(item_id)
-        return found.vectors
 
     def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
         """Build the results that the answer shows; AnswerTooLarge where they are too long."""
@@ -243,7 +219,9 @@ class ClusterCollection(ClusterOperations):
                 hits.ids,
                 hits.scores,
                 texts,
-                hits.explanation(is_audited=_is_audited(asked)) if asked.explain else None,
+                hits.explanation(is_audited=asked.backend in (None, "gcws"))
+                if asked.explain
+                else None,
                 vectors=self._vectors(hits, size) if asked.with_vector else None,
                 shards=hits.answers.coverage if asked.explain or asked.allow_partial else None,
             )
@@ -253,8 +231,8 @@ class ClusterCollection(ClusterOperations):
     def _vectors(self, hits: MergedHits, size: AnswerBytes) -> list[ix.JsonVector | None]:
         found: list[ix.JsonVector | None] = []
         for shard, place in hits.places():
-            raw, is_deleted = shard.vectors, place in shard.deleted
-            found.append(None if raw is None or is_deleted else self.space.to_json(raw, place))
+            raw = None if place in shard.deleted else shard.vectors
+            found.append(None if raw is None else self.space.to_json(raw, place))
             size.add_vectors(found[-1:])
         return found
 
@@ -262,9 +240,7 @@ class ClusterCollection(ClusterOperations):
 
     def put(self, items: ix.ItemBatch, mode: ix.Mode) -> ix.WriteResult:
         """Put items, all or none."""
-        write = self.prepare(items, mode)
-        result = self.committer.commit(write)
-        self._note_names(write)
+        result = self._store(self.prepare(items, mode))
         self.wait_until_found()
         return result
 
@@ -276,14 +252,7 @@ class ClusterCollection(ClusterOperations):
         keeps_payloads: bool = False,
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
     ) -> PreparedPut:
-        """Return items as the database takes them.
-
-        Raises
-        ------
-        InvalidId, InvalidVector
-        ItemExists
-            The mode is "insert" and an id comes twice.
-        """
+        """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists."""
         ix.check_ids(["0" if each is None else each for each in items.ids])
         places = ix.last_places(items.ids, mode)
         vectors, payloads = items.vectors, items.payloads
@@ -312,12 +281,16 @@ class ClusterCollection(ClusterOperations):
     def commit(self, write: PreparedPut) -> ix.WriteResult:
         """Put items; wait until shards have the write before this one: a load overlaps them."""
         before = self.committer.last
-        result = self.committer.commit(write)
-        self._note_names(write)
-        shards, last = self.context.shards, self.committer.last
+        result = self._store(write)
+        shards, last = self.shards, self.committer.last
         shards.begin(shards.follow(self.number, last))
         shards.wait(shards.follow(self.number, before))
-        self._require_last_primary(last)
+        self._require_current_primary(last)
+        return result
+
+    def _store(self, write: PreparedPut) -> ix.WriteResult:
+        result = self.committer.commit(write)
+        self._note_names(write)
         return result
 
     def _note_names(self, write: PreparedPut) -> None:
@@ -328,20 +301,20 @@ class ClusterCollection(ClusterOperations):
         known = [item_id for item_id in ids if item_id is not None]
         if len(ids) > _SMALL_WRITE or len(known) < len(ids):
             return None
-        buckets, shards = self.context.database.buckets, len(self.context.shards)
+        buckets, shards = self.database.buckets, len(self.shards)
         return {bucket_of(item_id, buckets) % shards for item_id in known}
 
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
-        shards, last = self.context.shards, self.committer.last
-        shards.wait(shards.follow(self.number, last))
+        last = self.committer.last
+        self.shards.wait(self.shards.follow(self.number, last))
         if last.epoch:  # something was stored
-            self._require_last_primary(last)
+            self._require_current_primary(last)
 
-    def _require_last_primary(self, stored: Moment) -> None:
+    def _require_current_primary(self, stored: Moment) -> None:
         """Raise StoreUnavailable where a shard knows of a later primary than this write's."""
         try:
-            self.context.database.connections.require(stored.epoch)
+            self.database.connections.require(stored.epoch)
         except FormerPrimary as error:
             raise StoreUnavailable(f"{error}; the write may be stored") from None
 
@@ -363,8 +336,8 @@ class ClusterCollection(ClusterOperations):
             outcome: ix.WriteResult | BaseException = result
             try:
                 last, ids = self.committer.last, prepared[-1].ids
-                await self.context.shards.follow(self.number, last, self._concerned_shards(ids))
-                self._require_last_primary(last)
+                await self.shards.follow(self.number, last, self._concerned_shards(ids))
+                self._require_current_primary(last)
             except StoreUnavailable as error:
                 outcome = error
             finally:
@@ -387,8 +360,8 @@ class ClusterCollection(ClusterOperations):
         """Delete all items whose payloads pass a filter, and return how many did."""
 
         def choose(head: int) -> list[str]:
-            since = self.context.database.connections.memory.number
-            answers = self.shards.ask("rows", filter=encode_filter(where), at=head, since=since)
+            since = self.database.connections.memory.number
+            answers = self.ask("rows", filter=encode_filter(where), at=head, since=since)
             return [item_id for answer in answers for item_id in decode_ids(answer)]
 
         return self._delete(PreparedDelete(choose=choose))
@@ -402,30 +375,26 @@ class ClusterCollection(ClusterOperations):
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names."""
         named = ix.check_names(names, self.config.dim)
-        self.context.database.replace_names(self.number, named)
+        self.database.replace_names(self.number, named)
         self.names.load(named)
 
     def replace_metadata(self, value: bytes | None) -> None:
         """Replace the metadata, JSON text of an object; None removes it."""
         ix.check_metadata(value)
-        self.context.database.replace_metadata(self.number, value)
+        self.database.replace_metadata(self.number, value)
 
     def loads(self, since: int, key: str | None = None) -> list[ix.LoadRecord]:
         """Return how far loads under keys have come."""
-        return self.context.database.loads(self.number, since, key)
+        return self.database.loads(self.number, since, key)
 
     def save_load(self, record: ix.LoadRecord, forgotten: int) -> None:
         """Store how far a load has come."""
-        self.context.database.save_load(self.number, record, forgotten)
+        self.database.save_load(self.number, record, forgotten)
 
     def attach(self, params: ix.BackendParams, name: str | None) -> ix.BackendDescription:
         """Attach a comparison backend on all shards; return when it is ready on each.
 
-        Raises
-        ------
-        InvalidParameter, BackendExists
-        BackendNotFound
-            It was dropped before it was ready.
+        BackendNotFound where it is dropped before; else InvalidParameter or BackendExists.
         """
         ready = {each.name for each in self.describe().backends}
         if name is None:
@@ -441,17 +410,17 @@ class ClusterCollection(ClusterOperations):
         ix.require_landmarks(params, items)
         text = orjson.dumps(ix.backend_document(params)["params"]).decode()
         row = BackendRow(name, params.kind, text, self._learn(params, items))
-        self.context.database.add_backend(self.number, row)
+        self.database.add_backend(self.number, row)
         return self.wait_for_backend(name)
 
     def wait_for_backend(self, name: str) -> ix.BackendDescription:
         """Return a backend once all shards have it; BackendNotFound where it is dropped before."""
         while True:
-            if all(name in answer.head["ready"] for answer in self.shards.refresh()):
+            if all(name in answer.head["ready"] for answer in self.refresh_backends()):
                 found = {each.name: each for each in self.describe().backends}
                 if name in found and found[name].status == "ready":
                     return found[name]
-            if name not in {each.name for each in self.context.database.backends(self.number)}:
+            if name not in {each.name for each in self.database.backends(self.number)}:
                 raise ix.BackendNotFound(name)
             time.sleep(_BUILD_SECONDS)
 
@@ -459,7 +428,7 @@ class ClusterCollection(ClusterOperations):
         """Fit a backend that learns (Nyström) on a sample; all shards use the same notes."""
         if not isinstance(params, ix.NystroemParams):
             return None
-        with self.shards.lend_sample(params.landmarks, params.seed, None) as sample:
+        with self.lend_sample(params.landmarks, params.seed, None) as sample:
             sample.attach(params, _LEARNING)
             notes = ix.notes_of_backend(sample.memory.index_of(sample.memory.view, _LEARNING))
         return None if notes is None else ix.text_of(ix.notes_of(notes) | {"drawn_from": items})
@@ -468,8 +437,8 @@ class ClusterCollection(ClusterOperations):
         """Drop a comparison backend from all shards; else PrimaryBackend or BackendNotFound."""
         if name == self.config.backend.kind:
             raise ix.PrimaryBackend(name)
-        self.context.database.remove_backend(self.number, name)
-        self.shards.refresh()
+        self.database.remove_backend(self.number, name)
+        self.refresh_backends()
 
     # Reading
 
@@ -481,7 +450,7 @@ class ClusterCollection(ClusterOperations):
 
     def get(self, item_id: str) -> ix.StoredItem:
         """Return an item."""
-        row = self.context.database.fetch(self.number, [item_id]).get(item_id)
+        row = self.database.fetch(self.number, [item_id]).get(item_id)
         if row is None:
             raise ix.ItemNotFound(item_id)
         return self._item(row)
@@ -498,14 +467,12 @@ class ClusterCollection(ClusterOperations):
         """Return items in the order in which they were put."""
         if limit < 1:
             raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
-        database, after = self.context.database, ix.sequence_of(cursor)
+        database, after = self.database, ix.sequence_of(cursor)
         if ids is not None:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())
             rows = [row for row in rows if row.key > after][: limit + 1]
         elif where is not None:
-            answers = self.shards.ask(
-                "rows", filter=encode_filter(where), after=after, limit=limit + 1
-            )
+            answers = self.ask("rows", filter=encode_filter(where), after=after, limit=limit + 1)
             keys = sorted(key for answer in answers for key in decode_keys(answer))
             rows = database.at(self.number, keys[: limit + 1])
         else:
@@ -516,24 +483,24 @@ class ClusterCollection(ClusterOperations):
 
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
-        answers = self.shards.ask("count", filter=encode_filter(where))
+        answers = self.ask("count", filter=encode_filter(where))
         return total([answer.head for answer in answers], "count")
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names."""
-        found = self.context.database.find_names(self.number, prefix, limit)
+        found = self.database.find_names(self.number, prefix, limit)
         return [ix.NamedCoordinate(*each) for each in found]
 
     def describe(self) -> ix.Description:
         """Return all there is to know of the collection: sums over its shards."""
-        parts = [answer.head for answer in self.shards.ask("describe")]
+        parts = [answer.head for answer in self.ask("describe")]
         return ix.Description(
             name=self.name,
             config=self.config,
             items=total(parts, "items"),
             rows=total(parts, "rows"),
             names=len(self.names),
-            metadata=self.context.database.metadata(self.number),
+            metadata=self.database.metadata(self.number),
             bytes_in_memory=total(parts, "bytes_in_memory"),
             bytes_mapped=total(parts, "bytes_mapped"),
             bytes_on_disk=total(parts, "bytes_on_disk"),
@@ -545,9 +512,9 @@ class ClusterCollection(ClusterOperations):
 
     def summary(self) -> ix.Summary:
         """Return one line of the list of collections; sizes are of the shards that answer."""
-        answers, missing = self.shards.ask_some("summary")
+        answers, missing = self.ask_some("summary")
         parts = [answer.head for answer in answers]
-        items = self.context.database.count(self.number) if missing else total(parts, "items")
+        items = self.database.count(self.number) if missing else total(parts, "items")
         return ix.Summary(
             name=self.name,
             items=items,
@@ -573,15 +540,11 @@ class ClusterCollection(ClusterOperations):
     ) -> ix.Comparison:
         """Search for the same by several backends, each shard among its own items.
 
-        Raises
-        ------
-        BackendNotFound, InvalidParameter, InvalidVector
-        CancelledError
-            Of `concurrent.futures`: ``stop`` was set.
+        CancelledError of `concurrent.futures` once ``stop`` is set.
         """
         skip: list[str] = []
         if queries is None:
-            drawn = self.shards.sample(sample, seed, None)
+            drawn = self.sample(sample, seed, None)
             if len(drawn.ids) < 2:  # noqa: PLR2004 (one to search for, one to find)
                 raise ix.InvalidParameter(
                     expected="a collection of at least 2 items",
@@ -590,35 +553,24 @@ class ClusterCollection(ClusterOperations):
                 )
             queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
         head, blobs = comparison_message(queries, params, backends, skip)
-        answers = self.shards.ask("compare", _LONG_SECONDS, stop, blobs, **head)
+        answers = self.ask("compare", _LONG_SECONDS, stop, blobs, **head)
         return merge_comparisons(answers, params.limit)
 
     def pairs(
         self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
     ) -> list[tuple[str, str, float]]:
         """Return near-duplicate pairs; soon, once ``stop`` is set."""
-        return find_pairs(
-            self.shards,
-            self.context.max_pairs,
-            min_score=min_score,
-            recall=recall,
-            limit=limit,
-            stop=stop,
-        )
+        return find_pairs(self, min_score=min_score, recall=recall, limit=limit, stop=stop)
 
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
-        self.shards.empty.close(dropped=True)
+        self.empty.close(dropped=True)
 
 
 def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:
     """Split hits by request; ``sizes`` counts the queries of each."""
     every = iter(hits)
     return [[*islice(every, size)] for size in sizes]
-
-
-def _is_audited(asked: QueryRequest) -> bool:
-    return asked.backend in (None, "gcws")
 
 
 def _is_of_one(error: Exception) -> bool:

@@ -25,7 +25,7 @@ from gcws_search.service.telemetry import logs
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
-    from gcws_search.service.cluster.database.database import Database
+    from gcws_search.service.cluster.database import Database
     from gcws_search.service.cluster.rollout import Placement, Rollout
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
@@ -116,7 +116,7 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     database from then on, and shards are filled from this one.
     """
     with _refuse():
-        from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
+        from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
         identity = Database.adopt(_require_url(settings_from(given)))
         typer.echo(f"the database is {identity} now; start all routers and shards again")
@@ -290,8 +290,8 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 
 @contextmanager
 def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Database]:
-    from gcws_search.service.cluster.database.database import Database  # noqa: PLC0415
-    from gcws_search.service.cluster.errors import ClusterMismatch  # noqa: PLC0415
+    from gcws_search.service.cluster.contract import ClusterMismatch  # noqa: PLC0415
+    from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
     url = _require_url(settings)
     try:

@@ -1,18 +1,111 @@
-"""What database, shards and routers say of each other: rows, positions, replicas."""
+"""What database, shards and routers say of each other: rows, positions, replicas, errors."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
-MESSAGES: Final = "/v1/messages"
-"""Where a replica takes messages."""
+import numpy as np
+from pydantic_core import from_json
+
+from gcws_search import index as ix
+from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
+from gcws_search.service.messages import (
+    Malformed,
+    Message,
+    decode_names,
+    decode_texts,
+    encode,
+    encode_names,
+    encode_texts,
+)
+from gcws_search.service.models import json_text
+
+MESSAGES: Final = "/v1/messages"  # where a replica takes messages
+# Header that says which shard is asked: another may have the address by now.
 PLACE: Final = "gcws-shard"
-"""Header that says which shard is asked: another may have the address by now."""
+DEAD_SECONDS: Final = 10.0  # a replica without a sign of life for this time is not asked
+CHANGE_BLOBS: Final = 7  # of a change: keys, then lengths and bytes of ids, vectors and payloads
 
-DEAD_SECONDS: Final = 10.0
-"""A replica without a sign of life for this time is not asked."""
+# Of a filter; routers have smaller limits, and say so.
+_MAX_DEPTH: Final = 64
+_MAX_CONDITIONS: Final = 1 << 20
+
+
+# Errors beside those that requests are told
+
+
+class ClusterMismatch(ValueError):  # ends a start
+    """What is there is of another cluster, or of another version."""
+
+    def __init__(self, what: str, expected: str, got: str) -> None:
+        super().__init__(f"{what}: expected {expected}, got {got}")
+
+
+class FormerPrimary(StoreUnavailable):
+    """A server that takes writes is not the current primary, or is not known to be."""
+
+    def __init__(self, reason: str, address: str = "") -> None:
+        self.address = address  # which one, for logs: clients need not know it
+        super().__init__(reason)
+
+
+class HistoryLost(Exception):  # the replica is filled again
+    """The database does not know the commit that a replica followed last."""
+
+    def __init__(self, commit: int, *, is_forgotten: bool = False) -> None:
+        # it has trimmed what came after that; else it never had that commit
+        self.is_forgotten = is_forgotten
+        super().__init__(f"the database does not know commit {commit} of this replica")
+
+
+class Behind(Exception):  # a sister replica is asked
+    """A replica has not followed as far as was asked."""
+
+    def __init__(self, key: int, reached: int) -> None:
+        self.key = key
+        self.reached = reached
+        super().__init__(f"expected to have reached {key}, got to {reached}")
+
+
+_INPUT: Final = {name: name for name in ("expected", "got", "loc")}
+_ERRORS: Final[dict[type[Exception], dict[str, str]]] = {
+    ix.InvalidVector: _INPUT,
+    ix.InvalidFilter: _INPUT,
+    ix.InvalidParameter: _INPUT,
+    ix.InvalidPayload: _INPUT,
+    ix.ItemNotFound: {"name": "item_id"},
+    ix.BackendNotFound: {"name": "name"},
+    ix.CollectionNotFound: {"name": "name"},
+    AnswerTooLarge: {"limit": "limit_bytes"},
+    Behind: {"key": "key", "reached": "reached"},
+}
+"""Errors that messages carry: what an answer says, and the attribute it comes from."""
+_BY_NAME: Final = {kind.__name__: kind for kind in _ERRORS}
+
+
+def encode_error(error: Exception, **more: Any) -> bytes:  # noqa: ANN401
+    """Return an answer that raises its like where it is read (`raise_error`), and says more."""
+    fields = _ERRORS.get(type(error), {})
+    facts = {name: getattr(error, attribute) for name, attribute in fields.items()}
+    return encode(Message({"error": type(error).__name__, "detail": str(error), **more, **facts}))
+
+
+def raise_error(message: Message) -> None:
+    """Raise the error of an answer that is one; Malformed for all that `_ERRORS` does not list."""
+    head = message.head
+    if (name := head.get("error")) is None:
+        return
+    kind = _BY_NAME.get(name)
+    if kind is None:
+        raise Malformed(f"{name}: {head['detail']}")
+    if issubclass(kind, ix.InvalidInput):
+        raise kind(expected=head["expected"], got=head["got"], loc=tuple(head["loc"]))
+    raise kind(*(head[name] for name in _ERRORS[kind]))
+
+
+# Rows of the database
 
 
 class CollectionRow(NamedTuple):
@@ -61,8 +154,7 @@ class Moment(NamedTuple):
     key: int  # of the last change
 
 
-START = Position(0, 0, b"")
-"""Of a replica that has nothing."""
+START: Final = Position(0, 0, b"")  # of a replica that has nothing
 
 
 class ChangeSet(NamedTuple):
@@ -102,20 +194,10 @@ class Replica(NamedTuple):
         """Whether all of its collections can be asked."""
         return all(key >= 0 for key in self.positions.values())
 
-
-class ReplicaClient(Protocol):
-    """One replica of a shard, as routers ask it."""
-
     @property
-    def address(self) -> str:
-        """What names it in logs and answers."""
-
-    @property
-    def refusal(self) -> str:
-        """Why it can store nothing more; empty where it can."""
-
-    async def ask(self, message: bytes, seconds: float) -> bytes:
-        """Return the answer to a message; OSError or TimeoutError where it gives none in time."""
+    def is_alive(self) -> bool:
+        """Whether it may be asked."""
+        return bool(self.address) and self.seen < DEAD_SECONDS
 
 
 def bucket_of(item_id: str, buckets: int) -> int:
@@ -131,3 +213,67 @@ def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
 def place_of(shard: int, shards: int) -> str:
     """Return the name of a shard, such as "0/2", for the header `PLACE`."""
     return f"{shard}/{shards}"
+
+
+# Filters and changes in messages
+
+
+def encode_filter(where: ix.Filter | None) -> str | None:
+    """Return what a head says of a filter."""
+    return None if where is None else json_text(where.to_dict()).decode()
+
+
+def decode_filter(text: str | None) -> ix.Filter | None:
+    """Return the filter of a message, InvalidFilter where it is none."""
+    if text is None:
+        return None
+    return ix.parse_filter(from_json(text), max_depth=_MAX_DEPTH, max_conditions=_MAX_CONDITIONS)
+
+
+def encode_change(change: ChangeSet) -> Message:
+    """Return a change as a part of messages: its rows are `CHANGE_BLOBS` blobs."""
+    before, after = (
+        (each.key, each.commit, each.stamp.hex()) for each in (change.before, change.after)
+    )
+    rows = change.rows
+    return Message(
+        {"before": before, "after": after, "deleted": change.deleted},
+        [
+            np.fromiter((row.key for row in rows), np.int64, len(rows)).tobytes(),
+            *encode_names([row.id for row in rows]),
+            *encode_texts([row.vector for row in rows]),
+            *encode_texts([row.payload for row in rows]),
+        ],
+    )
+
+
+def decode_changes(
+    said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
+) -> list[ChangeSet]:
+    """Return the changes of a message, in the order of commits; Malformed where they are none."""
+    try:
+        return [
+            _decode_change(each, blobs[CHANGE_BLOBS * at : CHANGE_BLOBS * (at + 1)])
+            for at, each in enumerate(said)
+        ]
+    except (KeyError, ValueError, TypeError) as error:
+        raise Malformed(f"a change: {error!r}") from None
+
+
+def _decode_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ChangeSet:
+    keys, id_lengths, ids, lengths, vectors, payload_lengths, payloads = blobs
+    columns = (
+        np.frombuffer(keys, np.int64).tolist(),
+        decode_names(id_lengths, ids),
+        decode_texts(lengths, vectors),
+        decode_texts(payload_lengths, payloads),
+    )
+    rows = [
+        Row(key, item_id, vector or b"", payload)
+        for key, item_id, vector, payload in zip(*columns, strict=True)
+    ]
+    before, after = (
+        Position(key, commit, bytes.fromhex(stamp))
+        for key, commit, stamp in (said["before"], said["after"])
+    )
+    return ChangeSet(before, after, said["deleted"], rows)

@@ -16,8 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from gcws_search.service.cluster.errors import ClusterMismatch
-from gcws_search.service.rpc.messages import Malformed
+from gcws_search.service.cluster.contract import ClusterMismatch
+from gcws_search.service.messages import Malformed
 
 FILE: Final = "epoch.json"
 """Of a shard's folder."""

@@ -26,13 +26,13 @@ from gcws_search.service.cluster.contract import (
     BackendRow,
     ChangeSet,
     CollectionRow,
+    HistoryLost,
     Moment,
     Position,
     Row,
     buckets_of,
 )
-from gcws_search.service.cluster.database.database import Changes, Database
-from gcws_search.service.cluster.errors import HistoryLost
+from gcws_search.service.cluster.database import Changes, Database
 from gcws_search.service.errors import StoreUnavailable
 
 _EMPTY: Final = -1

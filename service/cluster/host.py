@@ -14,10 +14,17 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import DEAD_SECONDS, CollectionRow, Replica
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.contract import (
+    DEAD_SECONDS,
+    Behind,
+    ClusterMismatch,
+    CollectionRow,
+    Replica,
+    decode_changes,
+    encode_error,
+)
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import Epoch
-from gcws_search.service.cluster.errors import Behind, ClusterMismatch
 from gcws_search.service.cluster.follower import (
     FOLLOW,
     Follower,
@@ -26,12 +33,11 @@ from gcws_search.service.cluster.follower import (
     name_of,
     number_of,
 )
-from gcws_search.service.cluster.messages import decode_changes, encode_error
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
-from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
+from gcws_search.service.messages import Malformed, Message, encode
 
 _FOLLOWERS: Final = 8
 """Collections that are followed at once."""
@@ -278,15 +284,6 @@ class ShardHost:
             )
 
     # Messages
-
-    def answer(self, request: bytes) -> bytes:
-        """Return the answer to a message; any thread. Errors are in it."""
-        try:
-            asked = decode(request)
-            self.hear(asked)
-        except Malformed as error:
-            return encode_error(error)
-        return self.answer_message(asked)
 
     def answer_message(self, asked: Message, stop: threading.Event | None = None) -> bytes:
         """Return the answer to a message, errors in it; any thread. ``stop`` ends long work."""

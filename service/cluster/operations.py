@@ -1,39 +1,47 @@
 """What routers ask shards of a collection: each shard's answer, and the answers of all as one.
 
 `OPERATIONS` and `LONG` have a row for each message about a collection's items; `over_shards` adds
-its own. A row of `ClusterOperations` is all that a cluster needs of an operation that each shard
-does on its own items alone, that takes vectors alone, or that looks at a sample.
+its own.
 """
 
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, fields, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.messages import decode_filter
+from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.contract import (
+    ChangeSet,
+    CollectionRow,
+    bucket_of,
+    decode_filter,
+    encode_filter,
+)
 from gcws_search.service.cluster.search import answer_search, encode_stored_vectors, weighted_mean
-from gcws_search.service.rpc.messages import (
+from gcws_search.service.errors import ShardUnavailable
+from gcws_search.service.messages import (
     Message,
     blobs_of,
     decode_names,
     decode_sparse,
     decode_texts,
     decode_vectors,
+    encode,
     encode_names,
     encode_sparse,
     encode_texts,
     encode_vectors,
 )
 
-if TYPE_CHECKING:
-    import threading
-
-    from gcws_search.service.cluster.shards import CollectionShards
+if TYPE_CHECKING:  # a shard needs no HTTP client
+    from gcws_search.service.cluster.shards import RouterContext
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -288,14 +296,7 @@ def over_shards(
 ) -> Operation[P, T]:
     """Return an operation that each shard does on its own items alone.
 
-    The message has the method's name and its arguments.
-
-    Parameters
-    ----------
-    show
-        Returns what a shard's answer says of the result, JSON-able.
-    merge
-        Makes one result of what all shards say.
+    The message has the method's name and arguments; ``show`` makes a shard's result JSON-able.
     """
     name, signature = method.__name__, inspect.signature(method)
 
@@ -307,7 +308,7 @@ def over_shards(
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         arguments = dict([*bound.arguments.items()][1:])
-        return merge([each.head for each in self.shards.ask(name, **arguments)])
+        return merge([each.head for each in self.ask(name, **arguments)])
 
     OPERATIONS[name] = answer
     return _named(ask, method)
@@ -316,17 +317,14 @@ def over_shards(
 def by_vectors(method: Method[P, T], *points: str) -> Operation[P, T]:
     """Return an operation on vectors alone, which a collection without items does.
 
-    Parameters
-    ----------
-    points
-        Arguments that may be ids: the vectors of these items are read.
+    Arguments named by ``points`` may be ids: the vectors of these items are read.
     """
     signature = inspect.signature(method)
 
     def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        bound = signature.bind(self.shards.empty, *args, **kwargs)
+        bound = signature.bind(self.empty, *args, **kwargs)
         for name in points:
-            bound.arguments[name] = self.shards.vector_of(bound.arguments[name])
+            bound.arguments[name] = self.vector_of(bound.arguments[name])
         return method(*bound.args, **bound.kwargs)
 
     return _named(do, method)
@@ -345,16 +343,14 @@ def on_sample(
     signature = inspect.signature(method)
 
     def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.shards.lend_sample(*draw(*args, **kwargs)) as sample:
+        with self.lend_sample(*draw(*args, **kwargs)) as sample:
             bound = signature.bind(sample, *args, **kwargs)
             if points is not None:
                 bound.arguments[points] = [
-                    self.shards.vector_of(each, sample) for each in bound.arguments.get(points, ())
+                    self.vector_of(each, sample) for each in bound.arguments.get(points, ())
                 ]
             result = method(*bound.args, **bound.kwargs)
-        if count_all is None:
-            return result
-        return count_all(result, self.shards.database.count(self.shards.number))
+        return result if count_all is None else count_all(result, self.database.count(self.number))
 
     return _named(do, method)
 
@@ -454,9 +450,133 @@ LONG: Final[dict[str, Callable[..., Message]]] = {
 
 
 class ClusterOperations:
-    """What a collection of a cluster does of what one of a node does; a row is all it takes."""
+    """A collection as its shards answer for it; messages ask for its state after the last write.
 
-    shards: CollectionShards
+    A row, such as `curve`, is all that a cluster needs of an operation that each shard does on its
+    own items alone, that takes vectors alone, or that looks at a sample.
+    """
+
+    def __init__(self, row: CollectionRow, context: RouterContext) -> None:
+        self.number = row.number
+        self.name = row.name
+        self.config = ix.CollectionConfig.from_dict(row.config)
+        self.context = context
+        self.database = context.database
+        self.shards = context.shards
+        self.empty = self._in_memory()  # the collection without items
+        # of the collection's writes; each change goes to the shards
+        self.committer = Committer(self.database, row.number, row.name, self._publish)
+
+    def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
+        """Return a collection of no items, in memory wherever the shards have their vectors."""
+        config = replace(self.config, storage="memory")
+        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
+
+    def _publish(self, change: ChangeSet) -> None:
+        self.shards.publish(self.number, change, self.database.buckets)
+
+    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the head of a message about this collection."""
+        return {
+            "method": method,
+            "collection": self.number,
+            "at": self.committer.last.key,
+            "since": self.committer.last.epoch,
+            "epoch": self.shards.epoch,
+            "seconds": self.shards.seconds,
+            **more,
+        }
+
+    def ask(
+        self,
+        method: str,
+        seconds: float | None = None,
+        stop: threading.Event | None = None,
+        blobs: Sequence[bytes | memoryview] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> list[Message]:
+        """Return each shard's answer; called in a thread."""
+        message = Message(self.head(method, **more), blobs)
+        try:
+            return self.shards.wait(self.shards.ask_all(message, seconds), stop)
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
+    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
+        """Return the answers of the shards that answer, and the others; called in a thread."""
+        data = [encode(Message(self.head(method)))] * len(self.shards)
+        try:
+            return self.shards.wait(self.shards.ask_some(data))
+        except ShardUnavailable as error:
+            return [], [*error.missing]
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
+    def not_found(self) -> Exception:
+        """Return why shards do not know the collection: it was dropped, or replaced just now."""
+        is_replaced = self.database.find(self.name) is not None
+        return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(self.name)
+
+    def refresh_backends(self) -> list[Message]:
+        """Make all replicas read the list of comparison backends; return their answers."""
+        return self.shards.wait(self.shards.tell(Message(self.head("refresh"))))
+
+    async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
+        """Return an item, or an empty batch, from the shard that has it; the head says ``more``."""
+        head = self.head("rows", ids=[item_id], with_vector=True) | more
+        count = len(self.shards)
+        shard = bucket_of(item_id, self.database.buckets) % count
+        return decode_items(await self.shards.ask(shard, count, encode(Message(head))))[1]
+
+    def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
+        """Return a vector as it is, and the vector of an item for its id.
+
+        The id of an item of ``sample`` stays: it is left out of its own neighbours.
+        """
+        if not isinstance(point, str):
+            return point
+        if sample is not None and sample.memory.locate(point)[1] is not None:
+            return point
+        row = self.database.fetch(self.number, [point]).get(point)
+        if row is None:
+            raise ix.ItemNotFound(point)
+        raw = self.empty.space.from_blobs([row.vector])
+        if raw.form == "dense":
+            return raw.dense[0]
+        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
+
+    @contextmanager
+    def lend_sample(
+        self, count: int, seed: int, where: ix.Filter | None
+    ) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory that has some of the items."""
+        items = self.sample(count, seed, where)
+        sample = self._in_memory(self.context.threads)
+        try:
+            sample.names.load(self.empty.names.listed())
+            if len(items):
+                sample.put(items)
+            yield sample
+        finally:
+            sample.close(dropped=True)
+
+    def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
+        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
+        text = encode_filter(where)
+        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
+        rng = np.random.default_rng(abs(seed))
+        shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
+        head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
+        questions = [Message(head | {"sample": int(share)}) for share in shares]
+        answers = self.shards.wait(self.shards.ask_all(questions))
+        keys, parts = zip(*map(decode_items, answers), strict=True)
+        order = np.argsort(np.concatenate(keys))
+        found = ix.ItemBatch.concatenate(parts)
+        return ix.ItemBatch(
+            [found.ids[place] for place in order.tolist()],
+            found.vectors[order],
+            [found.payloads[place] for place in order.tolist()],
+        )
 
     curve = over_shards(ix.StoredCollection.curve, _show_curve, _merge_curves)
     audited = over_shards(ix.StoredCollection.audited, _show_audits, _merge_audits)

@@ -12,27 +12,22 @@ import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Row, buckets_of
-from gcws_search.service.cluster.operations import Pair, decode_pairs
+from gcws_search.service.cluster.operations import ClusterOperations, Pair, decode_pairs
 from gcws_search.service.cluster.search import ShardHits, search_message
-from gcws_search.service.cluster.shards import CollectionShards
-from gcws_search.service.rpc.messages import Message, encode
+from gcws_search.service.messages import Message, encode
 
-_CHUNK_ROWS: Final = 512
-"""Items that are read, and searched for in other shards, together."""
+_CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
+# Partners of an item that are asked for at first; more where all of them come.
 _FIRST_LIMIT: Final = 64
-"""Partners of an item that are asked for at first; more where all of them come."""
 _GROWTH: Final = 8
-_MESSAGE_HITS: Final = 1 << 18
-"""Hits that one message asks for, unless one item alone has more."""
-_SPARE_SHARE: Final = 8
-"""A heap of n pairs is cut to them when it has n / 8 more."""
+_MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
+_SPARE_SHARE: Final = 8  # a heap of n pairs is cut to them when it has n / 8 more
 _MIN_SPARE: Final = 1024
 _LONG_SECONDS: Final = 3600.0
 
 
 def find_pairs(
-    shards: CollectionShards,
-    max_pairs: int,
+    collection: ClusterOperations,
     *,
     min_score: float,
     recall: float,
@@ -42,44 +37,33 @@ def find_pairs(
     """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
 
     Pairs within a shard are found as in one collection; those across by searches of each shard for
-    the items of the shards before it. Once ``stop`` is set the work ends soon.
-
-    Raises
-    ------
-    InvalidParameter
-        There are more pairs than one collection would list.
+    the items of the shards before it. InvalidParameter where there are more than one collection
+    would list.
     """
-    best = _BestPairs(min_score, limit, max_pairs)
+    best = _BestPairs(min_score, limit, collection.context.max_pairs)
     wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
     try:
-        answers = shards.ask("pairs", _LONG_SECONDS, stop, **wanted)
+        answers = collection.ask("pairs", _LONG_SECONDS, stop, **wanted)
         count = len(answers)
         while answers:
             best.add(decode_pairs(answers.pop()))
         for shard in range(count - 1):
-            for rows in _rows_of_shard(shards, shard, count):
-                _Across(shards, best, recall, rows, stop).search(shard, count)
+            for rows in _rows_of_shard(collection, shard, count):
+                _Across(collection, best, recall, rows, stop).search(shard, count)
     except CancelledError:
         return []
     return best.rank()
 
 
 class _BestPairs:
-    """The best pairs so far: as many as are wanted and a few more.
-
-    Attributes
-    ----------
-    threshold
-        Pairs that score less are of no use.
-    wanted
-        Partners of one item that may be among them.
-    """
+    """The best pairs so far: as many as are wanted and a few more."""
 
     def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
-        self.threshold = self._min_score = min_score
+        self.threshold = self._min_score = min_score  # pairs that score less are of no use
         self._max_pairs = max_pairs
         self._is_bounded = limit is not None and limit <= max_pairs
         self._limit = limit
+        # partners of one item that may be among them
         self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
         self._pairs: list[Pair] = []
 
@@ -114,15 +98,17 @@ def _rank(pair: Pair) -> tuple[float, str, str]:
     return -score, first, second
 
 
-def _rows_of_shard(every: CollectionShards, shard: int, shards: int) -> Iterator[Sequence[Row]]:
-    """Yield a shard's items in chunks; each that is there throughout comes once.
+def _rows_of_shard(
+    collection: ClusterOperations, shard: int, shards: int
+) -> Iterator[Sequence[Row]]:
+    """Yield a shard's items in chunks, without a transaction between them.
 
-    Each chunk is read by itself: no transaction is open meanwhile.
+    Each item that is there throughout comes once.
     """
-    database = every.database
+    database, number = collection.database, collection.number
     for bucket in buckets_of(shard, shards, database.buckets):
         after = ""
-        while rows := database.of_bucket(every.number, bucket, after=after, limit=_CHUNK_ROWS):
+        while rows := database.of_bucket(number, bucket, after=after, limit=_CHUNK_ROWS):
             yield rows
             after = rows[-1].id
 
@@ -132,17 +118,17 @@ class _Across:
 
     def __init__(
         self,
-        shards: CollectionShards,
+        collection: ClusterOperations,
         best: _BestPairs,
         recall: float,
         rows: Sequence[Row],
         stop: threading.Event,
     ) -> None:
-        self._shards = shards
+        self._collection = collection
         self._best = best
         self._recall = recall
         self._rows = rows
-        self._vectors = shards.empty.space.from_blobs([row.vector for row in rows])
+        self._vectors = collection.empty.space.from_blobs([row.vector for row in rows])
         self._stop = stop
 
     def search(self, shard: int, shards: int) -> None:
@@ -176,7 +162,7 @@ class _Across:
         """Return what shards find for some of the items."""
         if self._stop.is_set():
             raise CancelledError
-        every = self._shards.every
+        every = self._collection.shards
 
         async def ask() -> list[Message]:
             work = [
@@ -190,7 +176,7 @@ class _Across:
 
     def _question(self, rows: ix.Int64s, limit: int) -> bytes:
         params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
-        return encode(search_message(self._shards.head("search"), self._vectors[rows], params))
+        return encode(search_message(self._collection.head("search"), self._vectors[rows], params))
 
 
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Final, NamedTuple, Protocol
 
 from gcws_search.service.cluster.contract import DEAD_SECONDS, Replica
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
 
 HEADS: Final = ("replica", "state", "node", "address", "behind", "items", "memory")

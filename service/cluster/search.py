@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.messages import decode_filter
+from gcws_search.service.cluster.contract import decode_filter
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.execution.searches import measured_recall as audited_recall, search
 from gcws_search.service.guards.limits import require_short_answer
-from gcws_search.service.rpc.messages import (
+from gcws_search.service.messages import (
     Malformed,
     Message,
     PackedNames,

@@ -29,17 +29,21 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import MESSAGES, PLACE, place_of
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.contract import (
+    MESSAGES,
+    PLACE,
+    ClusterMismatch,
+    encode_error,
+    place_of,
+)
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
-from gcws_search.service.cluster.errors import ClusterMismatch
 from gcws_search.service.cluster.host import HostOptions, ShardHost
-from gcws_search.service.cluster.messages import encode_error
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.guards.admission import Room, resident_bytes
 from gcws_search.service.guards.keys import database_url
-from gcws_search.service.rpc.messages import Malformed, Message, decode
+from gcws_search.service.messages import Malformed, Message, decode
 from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings
 

@@ -3,87 +3,207 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import threading
 import time
-from collections.abc import (
-    Callable,
-    Collection,
-    Coroutine,
-    Iterable,
-    Iterator,
-    Sequence,
-)
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent import futures
-from contextlib import contextmanager, suppress
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
-import numpy as np
-from prometheus_client.core import CounterMetricFamily as Counter, GaugeMetricFamily as Gauge
+import aiohttp
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily as Gauge
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
+    DEAD_SECONDS,
+    MESSAGES,
+    PLACE,
+    Behind,
     ChangeSet,
-    CollectionRow,
     Moment,
-    ReplicaClient,
-    bucket_of,
+    Replica,
+    encode_change,
+    place_of,
+    raise_error,
 )
-from gcws_search.service.cluster.database.committer import Committer
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import EpochMemory
-from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.messages import encode_change, encode_filter, raise_error
-from gcws_search.service.cluster.operations import decode_items
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
-from gcws_search.service.rpc.messages import Malformed, Message, decode, encode
+from gcws_search.service.messages import Malformed, Message, decode, encode
+from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
-Changes: TypeAlias = Sequence[Message]
 
-_LATE_SHARE: Final = 0.4
-"""Of the time that a replica has, after which a sister is asked as well."""
+LIST_SECONDS: Final = 1.0  # how often the database is asked which replicas there are
+_RENEW_SECONDS: Final = 0.1  # how old the list may be for a query that no replica has answered
+_BAD_STATUS: Final = 400
+_LARGE_BYTES: Final = 1 << 20  # messages of more are written in pieces
+
+_LATE_SHARE: Final = 0.4  # of the time that a replica has, after which a sister is asked as well
 _REST_SECONDS: Final = 1.0
-"""How long a replica that failed is asked last."""
 _FOLLOW_SECONDS: Final = 1.0
-"""How long a write waits for replicas that are there."""
-_LOOK_SECONDS: Final = 0.1
-"""How often work of minutes looks whether it is still waited for."""
-_MAX_CHANGE_BYTES: Final = 1 << 24
-"""Of changes that wait to be sent to a replica."""
+_LOOK_SECONDS: Final = 0.1  # how often work of minutes looks whether it is still waited for
+_MAX_CHANGE_BYTES: Final = 1 << 24  # of changes that wait to be sent to a replica
+# Ids that were deleted, of a change that is sent; replicas read those of larger ones.
 _MAX_DELETED: Final = 10_000
-"""Ids that were deleted, of a change that is sent; replicas read those of larger ones."""
 _FAULTS: Final = (OSError, TimeoutError, Behind, Malformed)
 
 _log = logging.getLogger(__name__)
 
 
-class ReplicaList(Protocol):
-    """Where a router learns of replicas."""
+# Which replicas there are
 
-    def start(self) -> None:
-        """Begin to keep the list current."""
+
+class HttpReplica:
+    """One replica of a shard at an address such as "10.0.0.7:8001"."""
+
+    def __init__(self, address: str, place: str, replicas: HttpReplicas) -> None:
+        self.address = address
+        self.refusal = ""  # why it can store nothing more; empty where it can
+        self.is_filled = False
+        self.seen = 0.0  # when it gave its last sign of life
+        self._url = f"http://{address}{MESSAGES}"
+        self._headers = {PLACE: place}
+        self._replicas = replicas
+
+    async def ask(self, message: bytes, seconds: float) -> bytes:
+        """Return the answer to a message; OSError or TimeoutError where it gives none in time."""
+        timeout = aiohttp.ClientTimeout(total=seconds)
+        body = io.BytesIO(message) if len(message) > _LARGE_BYTES else message
+        try:
+            async with self._replicas.session.post(
+                self._url, data=body, headers=self._headers, timeout=timeout
+            ) as answer:
+                if answer.status >= _BAD_STATUS:
+                    raise OSError(f"status {answer.status}: {(await answer.text())[:200]}")
+                return await answer.read()
+        except aiohttp.ClientError as error:
+            raise OSError(str(error) or type(error).__name__) from None
+
+
+class HttpReplicas:
+    """The replicas of all shards, as the database lists them.
+
+    All of one list are of the same number of shards: the one that the database says, or that of the
+    settings where it says none.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        cell: str,  # name of the cluster
+        shards: int,  # how many there are, where the database does not say it
+        key: str,  # that replicas ask for
+        *,
+        dead_seconds: float = DEAD_SECONDS,  # how long one is asked after its last sign of life
+    ) -> None:
+        self._database = database
+        self._cell = cell
+        self._default = shards
+        self._key = key
+        self._dead_seconds = dead_seconds
+        self._session: aiohttp.ClientSession | None = None
+        self.shards: Sequence[Sequence[HttpReplica]] = [[] for _ in range(shards)]
+        self._known: dict[tuple[int, int, int], HttpReplica] = {}
+        self._refreshing = threading.Lock()
+        self._renewal: asyncio.Future[None] | None = None
+        self._renewed = 0.0
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._poll, name="router-replicas", daemon=True)
 
     @property
-    def shards(self) -> Sequence[Sequence[ReplicaClient]]:
-        """The replicas of each shard."""
+    def session(self) -> aiohttp.ClientSession:
+        """Connections to all replicas, of the event loop that asks first."""
+        if self._session is None:
+            headers = {"Authorization": f"Bearer {self._key}"}
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, headers=headers)
+        return self._session
+
+    def start(self) -> None:
+        """Read the list, and then again and again."""
+        self.refresh()
+        self._thread.start()
 
     async def renew(self) -> None:
-        """Refresh the list; return when that is done, or has failed."""
+        """Read the list now: once for all who ask meanwhile, and not again at once."""
+        now = time.monotonic()
+        if self._renewal is None or (self._renewal.done() and now - self._renewed > _RENEW_SECONDS):
+            self._renewed = now
+            self._renewal = asyncio.ensure_future(asyncio.to_thread(self._try_refresh))
+        await asyncio.shield(self._renewal)
+
+    def _try_refresh(self) -> None:
+        with suppress(StoreUnavailable):  # those known are asked meanwhile
+            self.refresh()
 
     async def close(self) -> None:
         """Close all connections."""
+        self._stopping.set()
+        if self._session is not None:
+            await self._session.close()
+
+    def _poll(self) -> None:
+        while not self._stopping.wait(LIST_SECONDS):
+            self._try_refresh()
+
+    def refresh(self) -> None:
+        """Read the list; replicas are taken off it by their word, or by their last sign of life.
+
+        None can give one while the database is gone (StoreUnavailable); one that has restarted may
+        have lost the list.
+        """
+        with self._refreshing:
+            try:
+                shards = self._database.shards(self._cell) or self._default
+                rows = self._database.replicas(self._cell)
+            except StoreUnavailable:
+                for known in self._known.values():
+                    known.seen = time.monotonic()
+                raise
+            now = time.monotonic()
+            for row in rows:
+                self._take(row, now)
+            self._known = {
+                place: known
+                for place, known in self._known.items()
+                if now - known.seen < self._dead_seconds
+            }
+            self.shards = [self._askable(shards, shard) for shard in range(shards)]
+
+    def _take(self, row: Replica, now: float) -> None:
+        """Take what the list says of a replica."""
+        place = row.shards, row.shard, row.replica
+        if not row.address:
+            self._known.pop(place, None)
+        if not row.address or row.seen >= self._dead_seconds:
+            return
+        known = self._known.get(place)
+        if known is None or known.address != row.address:
+            known = HttpReplica(row.address, place_of(row.shard, row.shards), self)
+            self._known[place] = known
+        known.refusal, known.is_filled, known.seen = row.refusal, row.is_filled, now - row.seen
+
+    def _askable(self, shards: int, shard: int) -> Sequence[HttpReplica]:
+        """Return the replicas of a shard that have all their collections, or all where none has."""
+        found = [each for place, each in self._known.items() if place[:2] == (shards, shard)]
+        return [each for each in found if each.is_filled] or found
+
+
+# Asking them
 
 
 class ShardSet(Collector):
     """All shards and their replicas: fail-over, following, and metrics."""
 
     def __init__(
-        self, replicas: ReplicaList, seconds: float, memory: EpochMemory | None = None
+        self, replicas: HttpReplicas, seconds: float, memory: EpochMemory | None = None
     ) -> None:
         self.seconds = seconds
         self._memory = memory or EpochMemory()
@@ -91,23 +211,23 @@ class ShardSet(Collector):
         self.follow_seconds = _FOLLOW_SECONDS  # how long a write waits for replicas that are there
         self.rest_seconds = _REST_SECONDS  # how long a replica that failed is asked last
         # messages sent to replicas, and those that no replica answered in time, by shard
-        self.calls: dict[int, int] = {}
-        self.unanswered: dict[int, int] = {}
+        self._calls = Counter[int]()
+        self._unanswered = Counter[int]()
         # messages that a replica did not answer as it should, by shard and what was wrong
-        self.failures: dict[tuple[int, str], int] = {}
+        self.failures = Counter[tuple[int, str]]()
         self._replicas = replicas
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._turns: dict[int, int] = {}
+        self._turns = Counter[int]()
         self._failed: dict[str, float] = {}
         self._following: dict[tuple[int, str, int], _Following] = {}
         self._refusals: dict[str, str] = {}
 
-    def _able(self) -> list[Sequence[ReplicaClient]]:
+    def _able(self) -> list[Sequence[HttpReplica]]:
         """Return the replicas of each shard that are asked and followed.
 
         One that can store nothing is left out while a sister can; its sister has what it lacks.
         """
-        found: list[Sequence[ReplicaClient]] = []
+        found: list[Sequence[HttpReplica]] = []
         for shard, replicas in enumerate(self._replicas.shards):
             able = [each for each in replicas if not each.refusal]
             for each in replicas:
@@ -116,18 +236,18 @@ class ShardSet(Collector):
             found.append(able or replicas)
         return found
 
-    def _note_refusal(self, shard: int, replica: ReplicaClient, *, is_left_out: bool) -> None:
+    def _note_refusal(self, shard: int, replica: HttpReplica, *, is_left_out: bool) -> None:
         """Log that a replica can store nothing any more, or can again."""
-        before = self._refusals.get(replica.address, "")
-        if refusal := replica.refusal:
-            self._refusals[replica.address] = refusal
-        else:
-            self._refusals.pop(replica.address, None)
-        if not refusal:
+        before = self._refusals.pop(replica.address, "")
+        if not replica.refusal:
             _log.warning("shard %d, replica %s: can store again", shard, replica.address)
-        elif not before:
+            return
+        self._refusals[replica.address] = replica.refusal
+        if not before:
             told = "is left out" if is_left_out else "writes are refused"
-            _log.warning("shard %d, replica %s %s: %s", shard, replica.address, told, refusal)
+            _log.warning(
+                "shard %d, replica %s %s: %s", shard, replica.address, told, replica.refusal
+            )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this event loop for all messages."""
@@ -142,10 +262,7 @@ class ShardSet(Collector):
     def wait(self, work: Coroutine[Any, Any, T], stop: threading.Event | None = None) -> T:
         """Run a coroutine on the event loop and return its result; called in a thread.
 
-        Raises
-        ------
-        CancelledError
-            Of `concurrent.futures`: ``stop`` was set before that.
+        CancelledError of `concurrent.futures` once ``stop`` is set.
         """
         future = self.begin(work)
         if stop is not None:
@@ -187,12 +304,13 @@ class ShardSet(Collector):
         return found
 
     async def ask_some(
-        self, data: Sequence[bytes], seconds: float | None = None
+        self,
+        data: Sequence[bytes],  # a message a shard
+        seconds: float | None = None,
     ) -> tuple[list[Message], list[int]]:
         """Return the answers of those shards that answer in time, and the numbers of the others.
 
-        ``data`` has a message a shard. ShardUnavailable where none answers, or there is another
-        number of shards by now.
+        ShardUnavailable where none answers, or there is another number of shards by now.
         """
         listed = self._current(len(data))
         asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in enumerate(data))
@@ -214,16 +332,12 @@ class ShardSet(Collector):
     ) -> Message:
         """Return the answer of one of ``shards`` shards: that of the first replica to answer.
 
-        Raises
-        ------
-        ShardUnavailable
-            None answers, or there is another number of shards by now.
-        Exception
-            What is wrong with the question, as the shard says.
+        ShardUnavailable where none does, or there is another number of shards by now; else what the
+        shard says is wrong with the question.
         """
         return await self._ask_shard(self._current(shards), shard, data, seconds)
 
-    def _current(self, shards: int) -> Sequence[Sequence[ReplicaClient]]:
+    def _current(self, shards: int) -> Sequence[Sequence[HttpReplica]]:
         """Return the replicas of each shard.
 
         One answer takes them once: another list may be of another number of shards.
@@ -235,7 +349,7 @@ class ShardSet(Collector):
 
     async def _ask_shard(
         self,
-        listed: Sequence[Sequence[ReplicaClient]],
+        listed: Sequence[Sequence[HttpReplica]],
         shard: int,
         data: bytes,
         seconds: float | None,
@@ -262,12 +376,12 @@ class ShardSet(Collector):
             for task in waiting:
                 if not task.cancel() and not task.cancelled():
                     task.exception()  # which ended it just now: nobody else asks
-        self.unanswered[shard] = self.unanswered.get(shard, 0) + 1
+        self._unanswered[shard] += 1
         raise ShardUnavailable([shard], len(listed))
 
     async def _find_newly_listed(
         self, known: set[str], shard: int, shards: int, end: float
-    ) -> list[ReplicaClient]:
+    ) -> list[HttpReplica]:
         """Return replicas that are not known yet, such as one that has just restarted."""
         left = end - time.monotonic()
         if left <= 0:
@@ -299,14 +413,14 @@ class ShardSet(Collector):
             raise ShardUnavailable(sorted(missing), len(listed))
         return answers
 
-    def _in_order(self, shard: int, listed: Sequence[ReplicaClient]) -> list[ReplicaClient]:
+    def _in_order(self, shard: int, listed: Sequence[HttpReplica]) -> list[HttpReplica]:
         """Return a shard's replicas: by turns, those that failed just now last.
 
         One that has rested is tried by one message: until it has answered, others do not wait.
         """
         replicas = [*listed]
         if len(replicas) > 1:
-            self._turns[shard] = self._turns.get(shard, 0) + 1
+            self._turns[shard] += 1
             first = self._turns[shard] % len(replicas)
             replicas = replicas[first:] + replicas[:first]
             now = time.monotonic()
@@ -315,19 +429,27 @@ class ShardSet(Collector):
                 self._failed[address] = now + self.rest_seconds
         return replicas
 
-    async def _ask(self, shard: int, replica: ReplicaClient, data: bytes, end: float) -> Message:
-        self.calls[shard] = self.calls.get(shard, 0) + 1
+    async def _ask(self, shard: int, replica: HttpReplica, data: bytes, end: float) -> Message:
+        self._calls[shard] += 1
         try:
             seconds = max(0.001, end - time.monotonic())
             async with asyncio.timeout(seconds):
                 answer = decode(await replica.ask(data, seconds))
-            self._hear(answer)
+            self._heard = time.monotonic()
+            self._memory.hear(answer.head.get("epoch"))
             raise_error(answer)
         except _FAULTS as error:
             self._note(shard, replica, type(error).__name__, str(error))
             raise
         self._failed.pop(replica.address, None)
         return answer
+
+    def _note(self, shard: int, replica: HttpReplica, kind: str, said: str) -> None:
+        """Log a failure, the first of several, and count it."""
+        self.failures[shard, kind] += 1
+        if replica.address not in self._failed:
+            _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
+        self._failed[replica.address] = time.monotonic() + self.rest_seconds
 
     # Epochs
 
@@ -336,11 +458,6 @@ class ShardSet(Collector):
         """The last epoch that is known, as messages say it."""
         return self._memory.document
 
-    def _hear(self, answer: Message) -> None:
-        """Take note of the last epoch that a replica knows."""
-        self._heard = time.monotonic()
-        self._memory.hear(answer.head.get("epoch"))
-
     def confirm(self) -> None:
         """Have each shard say which epoch it knows, else StoreUnavailable; called in a thread."""
         try:
@@ -348,29 +465,23 @@ class ShardSet(Collector):
         except RuntimeError:
             pass
         else:
-            raise StoreUnavailable("its shards are asked whether it is the last primary")
+            raise StoreUnavailable("its shards are asked whether it is the current primary")
         try:
             self.wait(self._ask_for_epochs(lambda: self._replicas.shards, self.seconds))
         except ShardUnavailable as error:
             missing = ", ".join(map(str, error.missing))
             raise StoreUnavailable(
-                f"no replica of shard {missing} says that it is the last primary"
+                f"no replica of shard {missing} says that it is the current primary"
             ) from None
 
     def hear(self, silent_seconds: float) -> None:
         """Ask replicas which epoch they know, unless one has answered just now."""
         if time.monotonic() - self._heard > silent_seconds:
             with suppress(ShardUnavailable):
-                self.wait(self._ask_for_epochs(self._live_replicas, self.follow_seconds))
-
-    def _live_replicas(self) -> list[list[ReplicaClient]]:
-        return [
-            [each for each in replicas if each.address not in self._failed]
-            for replicas in self._able()
-        ]
+                self.wait(self._ask_for_epochs(self._live, self.follow_seconds))
 
     async def _ask_for_epochs(
-        self, list_replicas: Callable[[], Sequence[Sequence[ReplicaClient]]], seconds: float
+        self, list_replicas: Callable[[], Sequence[Sequence[HttpReplica]]], seconds: float
     ) -> None:
         await self._replicas.renew()
         listed = list_replicas()
@@ -398,34 +509,24 @@ class ShardSet(Collector):
         if missing:
             raise ShardUnavailable(sorted(missing), len(listed))
 
-    def _note(self, shard: int, replica: ReplicaClient, kind: str, said: str) -> None:
-        """Log a failure, the first of several, and count it."""
-        self.failures[shard, kind] = self.failures.get((shard, kind), 0) + 1
-        if replica.address not in self._failed:
-            _log.warning("shard %d, replica %s: %s %s", shard, replica.address, kind, said)
-        self._failed[replica.address] = time.monotonic() + self.rest_seconds
-
-    def describe(self) -> list[Metric]:
-        """Announce no metrics in advance."""
-        return []
-
     def collect(self) -> Iterable[Metric]:
         """Yield what is counted."""
-        shard_label = ["shard"]
-        unanswered_text = "Messages that no replica of a shard answered in time."
-        failures_text = "Messages that a replica did not answer as it should, by what was wrong."
-        full_text = "Replicas that can store nothing more."
-        replicas = Gauge("gcws_router_replicas", "Replicas that may be asked.", labels=shard_label)
-        calls = Counter("gcws_router_calls", "Messages sent to replicas.", labels=shard_label)
-        unanswered = Counter("gcws_router_unanswered", unanswered_text, labels=shard_label)
-        failures = Counter("gcws_router_failures", failures_text, labels=["shard", "kind"])
-        full = Gauge("gcws_router_full_replicas", full_text, labels=shard_label)
+        label = ["shard"]
+        replicas = Gauge("gcws_router_replicas", "Replicas that may be asked.", labels=label)
+        full = Gauge(
+            "gcws_router_full_replicas", "Replicas that can store nothing more.", labels=label
+        )
+        calls = CounterMetricFamily("gcws_router_calls", "Messages sent to replicas.", labels=label)
+        text = "Messages that no replica of a shard answered in time."
+        unanswered = CounterMetricFamily("gcws_router_unanswered", text, labels=label)
+        text = "Messages that a replica did not answer as it should, by what was wrong."
+        failures = CounterMetricFamily("gcws_router_failures", text, labels=["shard", "kind"])
         for shard, every in enumerate(self._replicas.shards):
             full.add_metric([str(shard)], sum(bool(each.refusal) for each in every))
         for shard, listed in enumerate(self._able()):
             replicas.add_metric([str(shard)], len(listed))
-            calls.add_metric([str(shard)], self.calls.get(shard, 0))
-            unanswered.add_metric([str(shard)], self.unanswered.get(shard, 0))
+            calls.add_metric([str(shard)], self._calls[shard])
+            unanswered.add_metric([str(shard)], self._unanswered[shard])
         for (shard, kind), count in self.failures.copy().items():
             failures.add_metric([str(shard), kind], count)
         return replicas, full, calls, unanswered, failures
@@ -444,19 +545,16 @@ class ShardSet(Collector):
             self._loop.call_soon_threadsafe(self._send, number, parts)
 
     def _send(self, number: int, parts: Sequence[Message]) -> None:
-        for shard, replica in self._followers(len(parts)):
-            self._following_for(shard, replica, number).send(parts[shard])
+        live = self._live()
+        if len(live) == len(parts):  # else the number of shards has changed
+            for following in self._followings(live, number):
+                following.send(parts[following.shard])
 
-    def _followers(self, shards: int) -> list[tuple[int, ReplicaClient]]:
-        """Return the live replicas and their shards; none if the number of shards has changed."""
-        listed = self._able()
-        if len(listed) != shards:
-            return []
+    def _live(self) -> list[list[HttpReplica]]:
+        """Return the replicas of each shard that have not failed just now."""
         return [
-            (shard, replica)
-            for shard, replicas in enumerate(listed)
-            for replica in replicas
-            if replica.address not in self._failed
+            [each for each in replicas if each.address not in self._failed]
+            for replicas in self._able()
         ]
 
     async def follow(
@@ -468,14 +566,21 @@ class ShardSet(Collector):
         all are) are told of the moment, and not waited for.
         """
         following = [
-            (shard, self._following_for(shard, replica, number).reach(moment))
-            for shard, replica in self._followers(len(self))
+            (each.shard, each.reach(moment)) for each in self._followings(self._live(), number)
         ]
         waiting = [each for shard, each in following if concerned is None or shard in concerned]
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
-    def _following_for(self, shard: int, replica: ReplicaClient, number: int) -> _Following:
+    def _followings(self, live: Sequence[Sequence[HttpReplica]], number: int) -> list[_Following]:
+        """Return what waits for each of these replicas to follow a collection."""
+        return [
+            self._following_for(shard, replica, number)
+            for shard, replicas in enumerate(live)
+            for replica in replicas
+        ]
+
+    def _following_for(self, shard: int, replica: HttpReplica, number: int) -> _Following:
         place = shard, replica.address, number
         following = self._following.get(place)
         if following is None:
@@ -483,11 +588,17 @@ class ShardSet(Collector):
             self._following = {
                 place: each for place, each in self._following.items() if place[1] in there
             }
-            following = self._following[place] = _Following(self, shard, replica, number)
+            ask = partial(self._ask_to_follow, shard, replica, number)
+            following = self._following[place] = _Following(shard, ask)
         return following
 
-    async def ask_to_follow(
-        self, shard: int, replica: ReplicaClient, number: int, moment: Moment, changes: Changes
+    async def _ask_to_follow(
+        self,
+        shard: int,
+        replica: HttpReplica,
+        number: int,
+        moment: Moment,
+        changes: Sequence[Message],
     ) -> Moment:
         """Ask a replica to reach a moment, with changes on the way; return the one it has."""
         head = {
@@ -527,8 +638,11 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
 class _Following:
     """Writes that wait for one replica to follow one collection; it is asked for the last."""
 
-    def __init__(self, shards: ShardSet, shard: int, replica: ReplicaClient, number: int) -> None:
-        self._ask = partial(shards.ask_to_follow, shard, replica, number)
+    def __init__(
+        self, shard: int, ask: Callable[[Moment, Sequence[Message]], Coroutine[Any, Any, Moment]]
+    ) -> None:
+        self.shard = shard
+        self._ask = ask
         self._changes: list[Message] = []
         self._bytes = 0
         self._reached = self._wanted = Moment(0, 0)
@@ -577,142 +691,13 @@ class _Following:
             self._waiting = []
 
 
-# Of one collection
+@dataclass(frozen=True, slots=True)
+class RouterContext:
+    """What all collections of a router share."""
 
-
-class CollectionShards:
-    """The shards of one collection; messages ask for its state after the last write here."""
-
-    def __init__(
-        self, row: CollectionRow, database: Database, every: ShardSet, threads: int | None
-    ) -> None:
-        self.number = row.number
-        self.every = every  # the shards of all collections
-        self.database = database
-        self.empty = _in_memory(row)  # the collection without items, in memory
-        # of the collection's writes; each change goes to the shards
-        self.committer = Committer(database, row.number, row.name, self._publish)
-        self._row = row
-        self._threads = threads
-
-    def _publish(self, change: ChangeSet) -> None:
-        self.every.publish(self.number, change, self.database.buckets)
-
-    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the head of a message about this collection."""
-        return {
-            "method": method,
-            "collection": self.number,
-            "at": self.committer.last.key,
-            "since": self.committer.last.epoch,
-            "epoch": self.every.epoch,
-            "seconds": self.every.seconds,
-            **more,
-        }
-
-    def ask(
-        self,
-        method: str,
-        seconds: float | None = None,
-        stop: threading.Event | None = None,
-        blobs: Sequence[bytes | memoryview] = (),
-        **more: Any,  # noqa: ANN401
-    ) -> list[Message]:
-        """Return each shard's answer; called in a thread."""
-        message = Message(self.head(method, **more), blobs)
-        with self._errors():
-            return self.every.wait(self.every.ask_all(message, seconds), stop)
-
-    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
-        """Return the answers of the shards that answer, and the others; called in a thread."""
-        data = [encode(Message(self.head(method)))] * len(self.every)
-        try:
-            with self._errors():
-                return self.every.wait(self.every.ask_some(data))
-        except ShardUnavailable as error:
-            return [], [*error.missing]
-
-    @contextmanager
-    def _errors(self) -> Iterator[None]:
-        """Translate CollectionNotFound of shards; called in a thread."""
-        try:
-            yield
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
-
-    def not_found(self) -> Exception:
-        """Return why shards do not know the collection: it was dropped, or replaced just now."""
-        is_replaced = self.database.find(self._row.name) is not None
-        error = ix.CollectionLoading if is_replaced else ix.CollectionNotFound
-        return error(self._row.name)
-
-    def refresh(self) -> list[Message]:
-        """Make all replicas read the list of comparison backends; return their answers."""
-        return self.every.wait(self.every.tell(Message(self.head("refresh"))))
-
-    def follow(self, moment: Moment) -> None:
-        """Wait until all live replicas have reached a moment, at most a second."""
-        self.every.wait(self.every.follow(self.number, moment))
-
-    async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
-        """Return an item, or an empty batch, from the shard that has it; the head says ``more``."""
-        head = self.head("rows", ids=[item_id], with_vector=True) | more
-        count = len(self.every)
-        shard = bucket_of(item_id, self.database.buckets) % count
-        return decode_items(await self.every.ask(shard, count, encode(Message(head))))[1]
-
-    def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
-        """Return a vector as it is, and the vector of an item for its id.
-
-        The id of an item of ``sample`` stays: it is left out of its own neighbours.
-        """
-        if not isinstance(point, str):
-            return point
-        if sample is not None and sample.memory.locate(point)[1] is not None:
-            return point
-        row = self.database.fetch(self.number, [point]).get(point)
-        if row is None:
-            raise ix.ItemNotFound(point)
-        raw = self.empty.space.from_blobs([row.vector])
-        if raw.form == "dense":
-            return raw.dense[0]
-        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
-
-    @contextmanager
-    def lend_sample(
-        self, count: int, seed: int, where: ix.Filter | None
-    ) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory that has some of the items."""
-        items = self.sample(count, seed, where)
-        sample = _in_memory(self._row, self._threads)
-        try:
-            sample.names.load(self.empty.names.listed())
-            if len(items):
-                sample.put(items)
-            yield sample
-        finally:
-            sample.close(dropped=True)
-
-    def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
-        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
-        text = encode_filter(where)
-        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
-        rng = np.random.default_rng(abs(seed))
-        shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
-        head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
-        questions = [Message(head | {"sample": int(share)}) for share in shares]
-        answers = self.every.wait(self.every.ask_all(questions))
-        keys, parts = zip(*map(decode_items, answers), strict=True)
-        order = np.argsort(np.concatenate(keys))
-        found = ix.ItemBatch.concatenate(parts)
-        return ix.ItemBatch(
-            [found.ids[place] for place in order.tolist()],
-            found.vectors[order],
-            [found.payloads[place] for place in order.tolist()],
-        )
-
-
-def _in_memory(row: CollectionRow, threads: int | None = None) -> ix.StoredCollection:
-    """Return a collection of no items, in memory wherever the shards have their vectors."""
-    config = replace(ix.CollectionConfig.from_dict(row.config), storage="memory")
-    return ix.StoredCollection.in_memory(row.name, config, threads=threads)
+    database: Database
+    shards: ShardSet
+    metrics: Metrics
+    max_answer_bytes: int
+    threads: int | None  # of samples that are looked at here
+    max_pairs: int  # more near-duplicate pairs are not listed at once

@@ -8,12 +8,12 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
+from gcws_search.service.batcher import Batcher
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.responses import vector_json
-from gcws_search.service.rpc.batcher import Batcher
 from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")

@@ -19,6 +19,7 @@ from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts import messages
+from gcws_search.service.fronts.channel import FrameKind, Link
 from gcws_search.service.fronts.forward import COUNTED, Forwarded, answer_headers, request_headers
 from gcws_search.service.fronts.messages import MAX_BODY_BYTES
 from gcws_search.service.guards.admission import Admission
@@ -27,7 +28,6 @@ from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.responses import raw_json_response
-from gcws_search.service.rpc.connection import FrameKind, Link
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 

@@ -14,8 +14,8 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.api.bodies import QueryBody
 from gcws_search.service.guards.limits import Limits
+from gcws_search.service.messages import decode_parts, encode_parts
 from gcws_search.service.models import PackedBody, SparseBody
-from gcws_search.service.rpc.messages import decode_parts, encode_parts
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 Parts: TypeAlias = Sequence[bytes | memoryview]

@@ -26,7 +26,7 @@ from fastapi import FastAPI
 from gcws_search import index as ix
 from gcws_search.service.app import create_app, open_catalog
 from gcws_search.service.fronts.app import CHANNEL, HTTP, create_front
-from gcws_search.service.fronts.owner import Channel, Owner
+from gcws_search.service.fronts.channel import Channel, Owner
 from gcws_search.service.server import (
     STOP_SECONDS,
     HttpServer,

@@ -19,9 +19,8 @@ import httpx
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
-from gcws_search.service.cluster.messages import raise_error
-from gcws_search.service.rpc.messages import Message, decode, encode
+from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of, raise_error
+from gcws_search.service.messages import Message, decode, encode
 from tests.crashes.checking import expect
 from tests.crashes.cluster_clients import BASE, DIM, OK, SECONDS, URL, Clients, item_of, vector_of
 from tests.crashes.cluster_points import POINTS, Needs, Trap

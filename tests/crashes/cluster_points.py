@@ -32,7 +32,7 @@ CHUNK_ROWS: Final = 8
 
 _ARMED: Final = "armed"
 _FOLLOWER: Final = "gcws_search.service.cluster.follower"
-_COMMITTER: Final = "gcws_search.service.cluster.database.committer"
+_COMMITTER: Final = "gcws_search.service.cluster.committer"
 _REPLICAS: Final = "gcws_search.service.cluster.shards"
 
 Part: TypeAlias = Literal["replica", "router"]

@@ -18,7 +18,7 @@ import httpx
 from pydantic import SecretStr
 
 from gcws_search.service.app import create_app
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.settings import Settings
@@ -95,7 +95,7 @@ class ZombieTrial:
             former.execute("SELECT pg_reload_conf()")
 
     def _start_all(self, *, is_alone: bool = False) -> None:
-        """Start routers and replicas in random order; the last primary at some moment of it."""
+        """Start routers and replicas in random order; the current primary at some moment of it."""
         work: list[Callable[[], bool]] = [
             *(partial(self._start_shard, shard) for shard in range(SHARDS)),
             *(partial(self._start_router, router) for router in range(ROUTERS)),

@@ -5,7 +5,7 @@ from contextlib import closing
 
 import pytest
 
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from tests.support.service.shards import BUCKETS, Written
 
 

@@ -8,10 +8,10 @@ from signal import SIGKILL
 import numpy as np
 import pytest
 
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer, PreparedDelete
+from gcws_search.service.cluster.contract import Behind, FormerPrimary
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
-from gcws_search.service.cluster.errors import Behind, FormerPrimary
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import HttpShard, router

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import HostOptions, ShardHost
 from gcws_search.service.cluster.server import ShardServer

@@ -8,8 +8,8 @@ from typing import NoReturn
 import pytest
 
 from gcws_search.service.cluster.contract import Replica
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.replicas import HttpReplicas
+from gcws_search.service.cluster.database import Database
+from gcws_search.service.cluster.shards import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.shards import wait_until
 

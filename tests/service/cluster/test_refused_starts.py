@@ -8,9 +8,8 @@ from typer.testing import CliRunner
 
 from gcws_search.service.cli import cli
 from gcws_search.service.cluster.command import cli as command_line
-from gcws_search.service.cluster.contract import Replica
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.contract import ClusterMismatch, Replica
+from gcws_search.service.cluster.database import Database
 from tests.support.service.ports import free_port
 
 KEY = {"GCWS_CLUSTER_KEY": "between us"}

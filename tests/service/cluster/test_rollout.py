@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gcws_search.service.cluster.contract import Replica
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.rollout import (
     Node,
     ReplicaPlace,

@@ -10,10 +10,9 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.app import create_app
-from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.cluster.database.committer import Committer, PreparedPut
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.committer import Committer, PreparedPut
+from gcws_search.service.cluster.contract import ClusterMismatch, bucket_of
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, assert_problem
 from tests.support.service.http_shards import (

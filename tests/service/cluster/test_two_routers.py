@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import Fault, HttpShard, http_shards, router
 from tests.support.service.shards import BUCKETS, wait_until

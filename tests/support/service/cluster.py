@@ -1,7 +1,6 @@
 """A cluster in this process: an application over a database, and shards as threads."""
 
 import asyncio
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -9,26 +8,24 @@ from pathlib import Path
 from gcws_search.index import POLICIES, Policies
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.catalog import open_router
-from gcws_search.service.cluster.contract import ReplicaClient
-from gcws_search.service.cluster.database.committer import Committer
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
+from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
+from tests.support.service.shards import answer
 
 BUCKETS = 8
 
 
-class ThreadReplica:
-    """A replica of a shard in this process; see `ReplicaClient`.
+class ThreadReplica(HttpReplica):
+    """A replica of a shard in this process; ``broken``: it fails as one behind a network does."""
 
-    ``broken`` makes it fail as one behind a network does.
-    """
-
-    def __init__(self, host: ShardHost, address: str) -> None:
+    def __init__(self, host: ShardHost, address: str, replicas: HttpReplicas) -> None:
         self.host = host
-        self.address = address
+        super().__init__(address, "", replicas)
         self.broken: Exception | None = None
         self.asked = 0
         self._threads = ThreadPoolExecutor(4)
@@ -37,19 +34,22 @@ class ThreadReplica:
     def refusal(self) -> str:
         return self.host.refusal
 
+    @refusal.setter
+    def refusal(self, said: str) -> None: ...
+
     async def ask(self, message: bytes, seconds: float) -> bytes:
         del seconds
         self.asked += 1
         if self.broken is not None:
             raise self.broken
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, self.host.answer, message)
+        return await loop.run_in_executor(self._threads, answer, self.host, message)
 
     def close(self) -> None:
         self._threads.shutdown()
 
 
-class Shards:
+class Shards(HttpReplicas):
     """Hosts of all shards over folders, as threads."""
 
     def __init__(
@@ -62,12 +62,14 @@ class Shards:
         policies: Policies = POLICIES,
     ) -> None:
         self.database = Database.open(url, buckets=BUCKETS)
+        super().__init__(self.database, "main", shards, "")
         self.replicas: list[list[ThreadReplica]] = []
+        self.shards = self.replicas
         for shard in range(shards):
             names = [f"shard-{shard}-{replica}" for replica in range(replicas)]
             self.replicas.append(
                 [
-                    ThreadReplica(self._host(folder / name, shard, shards, policies), name)
+                    ThreadReplica(self._host(folder / name, shard, shards, policies), name, self)
                     for name in names
                 ]
             )
@@ -78,10 +80,6 @@ class Shards:
         return host
 
     def start(self) -> None: ...
-
-    @property
-    def shards(self) -> Sequence[Sequence[ReplicaClient]]:
-        return self.replicas
 
     async def renew(self) -> None: ...
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gcws_search.service.app import create_app
 from gcws_search.service.cluster.contract import MESSAGES
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings

@@ -17,10 +17,9 @@ import httpx
 import numpy as np
 import psutil
 
-from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.messages import raise_error
-from gcws_search.service.rpc.messages import Message, decode, decode_texts, encode
+from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of, raise_error
+from gcws_search.service.cluster.database import Database
+from gcws_search.service.messages import Message, decode, decode_texts, encode
 from tests.support.service.client import START_SECONDS
 from tests.support.service.network import Machine, Network
 from tests.support.service.postgres import Postgres

@@ -17,7 +17,7 @@ import httpx
 import psutil
 
 from gcws_search.service.cluster.contract import Replica
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from tests.support.service.client import START_SECONDS
 from tests.support.service.ports import HOST, free_port
 

@@ -9,13 +9,25 @@ from typing import Any
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, Row
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.contract import (
+    ChangeSet,
+    Row,
+    encode_change,
+    encode_error,
+    raise_error,
+)
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import HostOptions, ShardHost
-from gcws_search.service.cluster.messages import encode_change, raise_error
-from gcws_search.service.rpc.messages import Message, decode, decode_texts, decode_vectors, encode
+from gcws_search.service.messages import (
+    Malformed,
+    Message,
+    decode,
+    decode_texts,
+    decode_vectors,
+    encode,
+)
 from tests.support.data.payloads import encode_payload
 
 SECONDS = 30.0
@@ -79,6 +91,16 @@ class Written:
         self.node.close(dropped=True)
 
 
+def answer(host: ShardHost, request: bytes) -> bytes:
+    """Return the answer to a message; errors are in it."""
+    try:
+        asked = decode(request)
+        host.hear(asked)
+    except Malformed as error:
+        return encode_error(error)
+    return host.answer_message(asked)
+
+
 def ask(
     host: ShardHost,
     method: str,
@@ -88,10 +110,10 @@ def ask(
 ) -> Message:
     """Return the answer to a message, or raise what it says."""
     head = {"method": method, "collection": number, "seconds": SECONDS, **more}
-    answer = decode(host.answer(encode(Message(head, blobs))))
-    raise_error(answer)
-    del answer.head["epoch"]  # which all have
-    return answer
+    said = decode(answer(host, encode(Message(head, blobs))))
+    raise_error(said)
+    del said.head["epoch"]  # which all have
+    return said
 
 
 def follow(hosts: Sequence[ShardHost], written: Written) -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gcws_search.service.cluster.database.committer import Committer
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.database import Database
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ from contextlib import AbstractContextManager, closing, nullcontext
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow, CollectionRow
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.connections import Connection
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.connections import Connection
+from gcws_search.service.cluster.contract import BackendRow, ClusterMismatch, CollectionRow
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable, TooManyCollections
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import Row
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import wait_until

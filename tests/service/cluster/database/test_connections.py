@@ -2,8 +2,8 @@
 
 import pytest
 
-from gcws_search.service.cluster.database.connections import Connection
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.connections import Connection
+from gcws_search.service.cluster.database import Database
 
 
 def test_a_connection_that_comes_back_while_others_are_closed_is_closed(

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.database.committer import Committer, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer, PreparedPut
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.cut_proxy import Cut, CutProxy
 from tests.support.service.postgres import Postgres, postgres

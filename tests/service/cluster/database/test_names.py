@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.database.committer import Committer, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer, PreparedPut
+from gcws_search.service.cluster.database import Database
 
 
 def put(names: dict[str, int], coordinates: int = 0, *, id_: str = "a") -> PreparedPut:

@@ -1,18 +1,18 @@
-"""Which of several servers is the last primary, by what they say and what is remembered."""
+"""Which of several servers is the current primary, by what they say and what is remembered."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gcws_search.service.cluster.database.connections import (
+from gcws_search.service.cluster.connections import (
     BegunEpoch,
     Standing,
     check_standing,
     latest,
 )
+from gcws_search.service.cluster.contract import ClusterMismatch, FormerPrimary
 from gcws_search.service.cluster.epochs import Epoch, EpochMemory
-from gcws_search.service.cluster.errors import ClusterMismatch, FormerPrimary
 
 
 def second(**more: Any) -> Epoch:  # noqa: ANN401

@@ -5,10 +5,16 @@ from itertools import chain
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import START, Position, Replica, bucket_of, buckets_of
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import HistoryLost
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.contract import (
+    START,
+    HistoryLost,
+    Position,
+    Replica,
+    bucket_of,
+    buckets_of,
+)
+from gcws_search.service.cluster.database import Database
 
 ALL = range(4)
 

@@ -7,14 +7,14 @@ from itertools import chain
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import START, Position
-from gcws_search.service.cluster.database.committer import (
+from gcws_search.service.cluster.committer import (
     Committer,
     PreparedDelete,
     PreparedPut,
     PreparedWrite,
 )
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.contract import START, Position
+from gcws_search.service.cluster.database import Database
 
 IDS = [f"item {place}" for place in range(60)]
 WRITES = 60

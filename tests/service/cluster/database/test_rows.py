@@ -6,9 +6,9 @@ from contextlib import closing
 import pytest
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import Row
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 
 
 def put(*ids: str) -> PreparedPut:

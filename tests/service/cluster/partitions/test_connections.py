@@ -2,7 +2,7 @@
 
 from contextlib import closing
 
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from tests.support.service.machines import BUCKETS, MachineCluster, until
 
 _THERE = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'gcws-search visitor'"

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.rpc.messages import decode
+from gcws_search.service.messages import decode
 from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
 from tests.support.service.postgres import postgres
 

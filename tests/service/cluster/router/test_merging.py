@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.service.cluster.search import ShardAnswers, ShardHits, merge
-from gcws_search.service.rpc.messages import Message, PackedNames, encode_names
+from gcws_search.service.messages import Message, PackedNames, encode_names
 from tests.support.service.client import Json
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)

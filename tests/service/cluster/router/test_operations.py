@@ -1,26 +1,21 @@
 """Operations of a cluster: every shard is asked, and what all say is one result."""
 
 from dataclasses import asdict
-from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.operations import ClusterOperations
-from gcws_search.service.rpc.messages import Message
+from gcws_search.service.messages import Message
 from tests.support.service.client import Json
 
 
 def cluster(*heads: Json) -> ClusterOperations:
     """Return a collection whose shards answer so to any question."""
-
-    def ask(_name: str, **_arguments: Json) -> list[Message]:
-        return [Message(head) for head in heads]
-
-    found = ClusterOperations()
-    shards: Json = SimpleNamespace(ask=ask)
-    found.shards = shards
-    return found
+    found: Json = object.__new__(ClusterOperations)
+    found.ask = lambda _name, **_arguments: [Message(head) for head in heads]
+    return cast("ClusterOperations", found)
 
 
 def curve(scale: float, rows: int) -> Json:

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.index import Policies, SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
-from gcws_search.service.rpc.messages import decode
+from gcws_search.service.messages import decode
 from tests.support.service.client import Client, Json, started
 from tests.support.service.cluster import ClusterClient, ThreadReplica
 

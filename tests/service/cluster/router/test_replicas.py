@@ -9,19 +9,25 @@ from typing import Any
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ChangeSet, Moment, Position, ReplicaClient, Row
-from gcws_search.service.cluster.errors import Behind
-from gcws_search.service.cluster.messages import decode_changes, encode_error
-from gcws_search.service.cluster.shards import ShardSet
+from gcws_search.service.cluster.contract import (
+    Behind,
+    ChangeSet,
+    Moment,
+    Position,
+    Row,
+    decode_changes,
+    encode_error,
+)
+from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas, ShardSet
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable
-from gcws_search.service.rpc.messages import VERSION, Message, decode, encode
+from gcws_search.service.messages import VERSION, Message, decode, encode
 
 SECONDS = 5.0
 Answer = Callable[[bytes], bytes] | Exception | None
 """What a replica does: answer, fail, or (None) never answer."""
 
 
-class Told:
+class Told(HttpReplica):
     """A replica that does as it is told."""
 
     def __init__(self, address: str, answer: Answer) -> None:
@@ -40,11 +46,11 @@ class Told:
         return self.answer(message)
 
 
-class Listed:
+class Listed(HttpReplicas):
     """Replicas of all shards."""
 
     def __init__(self, *shards: Sequence[Told]) -> None:
-        self.shards: Sequence[Sequence[ReplicaClient]] = shards
+        self.shards = shards
 
     def start(self) -> None: ...
 

@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Behind
+from gcws_search.service.cluster.contract import BackendRow, Behind
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import AnswerTooLarge
-from gcws_search.service.rpc.messages import (
+from gcws_search.service.messages import (
     Malformed,
     Message,
     blobs_of,

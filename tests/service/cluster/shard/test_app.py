@@ -23,11 +23,11 @@ from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
 from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import Place
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService, create_shard_app
-from gcws_search.service.rpc.messages import Message, decode, encode
+from gcws_search.service.messages import Message, decode, encode
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
 

@@ -7,14 +7,20 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
-from gcws_search.service.cluster.contract import START, ChangeSet, Position, Row
-from gcws_search.service.cluster.database.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.database.database import Database
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
+from gcws_search.service.cluster.contract import (
+    START,
+    ChangeSet,
+    Position,
+    Row,
+    decode_changes,
+    encode_change,
+)
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import HostOptions, ShardHost
-from gcws_search.service.cluster.messages import decode_changes, encode_change
 from gcws_search.service.errors import StoreUnavailable
-from gcws_search.service.rpc.messages import Malformed
+from gcws_search.service.messages import Malformed
 from tests.support.service.shards import (
     Written,
     ask,

@@ -14,14 +14,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.cluster.database.committer import Committer
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import Behind
+from gcws_search.service.cluster.committer import Committer
+from gcws_search.service.cluster.contract import Behind, bucket_of
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import HostOptions
 from gcws_search.service.errors import StoreUnavailable
-from gcws_search.service.rpc.messages import Malformed
+from gcws_search.service.messages import Malformed
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import CollectionRow
-from gcws_search.service.cluster.database.database import Database
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
+from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import ShardHost
 from tests.support.service.shards import (

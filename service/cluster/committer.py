@@ -20,22 +20,22 @@ from psycopg import errors
 from psycopg.pq import TransactionStatus
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.connections import Connection, first_line
 from gcws_search.service.cluster.contract import (
     START,
     ChangeSet,
+    FormerPrimary,
     Moment,
     Position,
     Row,
     bucket_of,
 )
-from gcws_search.service.cluster.database.connections import Connection, first_line
-from gcws_search.service.cluster.database.database import (
+from gcws_search.service.cluster.database import (
     Database,
     raise_free,
     store_names,
     write_load,
 )
-from gcws_search.service.cluster.errors import FormerPrimary
 from gcws_search.service.errors import StoreUnavailable
 
 _Outcome: TypeAlias = ix.WriteResult | int | Exception

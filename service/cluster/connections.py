@@ -1,4 +1,4 @@
-"""A bounded number of connections with the last primary, and its errors as ours."""
+"""A bounded number of connections with the current primary, and its errors as ours."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from gcws_search import index as ix
+from gcws_search.service.cluster.contract import ClusterMismatch, FormerPrimary
 from gcws_search.service.cluster.epochs import Epoch, EpochMemory
-from gcws_search.service.cluster.errors import ClusterMismatch, FormerPrimary
 from gcws_search.service.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -122,7 +122,7 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
 
 
 class Connections:
-    """A pool of connections to the last primary among the servers of the URL.
+    """A pool of connections to the current primary among the servers of the URL.
 
     The server is chosen again when it cannot be reached, was restarted, or is known to have a
     successor. "Last" is as far as this process and the servers themselves know.
@@ -130,7 +130,7 @@ class Connections:
 
     def __init__(
         self,
-        url: str,  # of libpq; of several hosts the last primary is taken
+        url: str,  # of libpq; of several hosts the current primary is taken
         schema: str,  # of the tables
         *,
         limit: int,  # at most as many at once
@@ -165,7 +165,7 @@ class Connections:
         name
             Of the collection, for errors.
         is_confirmed
-            Whether it has to be known that the server is the last primary.
+            Whether it has to be known that the server is the current primary.
 
         Raises
         ------
@@ -202,14 +202,14 @@ class Connections:
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether the server that was chosen last is known to be the last primary."""
+        """Whether the server that was chosen last is known to be the current primary."""
         return self._is_confirmed(self._choice)
 
     def _is_confirmed(self, choice: int) -> bool:
         return self.confirm is None or self._confirmed == choice > 0
 
     def _confirm(self) -> None:
-        """Return once it is known that the server is the last primary."""
+        """Return once it is known that the server is the current primary."""
         for _ in range(_TRIES):
             with self.use(is_confirmed=False) as connection:
                 choice, epoch = connection.choice, connection.epoch_number
@@ -267,7 +267,7 @@ class Connections:
         )
 
     def _choose(self, before: int) -> Connection:
-        """Return a connection with the last primary, unless another thread has chosen meanwhile."""
+        """Return a connection with the current primary, unless another thread has chosen meanwhile."""
         with self._choosing:
             if self._choice == before or self._chosen is None:
                 return self._choose_server()
@@ -471,7 +471,7 @@ def first_line(error: BaseException) -> str:
     return _ADDRESS.sub("", lines[0])
 
 
-# Servers that take writes: which is the last primary, and when its epoch began
+# Servers that take writes: which is the current primary, and when its epoch began
 
 
 class BegunEpoch(NamedTuple):
@@ -547,7 +547,7 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
 
 
 def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
-    """Return the last primary of servers that take writes; FormerPrimary where none is known."""
+    """Return the current primary of servers that take writes; FormerPrimary where none is known."""
     best = max(found, key=lambda each: each[0].number)
     rivals = {
         (one.cluster, one.started): one.address
@@ -556,7 +556,7 @@ def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
     }
     if len(rivals) > 1:
         raise FormerPrimary(
-            f"{len(rivals)} servers take writes, and none is known to be the last primary;"
+            f"{len(rivals)} servers take writes, and none is known to be the current primary;"
             " end those that are not, or take them out of GCWS_DATABASE_URL",
             " and ".join(rivals.values()),
         )

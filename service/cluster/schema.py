@@ -10,8 +10,8 @@ from typing import Final
 
 import psycopg
 
-from gcws_search.service.cluster.database.connections import LOCK, Connection, Connections
-from gcws_search.service.cluster.errors import ClusterMismatch
+from gcws_search.service.cluster.connections import LOCK, Connection, Connections
+from gcws_search.service.cluster.contract import ClusterMismatch
 
 FORMAT: Final = 2
 """Of the tables; another program refuses another format."""

@@ -10,21 +10,22 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.service.cluster import schema
+from gcws_search.service.cluster.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.contract import (
     DEAD_SECONDS,
     START,
     BackendRow,
+    ClusterMismatch,
     CollectionRow,
+    HistoryLost,
     Moment,
     Position,
     Replica,
     Row,
     bucket_of,
 )
-from gcws_search.service.cluster.database import schema
-from gcws_search.service.cluster.database.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.epochs import EpochMemory
-from gcws_search.service.cluster.errors import ClusterMismatch, HistoryLost
 from gcws_search.service.errors import StoreUnavailable
 
 SCHEMA: Final = "gcws"
