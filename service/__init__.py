@@ -8,6 +8,7 @@
 - `json_bodies`: JSON checked by a compiled validator, a long one in pieces
 - `responses`: answers as bytes
 - `contract`: what routes call
+- `messages`, `batcher`: what processes say of each other; queries answered by one call
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
 - `cli`: the command ``serve``

@@ -18,13 +18,12 @@ from gcws_search.service.errors import QueueFull, Stopping
 Q = TypeVar("Q")
 T = TypeVar("T")
 
+# Returns an answer a query; raises what any of them raises.
 SearchTogether = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
-"""Returns an answer a query; raises what any of them raises."""
 
+# Vectors of one call, unless one query has more: the others wait as long as the call takes.
 _MAX_ROWS: Final = 32
-"""Vectors of one call, unless one query has more: the others wait as long as the call takes."""
-_OF_ALL: Final = QueueFull, Stopping
-"""Refusals of a call, whatever its queries are."""
+_OF_ALL: Final = QueueFull, Stopping  # refusals of a call, whatever its queries are
 
 
 def is_of_one(error: Exception) -> bool:

@@ -12,11 +12,10 @@ import orjson
 
 from gcws_search import index as ix
 
-VERSION: Final = 1
-"""Of the messages; a process of another version refuses."""
+VERSION: Final = 1  # of the messages; a process of another version refuses
 
+# Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each.
 _HEAD: Final = struct.Struct("<HHI")
-"""Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each."""
 _LENGTH: Final = struct.Struct("<Q")
 
 

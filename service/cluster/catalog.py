@@ -22,13 +22,12 @@ from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 
-_POLL_SECONDS: Final = 1.0
-"""How often the database is asked what other routers have changed."""
+_POLL_SECONDS: Final = 1.0  # how often the database is asked what other routers have changed
+# How often shards are asked whether the database is the current primary, until they say so.
 _CONFIRM_SECONDS: Final = 0.1
-"""How often shards are asked whether the database is the current primary, until they say so."""
 _CHUNK_ROWS: Final = 4096
+# Begins the name of a collection that is being filled: no request can name it.
 _UNFINISHED: Final = ".unfinished"
-"""Begins the name of a collection that is being filled: no request can name it."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,6 +37,8 @@ class ClusterCatalog:
 
     def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
         self.context = context
+        self.database = context.database
+        self.shards = context.shards
         self.local = local
         self._one_snapshot = threading.Lock()
         self.snapshots = local.snapshots
@@ -52,8 +53,8 @@ class ClusterCatalog:
 
         Where no shard says yet whether the database is the current primary, nothing is read of it.
         """
-        self.context.shards.start(loop)
-        self.context.database.connections.confirm = self.context.shards.confirm
+        self.shards.start(loop)
+        self.database.connections.confirm = self.shards.confirm
         self._try_refresh()
         self._thread.start()
 
@@ -64,25 +65,24 @@ class ClusterCatalog:
             self._thread.join()
         for each in self._by_name.values():
             each.close()
-        self.context.shards.close()
+        self.shards.close()
         self.local.close()
-        self.context.database.close()
+        self.database.close()
 
     def _poll(self) -> None:
-        while not self._stopping.wait(_POLL_SECONDS if self._is_confirmed else _CONFIRM_SECONDS):
+        connections = self.database.connections
+        while not self._stopping.wait(
+            _POLL_SECONDS if connections.is_confirmed else _CONFIRM_SECONDS
+        ):
             self._try_refresh()
-
-    @property
-    def _is_confirmed(self) -> bool:
-        return self.context.database.connections.is_confirmed
 
     def _try_refresh(self) -> None:
         try:
             self._refresh()
-            self.context.shards.hear(_POLL_SECONDS)
+            self.shards.hear(_POLL_SECONDS)
         except StoreUnavailable as error:
-            if not self._is_confirmed:  # another server may have come
-                self.context.database.connections.forget()
+            if not self.database.connections.is_confirmed:  # another server may have come
+                self.database.connections.forget()
             if self.is_store_reachable:
                 _log.warning("%s; searches go on", error)
             self.is_store_reachable = False
@@ -93,7 +93,7 @@ class ClusterCatalog:
 
     def _refresh(self) -> None:
         """Read the list of collections, and the names that other routers have added."""
-        rows = [row for row in self.context.database.collections() if _is_named(row)]
+        rows = [row for row in self.database.collections() if not row.name.startswith(_UNFINISHED)]
         with self._changing:
             found = {row.name: self._collection_of(row) for row in rows}
             dropped = {*self._by_name.values()} - {*found.values()}
@@ -117,23 +117,19 @@ class ClusterCatalog:
 
     def full(self) -> ShardFull | None:
         """Return a shard none of whose replicas can store more; None where there is none."""
-        return self.context.shards.full()
+        return self.shards.full()
 
     def find(self, name: str) -> ClusterCollection | None:
         """Return a collection, asking the database where it is not known; None where none is.
 
-        Raises
-        ------
-        StoreUnavailable
-            At once where the database did not answer last: this is called on the event loop.
+        StoreUnavailable at once where the database did not answer last: this is called on the event
+        loop.
         """
         found = self._by_name.get(name)
         if found is None and not self.is_store_reachable:
             raise StoreUnavailable("it did not answer last")
-        if found is None and (row := self.context.database.find(name)) is not None:
-            with self._changing:
-                found = self._collection_of(row)
-                self._by_name = self._by_name | {name: found}
+        if found is None and (row := self.database.find(name)) is not None:
+            found = self._add(row)
             found.load_names()
         return found
 
@@ -159,19 +155,12 @@ class ClusterCatalog:
     def create(
         self, name: str, config: ix.CollectionConfig, *, admit: Callable[[int], None]
     ) -> tuple[ClusterCollection, bool]:
-        """Return the collection of this name, and whether it was made just now.
-
-        Raises
-        ------
-        InvalidParameter, CollectionExists, StoreUnavailable, ShardUnavailable
-        """
+        """Return the collection of this name, and whether it was made just now."""
         ix.check_name(name)
-        shards = self.context.shards
+        shards = self.shards
         if self.find(name) is None:  # nothing is made that cannot be used
             shards.wait(shards.ask_all(Message({"method": "status", "epoch": shards.epoch})))
-        row, is_new = self.context.database.create(
-            name, config.to_dict(), ix.ALGORITHM_VERSION, admit
-        )
+        row, is_new = self.database.create(name, config.to_dict(), ix.ALGORITHM_VERSION, admit)
         found = self._add(row)
         if not is_new and found.config != config:
             raise ix.CollectionExists(name, found.config.difference(config))
@@ -187,7 +176,7 @@ class ClusterCatalog:
     def drop(self, name: str) -> None:
         """Remove a collection; CollectionNotFound where there is none."""
         found = self.get(name)
-        if not self.context.database.drop(found.number):
+        if not self.database.drop(found.number):
             raise ix.CollectionNotFound(name)
         self._forget(found)
 
@@ -204,27 +193,24 @@ class ClusterCatalog:
     def snapshot(self, name: str) -> ix.Snapshot:
         """Write all that the database has of a collection to a snapshot.
 
-        Raises
-        ------
-        CollectionBusy
-            Another snapshot is being made or restored here.
-        StoreUnavailable, DiskFull
+        CollectionBusy where another one is being made or restored here.
         """
         collection = self.get(name)
         with self._alone(name):
-            try:
-                self._copy_to_node(collection)
-                return self.local.snapshot(name)
-            finally:
-                self._discard(name)
+            self._copy_to_node(collection)
+            return self.local.snapshot(name)
 
     @contextmanager
     def _alone(self, name: str) -> Iterator[None]:
+        """Be the only one with a local collection of this name, which is dropped after that."""
         if not self._one_snapshot.acquire(blocking=False):
             raise ix.CollectionBusy(name, "a snapshot is being made or restored")
         try:
             self._discard(name)
-            yield
+            try:
+                yield
+            finally:
+                self._discard(name)
         finally:
             self._one_snapshot.release()
 
@@ -234,7 +220,7 @@ class ClusterCatalog:
 
     def _copy_to_node(self, collection: ClusterCollection) -> None:
         """Copy a collection of the cluster into this machine's folder."""
-        number, database = collection.number, self.context.database
+        number, database = collection.number, self.database
         copy, _ = self.local.create(collection.name, collection.config)
         named = [ix.NamedCoordinate(*each) for each in database.names(number)]
         copy.store.replace_names(named)
@@ -253,23 +239,14 @@ class ClusterCatalog:
     def restore(
         self, name: str, snapshot: str, *, replace: bool, admit: Callable[[int], None]
     ) -> ClusterCollection:
-        """Fill a collection of the cluster from a snapshot; it appears when it is whole.
-
-        Raises
-        ------
-        SnapshotNotFound, CollectionExists, CollectionBusy, DamagedSnapshot
-        StoreUnavailable, DiskFull
-        """
+        """Fill a collection of the cluster from a snapshot; it appears when it is whole."""
         self.local.snapshots.get(name, snapshot)
         before = self.find(name)
         if before is not None and not replace:
             raise ix.CollectionExists(name, "already, and is not to be replaced")
         with self._alone(name):
             read = self.local.restore(name, snapshot, admit=admit)
-            try:
-                return self._fill(name, read, before, admit)
-            finally:
-                self._discard(name)
+            return self._fill(name, read, before, admit)
 
     def _fill(
         self,
@@ -279,7 +256,7 @@ class ClusterCatalog:
         admit: Callable[[int], None],
     ) -> ClusterCollection:
         """Copy a local collection to the cluster under a hidden name, and rename it when whole."""
-        database = self.context.database
+        database = self.database
         hidden = f"{_UNFINISHED}.{name}"
         if (rest := database.find(hidden)) is not None:  # of a router that ended in between
             database.drop(rest.number)
@@ -300,7 +277,7 @@ class ClusterCatalog:
         found = self.get(name)
         found.load_names()
         moment = database.last_moment(row.number)
-        self.context.shards.wait(self.context.shards.follow(row.number, moment))
+        self.shards.wait(self.shards.follow(row.number, moment))
         for backend in database.backends(row.number):
             found.wait_for_backend(backend.name)
         return found
@@ -327,10 +304,6 @@ def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> No
         filled.committer.commit(filled.prepare(items, "insert"))
 
 
-def _is_named(row: CollectionRow) -> bool:
-    return not row.name.startswith(_UNFINISHED)
-
-
 # Opening
 
 
@@ -343,13 +316,8 @@ def open_router(
 ) -> ClusterCatalog:
     """Join a cluster as a router.
 
-    Raises
-    ------
-    ClusterMismatch
-        The database is of another cluster, or has fewer buckets than there are shards.
-    StoreUnavailable, OSError
-    ValueError
-        There is no database, or no key.
+    ClusterMismatch where the database is of another one, or has fewer buckets than there are
+    shards; ValueError without a database or a key.
     """
     with ExitStack() as opened:
         key = _key(settings) if replicas is None else ""

@@ -26,7 +26,8 @@ from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
     from gcws_search.service.cluster.database import Database
-    from gcws_search.service.cluster.rollout import Placement, Rollout
+    from gcws_search.service.cluster.placing import RayPlacement
+    from gcws_search.service.cluster.rollout import Rollout
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 cluster = typer.Typer(
@@ -37,6 +38,7 @@ cluster = typer.Typer(
 )
 cli.add_typer(cluster)
 
+# Variables of a node's processes, where they are not set otherwise.
 RAY_DEFAULTS: Final = {
     "RAY_AUTH_MODE": "token",
     # Raylets and replicas go on without the head, for a week.
@@ -52,7 +54,6 @@ RAY_DEFAULTS: Final = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_gcs_storage": "rocksdb",
 }
-"""Variables of a node's processes, where they are not set otherwise."""
 _OPTIONS: Final = ("--block", "--include-log-monitor=false")
 _HEAD_OPTIONS: Final = ("--head", "--num-cpus=0", "--include-dashboard=false", "--no-monitor")
 _PORT: Final = 6379
@@ -69,19 +70,18 @@ def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # se
     logs.configure(settings.log_level, settings.log_format)
     for warning in unread(os.environ):
         _log.warning("%s", warning)
-    with _refuse():
-        key = cluster_key(settings)
-        if key is None:
-            raise ValueError("a shard needs the key of its cluster; set GCWS_CLUSTER_KEY")
-        if settings.port:  # 0 takes any
-            require_address(settings)
-        from gcws_search.service.cluster.server import ShardServer  # noqa: PLC0415
+    key = cluster_key(settings)
+    if key is None:
+        raise ValueError("a shard needs the key of its cluster; set GCWS_CLUSTER_KEY")
+    if settings.port:  # 0 takes any
+        require_address(settings)
+    from gcws_search.service.cluster.server import ShardServer  # noqa: PLC0415
 
-        server = ShardServer(settings, shard, replica, key)
-        tune_process()
-        # The server hands the signal on after it has stopped; having stopped well is no failure.
-        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        server.run()
+    server = ShardServer(settings, shard, replica, key)
+    tune_process()
+    # The server hands the signal on after it has stopped; having stopped well is no failure.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    server.run()
 
 
 def up(seconds: float, **given: Any) -> None:  # noqa: ANN401  # see `flags`
@@ -115,11 +115,10 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     It gets another identity. Start routers and shards again after that: they refuse the former
     database from then on, and shards are filled from this one.
     """
-    with _refuse():
-        from gcws_search.service.cluster.database import Database  # noqa: PLC0415
+    from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
-        identity = Database.adopt(_require_url(settings_from(given)))
-        typer.echo(f"the database is {identity} now; start all routers and shards again")
+    identity = Database.adopt(_require_url(settings_from(given)))
+    typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
 def rekey(**given: Any) -> None:  # noqa: ANN401
@@ -127,34 +126,30 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
 
     Start all routers and shards again with it after that.
     """
-    with _refuse():
-        settings = settings_from(given)
-        with _database(settings, checks_key=False) as database:
-            database.rekey(cluster_key(settings) or "")
-        typer.echo("the database has the new key; start all routers and shards again with it")
+    settings = settings_from(given)
+    with _database(settings, checks_key=False) as database:
+        database.rekey(cluster_key(settings) or "")
+    typer.echo("the database has the new key; start all routers and shards again with it")
 
 
 def status(**given: Any) -> None:  # noqa: ANN401
     """Show all replicas; exit with 1 where a shard has none that answers."""
-    with _refuse():
-        from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
+    from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
 
-        settings = settings_from(given)
-        with _database(settings) as database:
-            try:
-                with _placement() as placement:
-                    found = status_of(database, settings, placement)
-            except ConnectionError as error:
-                typer.echo(f"gcws-search: {error}", err=True)
-                found = status_of(database, settings, None)
-        for line in _table([HEADS, *found.rows]):
-            typer.echo(line)
-        if found.nodes is not None:
-            typer.echo(f"{len(found.nodes)} nodes may have replicas")
-        if found.unanswered:
-            raise ValueError(
-                f"no replica answers for shard {', '.join(map(str, found.unanswered))}"
-            )
+    settings = settings_from(given)
+    with _database(settings) as database:
+        try:
+            with _placement() as placement:
+                found = status_of(database, settings, placement)
+        except ConnectionError as error:
+            typer.echo(f"gcws-search: {error}", err=True)
+            found = status_of(database, settings, None)
+    for line in _table([HEADS, *found.rows]):
+        typer.echo(line)
+    if found.nodes is not None:
+        typer.echo(f"{len(found.nodes)} nodes may have replicas")
+    if found.unanswered:
+        raise ValueError(f"no replica answers for shard {', '.join(map(str, found.unanswered))}")
 
 
 def node(
@@ -168,17 +163,16 @@ def node(
 
     The head starts replicas on the other nodes, and has none itself.
     """
-    with _refuse():
-        settings = settings_from(given)
-        _require_url(settings)
-        if not head and address is None:
-            raise ValueError("expected --head, or --address of the head, got neither")
-        variables = node_variables(settings, given, os.environ, is_head=head)
-        require_token(variables)
-        if find_spec("ray") is None:
-            raise ModuleNotFoundError("No module named 'ray'")
-        if head:
-            _forget_former_head(variables)
+    settings = settings_from(given)
+    _require_url(settings)
+    if not head and address is None:
+        raise ValueError("expected --head, or --address of the head, got neither")
+    variables = node_variables(settings, given, os.environ, is_head=head)
+    require_token(variables)
+    if find_spec("ray") is None:
+        raise ModuleNotFoundError("No module named 'ray'")
+    if head:
+        _forget_former_head(variables)
     where = [*_HEAD_OPTIONS, f"--port={head_port}"] if head else [f"--address={address}"]
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", *_OPTIONS, *where]
     os.execve(sys.executable, [*words, *context.args], variables)
@@ -194,36 +188,27 @@ def manifest(
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
-    with _refuse():
-        from gcws_search.service.cluster import manifests  # noqa: PLC0415
+    from gcws_search.service.cluster import manifests  # noqa: PLC0415
 
-        settings = settings_from(given)
-        options = manifests.ManifestOptions(
-            shards=settings.shards,
-            replicas=settings.replicas,
-            routers=routers,
-            nodes=nodes,
-            image=image,
-            memory=memory,
-            storage=storage,
-            cell=settings.cell,
-        )
-        write = manifests.kuberay if kuberay else manifests.plain
-        typer.echo(write(options), nl=False)
+    settings = settings_from(given)
+    options = manifests.ManifestOptions(
+        shards=settings.shards,
+        replicas=settings.replicas,
+        routers=routers,
+        nodes=nodes,
+        image=image,
+        memory=memory,
+        storage=storage,
+        cell=settings.cell,
+    )
+    write = manifests.kuberay if kuberay else manifests.plain
+    typer.echo(write(options), nl=False)
 
 
 def node_variables(
     settings: Settings, given: Mapping[str, Any], variables: Mapping[str, str], *, is_head: bool
 ) -> dict[str, str]:
-    """Return the variables of a node's processes, flags among them.
-
-    Parameters
-    ----------
-    given
-        Flags.
-    variables
-        Of this process.
-    """
+    """Return the variables of a node's processes: those of this one, and flags."""
     flags_given = {f"GCWS_{name.upper()}": str(v) for name, v in given.items() if v is not None}
     paths = {
         f"GCWS_{name.upper()}": str(path.resolve())
@@ -272,39 +257,26 @@ def _require_url(settings: Settings) -> str:
 @contextmanager
 def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     """Lend a rollout of the configured cluster."""
-    with _refuse():
-        from gcws_search.service.cluster.rollout import (  # noqa: PLC0415
-            Rollout,
-            RolloutError,
-            RolloutPolicy,
-        )
+    from gcws_search.service.cluster.rollout import Rollout  # noqa: PLC0415
 
-        settings = settings_from(given)
-        try:
-            with _database(settings) as database, _placement() as placement:
-                policy = RolloutPolicy(fill_seconds=seconds)
-                yield Rollout(placement, database, settings, typer.echo, policy)
-        except RolloutError as error:
-            raise ValueError(str(error)) from None
+    settings = settings_from(given)
+    with _database(settings) as database, _placement() as placement:
+        yield Rollout(placement, database, settings, typer.echo, seconds)
 
 
 @contextmanager
 def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Database]:
-    from gcws_search.service.cluster.contract import ClusterMismatch  # noqa: PLC0415
     from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
-    url = _require_url(settings)
-    try:
-        key = cluster_key(settings) if checks_key else None
-        database = Database.open(url, buckets=settings.buckets, application="command", key=key)
-    except ClusterMismatch as error:
-        raise ValueError(str(error)) from None
-    with closing(database):
+    url, key = _require_url(settings), cluster_key(settings) if checks_key else None
+    with closing(
+        Database.open(url, buckets=settings.buckets, application="command", key=key)
+    ) as database:
         yield database
 
 
 @contextmanager
-def _placement() -> Iterator[Placement]:
+def _placement() -> Iterator[RayPlacement]:
     """Join the Ray cluster, which reads its variables when it is imported."""
     require_token(os.environ)
     os.environ.setdefault("RAY_AUTH_MODE", "token")
@@ -344,59 +316,60 @@ def _command(group: typer.Typer, function: Callable[..., None], **others: tuple[
         )
         for name, (annotation, default) in others.items()
     ]
-    function.__signature__ = flags(*parameters)  # type: ignore[attr-defined]
-    group.command(context_settings={"allow_extra_args": function is node})(function)
+    command = _refuse()(function)
+    command.__signature__ = flags(*parameters)  # type: ignore[attr-defined]
+    group.command(context_settings={"allow_extra_args": function is node})(command)
 
 
-_SHARD: Final = Annotated[int, typer.Option(min=0, help="Which shard, from 0 on.")]
-_OF_SHARD: Final = Annotated[int, typer.Option(min=0, help="Which of its replicas, from 0 on.")]
 _REPLICA: Final = Annotated[
     str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
 ]
 _WAIT: Final = Annotated[
     float, typer.Option("--seconds", min=1, help="How long replicas may take to be filled.")
 ]
-_HEAD: Final = Annotated[bool, typer.Option("--head", help="Start the head of the cluster.")]
-_ADDRESS: Final = Annotated[
-    str | None,
-    typer.Option("--address", envvar="RAY_ADDRESS", help="HOST:PORT of the head."),
-]
-_HEAD_PORT: Final = Annotated[int, typer.Option("--head-port", help="Where the head listens.")]
-_KUBERAY: Final = Annotated[
-    bool, typer.Option("--kuberay", help="Have Ray place the shards, on nodes that KubeRay starts.")
-]
-_IMAGE: Final = Annotated[str, typer.Option("--image", help="With the extra `cluster`.")]
-_MEMORY: Final = Annotated[
-    str, typer.Option("--memory", help="Of a router, and of a replica or a node of Ray.")
-]
-_STORAGE: Final = Annotated[
-    str, typer.Option("--storage", help="For the files of a replica, or of a node of Ray.")
-]
-_ROUTERS: Final = Annotated[int, typer.Option("--routers", min=1, help="How many there are.")]
-_NODES: Final = Annotated[int, typer.Option("--nodes", min=1, help="Of Ray, besides its head.")]
+_REQUIRED: Final = inspect.Parameter.empty
 
-_command(cli, shard, shard=(_SHARD, inspect.Parameter.empty), replica=(_OF_SHARD, 0))
+
+def _option(kind: Any, flag: str, help_: str, **more: Any) -> Any:  # noqa: ANN401
+    return Annotated[kind, typer.Option(flag, help=help_, **more)]
+
+
+_command(
+    cli,
+    shard,
+    shard=(_option(int, "--shard", "Which shard, from 0 on.", min=0), _REQUIRED),
+    replica=(_option(int, "--replica", "Which of its replicas, from 0 on.", min=0), 0),
+)
 _command(cluster, up, seconds=(_WAIT, _SECONDS))
 _command(cluster, status)
-_command(cluster, move, replica=(_REPLICA, inspect.Parameter.empty), seconds=(_WAIT, _SECONDS))
+_command(cluster, move, replica=(_REPLICA, _REQUIRED), seconds=(_WAIT, _SECONDS))
 _command(cluster, down)
 _command(cluster, adopt)
 _command(cluster, rekey)
 _command(
     cluster,
     node,
-    context=(typer.Context, inspect.Parameter.empty),
-    head=(_HEAD, False),
-    address=(_ADDRESS, None),
-    head_port=(_HEAD_PORT, _PORT),
+    context=(typer.Context, _REQUIRED),
+    head=(_option(bool, "--head", "Start the head of the cluster."), False),
+    address=(
+        _option(str | None, "--address", "HOST:PORT of the head.", envvar="RAY_ADDRESS"),
+        None,
+    ),
+    head_port=(_option(int, "--head-port", "Where the head listens."), _PORT),
 )
+_KUBERAY: Final = "Have Ray place the shards, on nodes that KubeRay starts."
+_MEMORY: Final = "Of a router, and of a replica or a node of Ray."
+_STORAGE: Final = "For the files of a replica, or of a node of Ray."
 _command(
     cluster,
     manifest,
-    kuberay=(_KUBERAY, False),
-    image=(_IMAGE, f"gcws-search-cluster:{program_version()}"),
-    memory=(_MEMORY, "4Gi"),
-    storage=(_STORAGE, "20Gi"),
-    routers=(_ROUTERS, 2),
-    nodes=(_NODES, 3),
+    kuberay=(_option(bool, "--kuberay", _KUBERAY), False),
+    image=(
+        _option(str, "--image", "With the extra `cluster`."),
+        f"gcws-search-cluster:{program_version()}",
+    ),
+    memory=(_option(str, "--memory", _MEMORY), "4Gi"),
+    storage=(_option(str, "--storage", _STORAGE), "20Gi"),
+    routers=(_option(int, "--routers", "How many there are.", min=1), 2),
+    nodes=(_option(int, "--nodes", "Of Ray, besides its head.", min=1), 3),
 )

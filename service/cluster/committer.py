@@ -31,6 +31,8 @@ from gcws_search.service.cluster.contract import (
     bucket_of,
 )
 from gcws_search.service.cluster.database import (
+    ASKED,
+    STAMP_COMMIT,
     Database,
     raise_free,
     store_names,
@@ -41,11 +43,11 @@ from gcws_search.service.errors import StoreUnavailable
 _Outcome: TypeAlias = ix.WriteResult | int | Exception
 _Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
+# From here on rows are copied. It takes two further round trips, and half the time of each row.
 _COPY_ROWS: Final = 256
-"""From here on rows are copied. It takes two further round trips, and half the time of each row."""
 _COPY_BYTES: Final = 1 << 20
+# Between two tries to ask whether a commit was stored; doubled from the first to the last.
 _RETRY_SECONDS: Final = 0.005, 0.5
-"""Between two tries to ask whether a commit was stored; doubled from the first to the last."""
 
 _LOCK: Final = """
 SELECT h.head, c.stamp, h.free_id
@@ -62,7 +64,6 @@ SELECT max(convert_from(id, 'UTF8')::bigint) FROM items_{number}
 WHERE length(id) <= 15 AND convert_from(id, 'UTF8') ~ '^[0-9]+$'
 """
 """Of the ids that are numbers."""
-_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _KNOWN: Final = "SELECT 1 FROM commits WHERE collection = %b AND key = %b AND stamp = %b"
 _END_SILENT: Final = """
 SELECT pg_terminate_backend(pid) FROM pg_locks JOIN pg_stat_activity USING (pid)
@@ -74,7 +75,6 @@ _DELETED: Final = """
 INSERT INTO gone (collection, key, bucket, id)
 SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
 """
-_ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
 _COLUMNS: Final = "(bucket, key, id, vector, payload, checksum)"
 _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
 _COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -101,10 +101,6 @@ class PreparedPut:
     coordinates: int = 0  # in an open slot space: above all coordinates that the items use
     names: Sequence[int] = ()  # coordinates with reserved names that the items use
     numbers: range = range(0)  # what items without ids were given
-
-    def place(self, row: int) -> int:
-        """Return the number of an item in its request."""
-        return self.places[row] if self.places else row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +140,7 @@ class GroupPlan:
     @property
     def ids_to_remove(self) -> list[str]:
         """Ids of stored items that are replaced or deleted."""
-        return [
-            item_id for item_id in self.existing if item_id in self.rows or item_id in self.deleted
-        ]
-
-    @property
-    def growth(self) -> int:
-        """Change of the number of items."""
-        return len(self.rows) - len(self.ids_to_remove)
+        return [each for each in self.existing if each in self.rows or each in self.deleted]
 
     def add(self, write: PreparedWrite) -> ix.WriteResult | int:
         """Apply a write and return its result; ItemExists leaves the plan as it was."""
@@ -181,11 +170,10 @@ class GroupPlan:
     def _refuse_existing(self, put: PreparedPut) -> None:
         seen: set[str] = set()
         for row, item_id in enumerate(put.ids):
-            if item_id is None:
-                continue
-            if item_id in seen or self._has(item_id):
-                raise ix.ItemExists(item_id, put.place(row))
-            seen.add(item_id)
+            if item_id is not None:
+                if item_id in seen or self._has(item_id):
+                    raise ix.ItemExists(item_id, put.places[row] if put.places else row)
+                seen.add(item_id)
 
     def _delete(self, ids: Sequence[str]) -> int:
         deleted = [item_id for item_id in dict.fromkeys(ids) if self._has(item_id)]
@@ -215,10 +203,6 @@ class _Committed(NamedTuple):
     change: ChangeSet | None = None
 
 
-def _keep(_: ChangeSet) -> None:
-    """Publish to nobody."""
-
-
 class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     """Takes writes of one collection from any thread, one transaction at a time."""
 
@@ -228,10 +212,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         number: int,
         name: str,  # of the collection, for errors
         # called with each change that is stored, in the order of commits, before its writes end
-        publish: Callable[[ChangeSet], None] = _keep,
+        publish: Callable[[ChangeSet], object] = lambda _: None,
     ) -> None:
-        self._policy = ix.POLICIES.group_commit
-        super().__init__(self._policy.max_groups)
+        self._max_rows = ix.POLICIES.group_commit.max_rows
+        super().__init__(ix.POLICIES.group_commit.max_groups)
         self.name = name
         self._publish = publish
         self._database = database
@@ -242,11 +226,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         # how many took up to each of `COMMIT_BOUNDS`, and longer than all
         self.commit_counts = [0] * (len(ix.COMMIT_BOUNDS) + 1)
 
-    @property
-    def last_key(self) -> int:
-        """Of the last change that was acknowledged."""
-        return self.last.key
-
     @overload
     def commit(self, write: PreparedPut) -> ix.WriteResult: ...
 
@@ -254,36 +233,19 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     def commit(self, write: PreparedDelete) -> int: ...
 
     def commit(self, write: PreparedWrite) -> ix.WriteResult | int:
-        """Make a write; on return it is in the database.
+        """Make a write, which is in the database then; return how many items a delete removed.
 
-        Returns
-        -------
-        WriteResult or int
-            Of a put, or how many items a delete removed.
-
-        Raises
-        ------
-        ItemExists, DiskFull, CollectionNotFound
-            Nothing was stored.
-        StoreUnavailable
-            Nothing was stored, unless it says that this is not known.
+        After an error nothing is stored, unless a StoreUnavailable says that this is not known.
         """
         return self.wait_for(write)
 
     def submit(
         self, read: Callable[[], PreparedPut], ended: Callable[[Any], None], run: ix.Run
     ) -> None:
-        """Queue items to be put.
+        """Queue items to be put, which the leader reads before the collection is locked.
 
-        Parameters
-        ----------
-        read
-            Returns the items; called by the leader of the group, before the collection is locked.
-        ended
-            Called with the result, what ``read`` or `commit` raise, or CancelledError once ``run``
-            has no more threads.
-        run
-            Lends a thread to lead by.
+        ``ended`` is called with the result, what ``read`` or `commit` raise, or CancelledError once
+        ``run`` has no more threads to lead by.
         """
         self.queue_read(read, ended, run)
 
@@ -293,7 +255,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         rows = _rows(group[0])
         while self.queue and not _chooses(group[0]) and not _chooses(self.queue[0]):
             rows += _rows(self.queue[0])
-            if rows > self._policy.max_rows:
+            if rows > self._max_rows:
                 break
             group.append(self.queue.popleft())
         return group
@@ -302,7 +264,11 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         """Read what was submitted, commit, and end each write."""
         try:
             for waiting in group:
-                _read(waiting)
+                if waiting.write is None and waiting.read is not None:
+                    try:
+                        waiting.write = waiting.read()
+                    except Exception as error:
+                        waiting.end(error)
             self._commit([waiting for waiting in group if not waiting.done])
         except BaseException as error:
             for waiting in group:
@@ -351,7 +317,10 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
                 except BaseException as error:
                     connection.roll_back()
                     if isinstance(error, errors.LockNotAvailable):
-                        self._end_silent(connection)
+                        # A router may be silent inside of its transaction. No timeout of the
+                        # database ends that between the statements of one round trip.
+                        with suppress(psycopg.Error):  # they are of another user
+                            connection.run(_END_SILENT, float(connection.seconds))
                     raise
                 if planned.is_empty:
                     connection.roll_back()
@@ -399,14 +368,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
                 outcomes.append(error)
         return before, plan, outcomes
 
-    def _end_silent(self, connection: Connection) -> None:
-        """End transactions that have a lock, and whose router has been silent for too long.
-
-        No timeout of the database does that between the statements of one round trip.
-        """
-        with suppress(psycopg.Error):  # they are of another user
-            connection.run(_END_SILENT, float(connection.seconds))
-
     def _number_items(
         self, connection: Connection, writes: Sequence[PreparedWrite], free_id: int
     ) -> tuple[list[PreparedWrite], int]:
@@ -451,7 +412,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             [bucket], [name] = self._buckets_and_names(ids)
             statement = f"SELECT id, {payload} FROM {table} WHERE bucket = %b AND id = %b"
             return connection.run(statement, bucket, name)
-        statement = f"SELECT id, {payload} FROM {_ASKED} JOIN {table} USING (bucket, id)"
+        statement = f"SELECT id, {payload} FROM {ASKED} JOIN {table} USING (bucket, id)"
         return connection.run(statement, *self._buckets_and_names(ids))
 
     def _buckets_and_names(self, ids: Sequence[str]) -> tuple[list[int], list[bytes]]:
@@ -503,14 +464,16 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             store_names(connection, number, [*plan.names])
         for load in plan.loads.values():
             write_load(connection, number, load)
-        connection.run(_HEAD, plan.key, plan.growth, plan.free_id, number)
-        connection.run(_COMMIT, number, plan.key, stamp)
+        connection.run(
+            _HEAD, plan.key, len(plan.rows) - len(plan.ids_to_remove), plan.free_id, number
+        )
+        connection.run(STAMP_COMMIT, number, plan.key, stamp)
 
     def _delete_replaced(self, connection: Connection, plan: GroupPlan) -> None:
         replaced = plan.ids_to_remove
         if replaced:
             connection.run(
-                f"DELETE FROM items_{self._number} AS i USING {_ASKED}"
+                f"DELETE FROM items_{self._number} AS i USING {ASKED}"
                 " WHERE i.bucket = asked.bucket AND i.id = asked.id",
                 *self._buckets_and_names(replaced),
             )
@@ -551,7 +514,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     # In doubt
 
     def _require_stored(self, key: int, stamp: bytes, doubt: Exception) -> int:
-        """Return once it is certain that a commit is stored: the number of the epoch.
+        """Return the number of the epoch once it is certain that a commit is stored.
 
         The question is a transaction that takes the lock of the collection: the commit has ended by
         then, and is on the standby once this one is.
@@ -564,27 +527,16 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
                     epoch = connection.epoch_number
                     connection.run(_LOCK, self._number)
                     is_stored = bool(connection.column(_KNOWN, self._number, key, stamp))
+                break
             except StoreUnavailable:
                 if time.monotonic() > end:
-                    raise StoreUnavailable(
-                        f"{first_line(doubt)}; the write may be stored"
-                    ) from doubt
+                    text = f"{first_line(doubt)}; the write may be stored"
+                    raise StoreUnavailable(text) from doubt
                 time.sleep(pause)
                 pause = min(2 * pause, max_pause)
-            else:
-                break
         if not is_stored:
             raise StoreUnavailable(first_line(doubt)) from doubt
         return epoch
-
-
-def _read(waiting: _Queued) -> None:
-    """Read a submitted write; an error ends it."""
-    if waiting.write is None and waiting.read is not None:
-        try:
-            waiting.write = waiting.read()
-        except Exception as error:
-            waiting.end(error)
 
 
 def _rows(waiting: _Queued) -> int:

@@ -26,10 +26,10 @@ from gcws_search.service.errors import StoreUnavailable
 T = TypeVar("T")
 
 _ADDRESS: Final = re.compile(r'connection to server at "[^"]*"(?: \([^)]*\))?, port \d+ failed: ')
-_INTERVAL: Final = 0.1
-"""Seconds after which a wait looks whether it has taken too long."""
+_INTERVAL: Final = 0.1  # seconds after which a wait looks whether it has taken too long
+# Either side notices a lost one that owes it nothing; one that owes it an answer by a timeout.
 _KEEPALIVES: Final = {"keepalives_idle": 5, "keepalives_interval": 2, "keepalives_count": 3}
-"""Either side notices a lost one that owes it nothing; one that owes it an answer by a timeout."""
+# Plans that need no statistics: rows are looked up by their indexes.
 _PLANS: Final = {
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
@@ -37,16 +37,11 @@ _PLANS: Final = {
     "enable_bitmapscan": "off",
     "plan_cache_mode": "force_generic_plan",
 }
-"""Plans that need no statistics: rows are looked up by their indexes."""
-_FURTHER_SECONDS: Final = 2
-"""How long a server is tried for once another one takes writes."""
-_LOOK_SECONDS: Final = 10.0
-"""How often other servers of the URL are looked at."""
-_TRIES: Final = 3
-"""Attempts to find a primary that, as far as shards know, has no successor."""
+_FURTHER_SECONDS: Final = 2  # how long a server is tried for once another one takes writes
+_LOOK_SECONDS: Final = 10.0  # how often other servers of the URL are looked at
+_TRIES: Final = 3  # attempts to find a primary that, as far as shards know, has no successor
 
-LOCK: Final = 0x67637773
-"""Advisory: tables are made, and epochs begin, one after the other."""
+LOCK: Final = 0x67637773  # advisory: tables are made, and epochs begin, one after the other
 
 _SERVER: Final = """
 SELECT system_identifier, ('x' || left(pg_walfile_name(lsn), 8))::bit(32)::bigint,
@@ -103,14 +98,6 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
         except psycopg.Error:
             self.close()
 
-    def refuse_warnings(self) -> None:
-        """Raise StoreUnavailable where a commit was warned of.
-
-        It is stored then, and on one machine alone: the wait for the standby was cancelled.
-        """
-        if self.warnings:
-            raise StoreUnavailable(self.warnings[0])
-
     @property
     def is_usable(self) -> bool:
         """Whether it lies idle, and the database has not closed it."""
@@ -160,18 +147,8 @@ class Connections:
     def use(self, name: str | None = None, *, is_confirmed: bool = True) -> Iterator[Connection]:
         """Lend a connection that is outside of a transaction.
 
-        Parameters
-        ----------
-        name
-            Of the collection, for errors.
-        is_confirmed
-            Whether it has to be known that the server is the current primary.
-
-        Raises
-        ------
-        StoreUnavailable, DiskFull
-        CollectionNotFound
-            It has no table of items.
+        ``name`` is of the collection, for errors; ``is_confirmed``: it has to be known that the
+        server is the current primary.
         """
         if is_confirmed:
             self._confirm()
@@ -221,11 +198,9 @@ class Connections:
                 self._confirmed = choice
 
     @contextmanager
-    def transaction(
-        self, how: str = "", name: str | None = None, *, is_confirmed: bool = True
-    ) -> Iterator[Connection]:
+    def transaction(self, how: str = "", name: str | None = None) -> Iterator[Connection]:
         """Lend a connection inside of a transaction, which ends with the block."""
-        with self.use(name, is_confirmed=is_confirmed) as connection:
+        with self.use(name) as connection:
             connection.run(f"BEGIN {how}")
             try:
                 yield connection
@@ -234,7 +209,10 @@ class Connections:
                 raise
             connection.warnings.clear()
             connection.run("COMMIT")
-            connection.refuse_warnings()
+            # A commit that was warned of is stored on one machine alone: the wait for the standby
+            # was cancelled.
+            if connection.warnings:
+                raise StoreUnavailable(connection.warnings[0])
 
     def _take(self) -> Connection:
         while self._idle:
@@ -267,9 +245,8 @@ class Connections:
         )
 
     def _choose(self, before: int) -> Connection:
-        """Return a connection with the current primary, unless another thread has chosen meanwhile."""
         with self._choosing:
-            if self._choice == before or self._chosen is None:
+            if self._choice == before or self._chosen is None:  # else another thread has chosen
                 return self._choose_server()
         return self._take()
 
@@ -336,10 +313,7 @@ class Connections:
                     connection.close()
 
     def look_for_successor(self) -> None:
-        """Check now and then whether another server of the URL was promoted.
-
-        The chosen one may go on as if nothing had happened.
-        """
+        """Check now and then whether another server was promoted: the chosen one may not notice."""
         now = time.monotonic()
         if len(self._servers) == 1 or now - self._looked < self.look_seconds:
             return
@@ -393,10 +367,10 @@ class Connections:
     def _give_back(self, connection: Connection) -> None:
         if self._is_closed or not self._is_current(connection):
             connection.close()
-        else:
-            self._idle.append(connection)
-            if self._is_closed:  # since the look above
-                self.close()
+            return
+        self._idle.append(connection)
+        if self._is_closed:  # since the look above
+            self.close()
 
     def close(self) -> None:
         """Close the connections that lie idle, and others when they are given back."""
@@ -510,15 +484,20 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
     """Ask a server what it is."""
     [row] = connection.run(_SERVER).fetchall()
     system, timeline, lsn, started, has_tables, has_epochs = row
-    cluster, last, known = None, None, None
+    cluster = last = known = None
     if has_tables:
         [cluster] = connection.column(_IDENTITY) or [None]
     if has_epochs:
-        last = next((BegunEpoch(*row) for row in connection.run(_LAST).fetchall()), None)
+        last = _last_epoch(connection)
         if memory.last is not None:
             known = next(iter(connection.column(_STAMP, memory.last.number)), None)
     address = f"{connection.info.host}:{connection.info.port}"
     return Standing(address, system, timeline, lsn, started, cluster, last, known)
+
+
+def _last_epoch(connection: Connection) -> BegunEpoch | None:
+    row = connection.run(_LAST).fetchone()
+    return None if row is None else BegunEpoch(*row)
 
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
@@ -565,16 +544,14 @@ def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
 
 def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
     """Return a server's epoch, beginning it if nobody has; None without tables."""
-    if standing.cluster is None or (standing.last is None and not _has_epochs(connection)):
-        return None
     last = standing.last
+    if standing.cluster is None:
+        return None
+    if last is None and not connection.column("SELECT to_regclass('epochs') IS NOT NULL")[0]:
+        return None
     if last is None or standing.begins:
         last = _last_row(connection, standing)
     return Epoch(standing.cluster, last.number, last.timeline, last.stamp, standing.lsn)
-
-
-def _has_epochs(connection: Connection) -> bool:
-    return bool(connection.column("SELECT to_regclass('epochs') IS NOT NULL")[0])
 
 
 def _last_row(connection: Connection, standing: Standing) -> BegunEpoch:
@@ -583,7 +560,7 @@ def _last_row(connection: Connection, standing: Standing) -> BegunEpoch:
         # Its standby may not be there yet. Who waits for it later, waits for this too.
         connection.run("SET LOCAL synchronous_commit = local")
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
-        found = next((BegunEpoch(*row) for row in connection.run(_LAST).fetchall()), None)
+        found = _last_epoch(connection)
         if found is None or standing.timeline > found.timeline:
             number = 1 if found is None else found.number + 1
             found = BegunEpoch(number, secrets.token_hex(8), standing.system, standing.timeline)

@@ -13,7 +13,6 @@ from gcws_search import index as ix
 from gcws_search.service.cluster import schema
 from gcws_search.service.cluster.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.contract import (
-    DEAD_SECONDS,
     START,
     BackendRow,
     ClusterMismatch,
@@ -28,8 +27,7 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.errors import StoreUnavailable
 
-SCHEMA: Final = "gcws"
-"""Of the tables."""
+SCHEMA: Final = "gcws"  # of the tables
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 _READ: Final = """
@@ -42,14 +40,17 @@ ON CONFLICT (collection, key) DO UPDATE
 SET changed = excluded.changed, progress = excluded.progress, checksum = excluded.checksum
 """
 
-_TABLES: Final = "commits", "gone", "names", "loads", "backends"
-"""What else is of one collection."""
+_TABLES: Final = "commits", "gone", "names", "loads", "backends"  # what else is of one collection
+_ADD_BACKEND: Final = """
+INSERT INTO backends (collection, name, kind, params, notes) VALUES (%b, %b, %b, %b, %b)
+ON CONFLICT DO NOTHING RETURNING true
+"""
+_REMOVE_BACKEND: Final = "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true"
 _COLUMNS: Final = "key, id, vector, payload, checksum"
-_ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
-_BEYOND_TEXT: Final = b"\xff"
-"""No UTF-8 text is beyond it."""
+ASKED: Final = "unnest(%b::smallint[], %b::bytea[]) AS asked(bucket, id)"
+_BEYOND_TEXT: Final = b"\xff"  # no UTF-8 text is beyond it
 _NEXT_HEAD: Final = "UPDATE heads SET head = head + 1 WHERE collection = %b RETURNING head"
-_STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
+STAMP_COMMIT: Final = "INSERT INTO commits (collection, key, stamp) VALUES (%b, %b, %b)"
 _ADD_NAMES: Final = """
 INSERT INTO names (collection, coordinate, name, checksum, stored)
 SELECT %b, * , %b FROM unnest(%b::bigint[], %b::bytea[], %b::bigint[])
@@ -90,6 +91,14 @@ UPDATE replicas SET address = '', seen = to_timestamp(0)
 WHERE cell = %b AND shards = %b AND shard = %b AND replica = %b AND address = %b
 """
 """A row that says so: the table is empty after a crash of the database, which says nothing."""
+_REPLICAS: Final = """
+SELECT shard, replica, address, positions, nbytes, share,
+    extract(epoch FROM now() - seen)::double precision, shards, refusal
+FROM replicas WHERE cell = %b ORDER BY shards, shard, replica
+"""
+_LIVE_POSITIONS: Final = """
+SELECT positions FROM replicas WHERE seen > now() - make_interval(secs => %b)
+"""
 _SET_SHARDS: Final = """
 INSERT INTO cells (cell, shards) VALUES (%b, %b)
 ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
@@ -108,8 +117,8 @@ class Changes(NamedTuple):
 class Database:
     """An open database; any thread, any number of processes.
 
-    Each method raises StoreUnavailable where the database does not answer, and CollectionNotFound
-    where it has no such collection. Rows that are not what was written raise DamagedFile.
+    Each method raises StoreUnavailable where the database does not answer, CollectionNotFound where
+    it has no such collection, and DamagedFile where rows are not what was written.
     """
 
     def __init__(self, connections: Connections, identity: str, buckets: int) -> None:
@@ -132,14 +141,7 @@ class Database:
         # of the cluster, which the database knows by a salted hash; None: it is not compared
         key: str | None = None,
     ) -> Database:
-        """Open a database, and make its tables where there are none.
-
-        Raises
-        ------
-        StoreUnavailable
-        ClusterMismatch
-            The tables are of another format, of another number of buckets, or have another key.
-        """
+        """Open a database, and make its tables where there are none; else ClusterMismatch."""
         connections = Connections(
             url,
             schema_name,
@@ -169,21 +171,10 @@ class Database:
         """Adopt a database that was restored from a backup; return its new identity.
 
         Routers and shards refuse it until they are started again, and the former one from then on.
-
-        Raises
-        ------
-        StoreUnavailable
-            No server takes writes, or several do.
-        ClusterMismatch
-            It has no tables of a cluster.
+        StoreUnavailable where no server takes writes, or several do.
         """
         connections = Connections(
-            url,
-            SCHEMA,
-            limit=1,
-            application="command",
-            seconds=seconds,
-            memory=EpochMemory(),
+            url, SCHEMA, limit=1, application="command", seconds=seconds, memory=EpochMemory()
         )
         with connections.only() as connection:
             return schema.adopt(connection)
@@ -230,11 +221,10 @@ class Database:
                 return found, False
             if admit is not None:
                 admit(connection.column("SELECT count(*) FROM collections")[0])
-            values = name, orjson.dumps(config).decode(), algorithm_version
             [number] = connection.column(
                 "INSERT INTO collections (name, config, algorithm_version) VALUES (%b, %b, %b)"
                 " RETURNING number",
-                *values,
+                *(name, orjson.dumps(config).decode(), algorithm_version),
             )
             connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
             schema.create_items(connection, number, self.buckets)
@@ -299,9 +289,8 @@ class Database:
         """Keep other metadata with a collection, or none."""
         statement = "UPDATE collections SET metadata = %b WHERE number = %b RETURNING true"
         with self.connections.transaction() as connection:
-            found = connection.column(statement, value, number)
-        if not found:
-            raise ix.CollectionNotFound(self.label(number))
+            if not connection.column(statement, value, number):
+                raise ix.CollectionNotFound(self.label(number))
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
         """Return the loads, or that of one key, that changed since a Unix time; the last first."""
@@ -341,24 +330,14 @@ class Database:
     def add_backend(self, number: int, backend: BackendRow) -> None:
         """Keep a comparison backend of a new name; else BackendExists."""
         with self.connections.transaction() as connection:
-            added = connection.column(
-                "INSERT INTO backends (collection, name, kind, params, notes)"
-                " VALUES (%b, %b, %b, %b, %b)"
-                " ON CONFLICT DO NOTHING RETURNING true",
-                *(number, *backend),
-            )
-        if not added:
-            raise ix.BackendExists(backend.name)
+            if not connection.column(_ADD_BACKEND, number, *backend):
+                raise ix.BackendExists(backend.name)
 
     def remove_backend(self, number: int, name: str) -> None:
         """Forget a comparison backend; BackendNotFound where there is none."""
         with self.connections.transaction() as connection:
-            removed = connection.column(
-                "DELETE FROM backends WHERE collection = %b AND name = %b RETURNING true",
-                *(number, name),
-            )
-        if not removed:
-            raise ix.BackendNotFound(name)
+            if not connection.column(_REMOVE_BACKEND, number, name):
+                raise ix.BackendNotFound(name)
 
     def _value(self, number: int, statement: str) -> Any:  # noqa: ANN401
         with self.connections.use() as connection:
@@ -369,46 +348,41 @@ class Database:
 
     # Items
 
+    def _read(self, number: int, statement: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(statement, *parameters).fetchall()
+        return _check_rows(number, found)
+
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
         """Return the items of those ids that there are."""
         names = [item_id.encode() for item_id in ids]
         buckets = [bucket_of(item_id, self.buckets) for item_id in ids]
-        with self.connections.use(self.label(number)) as connection:
-            if len(ids) == 1:
-                where = f"SELECT {_COLUMNS} FROM items_{number} WHERE bucket = %b AND id = %b"
-                found = connection.run(where, buckets[0], names[0]).fetchall()
-            else:
-                join = f"SELECT {_COLUMNS} FROM {_ASKED} JOIN items_{number} USING (bucket, id)"
-                found = connection.run(join, buckets, names).fetchall()
-        rows = _check_rows(number, found)
+        if len(ids) == 1:
+            where = f"SELECT {_COLUMNS} FROM items_{number} WHERE bucket = %b AND id = %b"
+            rows = self._read(number, where, buckets[0], names[0])
+        else:
+            join = f"SELECT {_COLUMNS} FROM {ASKED} JOIN items_{number} USING (bucket, id)"
+            rows = self._read(number, join, buckets, names)
         return {row.id: row for row in rows}
 
     def at(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
-        statement = f"SELECT {_COLUMNS} FROM items_{number} WHERE key = ANY(%b) ORDER BY key"
-        with self.connections.use(self.label(number)) as connection:
-            found = connection.run(statement, list(keys)).fetchall()
-        return _check_rows(number, found)
+        return self._read(number, _by_key(number, "key = ANY(%b)"), list(keys))
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
         """Return the first items beyond a key, by key; without vectors they are not checked."""
-        columns = _COLUMNS if with_vector else "key, id, ''::bytea, payload"
-        statement = f"SELECT {columns} FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
-        with self.connections.use(self.label(number)) as connection:
-            found = connection.run(statement, after, limit).fetchall()
+        where = f"FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
         if with_vector:
-            return _check_rows(number, found)
-        return [Row(key, item_id.decode(), b"", payload) for key, item_id, _, payload in found]
+            return self._read(number, f"SELECT {_COLUMNS} {where}", after, limit)
+        with self.connections.use(self.label(number)) as connection:
+            found = connection.run(f"SELECT key, id, payload {where}", after, limit).fetchall()
+        return [Row(key, item_id.decode(), b"", payload) for key, item_id, payload in found]
 
     def of_bucket(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
         """Return the first items of a bucket beyond an id, by id."""
-        statement = (
-            f"SELECT {_COLUMNS} FROM items_{number}"
-            " WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
-        )
-        with self.connections.use(self.label(number)) as connection:
-            found = connection.run(statement, bucket, after.encode(), limit).fetchall()
-        return _check_rows(number, found)
+        where = "WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
+        statement = f"SELECT {_COLUMNS} FROM items_{number} {where}"
+        return self._read(number, statement, bucket, after.encode(), limit)
 
     def read_all(self, number: int, chunk_rows: int) -> Generator[list[Row]]:
         """Yield all items of one moment by key, in chunks; close it to give the connection back."""
@@ -420,13 +394,8 @@ class Database:
     def reserve_names(self, number: int, names: Sequence[str]) -> dict[str, int]:
         """Return the coordinates of names that items have; new ones get the next that are free.
 
-        Routers reserve one after the other, so that none gives a coordinate twice.
-
-        Raises
-        ------
-        InvalidVector
-            At ``(place,)``: no coordinate is left.
-        CollectionNotFound
+        Routers reserve one after the other, so that none gives a coordinate twice. InvalidVector at
+        ``(place,)`` where no coordinate is left.
         """
         wanted = dict.fromkeys(names)
         with self.connections.use() as connection:
@@ -483,7 +452,7 @@ class Database:
             keys = connection.column(_NEXT_HEAD, number)
             if not keys:
                 raise ix.CollectionNotFound(self.label(number))
-            connection.run(_STAMP_COMMIT, number, keys[0], os.urandom(16))
+            connection.run(STAMP_COMMIT, number, keys[0], os.urandom(16))
             connection.run("SELECT 1 FROM collections WHERE number = %b FOR UPDATE", number)
             connection.run("DELETE FROM names WHERE collection = %b", number)
             _add_names(connection, number, names, stored=True)
@@ -507,8 +476,10 @@ class Database:
                 since = where, own, after.key
                 if count > chunk_rows:
                     yield from _read_in_order(connection, number, chunk_rows, *since)
-                elif count > 0 and (found := _read_chunk(connection, number, *since)):
-                    yield found
+                elif count > 0:  # few enough to be read at once
+                    found = connection.run(_by_key(number, where), own, after.key).fetchall()
+                    if found:
+                        yield _check_rows(number, found)
 
             ids = [item_id.decode() for item_id in deleted]
             yield Changes(head, ids, rows, connection.epoch_number)
@@ -517,10 +488,10 @@ class Database:
         """List a replica, or what is new with it; return the address listed before, or nothing."""
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
+        place = replica.cell, replica.shards, replica.shard, replica.replica
         with self.connections.use() as connection:
-            place = replica.cell, replica.shards, replica.shard, replica.replica
-            before = connection.column(_ANNOUNCE, *place, *place, *values)
-        return str(before[0] or "")
+            [before] = connection.column(_ANNOUNCE, *place, *place, *values)
+        return str(before or "")
 
     def withdraw(self, replica: Replica) -> None:
         """Mark a replica as gone, unless another process has taken its place in the list."""
@@ -539,9 +510,7 @@ class Database:
 
         Where that is said for the cell, routers follow it, and replicas of another number come.
         """
-        found = {
-            each.shards for each in self.replicas(cell) if each.address and each.seen < DEAD_SECONDS
-        }
+        found = {each.shards for each in self.replicas(cell) if each.is_alive}
         if found and shards not in found and self.shards(cell) is None:
             known = " or ".join(map(str, sorted(found)))
             raise ClusterMismatch(f"GCWS_SHARDS of cell {cell!r}", known, str(shards))
@@ -557,13 +526,7 @@ class Database:
     def replicas(self, cell: str) -> list[Replica]:
         """Return the replicas of a cell, by number of shards and by shard."""
         with self.connections.use(is_confirmed=False) as connection:
-            rows = connection.run(
-                "SELECT shard, replica, address, positions, nbytes, share,"
-                " extract(epoch FROM now() - seen)::double precision, shards,"
-                " refusal"
-                " FROM replicas WHERE cell = %b ORDER BY shards, shard, replica",
-                cell,
-            ).fetchall()
+            rows = connection.run(_REPLICAS, cell).fetchall()
         found = []
         for shard, replica, address, positions, *others in rows:
             reached = {int(number): key for number, key in orjson.loads(positions).items()}
@@ -573,26 +536,14 @@ class Database:
     def trim(self, *, live_seconds: float = 60.0, keep_seconds: float = 3600.0) -> None:
         """Delete commits and tombstones that no replica needs, and the rest of dropped collections.
 
-        Nothing is deleted while no replica is alive.
-
-        Parameters
-        ----------
-        live_seconds
-            Replicas that were silent for longer are filled again when they return, unless the
-            changes that they have not followed are younger than ``keep_seconds``.
-        keep_seconds
-            Younger commits are kept.
+        Nothing is deleted while no replica is alive. One that was silent for longer than
+        ``live_seconds`` is filled again when it returns, unless all that it has not followed is
+        younger than ``keep_seconds``.
         """
         self.remove_dropped()
         with self.connections.transaction() as connection:
             connection.run("DELETE FROM replicas WHERE seen < now() - interval '1 day'")
-            positions = [
-                orjson.loads(each)
-                for each in connection.column(
-                    "SELECT positions FROM replicas WHERE seen > now() - make_interval(secs => %b)",
-                    live_seconds,
-                )
-            ]
+            positions = [*map(orjson.loads, connection.column(_LIVE_POSITIONS, live_seconds))]
             old = connection.run(_OLD, keep_seconds).fetchall()
         if not positions:
             return
@@ -603,12 +554,8 @@ class Database:
 
     def _forget(self, number: int, bound: int) -> None:
         with self.connections.transaction() as connection:
-            found = connection.column(
-                "UPDATE heads SET trimmed = %b WHERE collection = %b AND trimmed < %b"
-                " RETURNING true",
-                *(bound, number, bound),
-            )
-            if found:
+            trim = "UPDATE heads SET trimmed = %b WHERE collection = %b AND trimmed < %b"
+            if connection.column(f"{trim} RETURNING true", bound, number, bound):
                 # The commit at the bound stays: replicas are there, or come from there.
                 old = number, bound
                 connection.run("DELETE FROM commits WHERE collection = %b AND key < %b", *old)
@@ -648,21 +595,15 @@ def _read_in_order(
     where: str,
     *parameters: Any,  # noqa: ANN401
 ) -> Iterator[list[Row]]:
-    """Yield the items that pass, by key, in chunks, inside of a transaction.
+    """Yield the items that pass, by key, in chunks, inside of a transaction, which ends the cursor.
 
-    The end of the transaction closes the cursor. Who abandons the generator sends nothing: another
-    thread may have the connection by then.
+    Who abandons the generator sends nothing: another thread may have the connection by then.
     """
     declare = f"DECLARE ordered NO SCROLL CURSOR FOR {_by_key(number, where)}"
     connection.execute(declare.encode(), parameters)
     fetch = f"FETCH {chunk_rows} FROM ordered".encode()
     while found := connection.execute(fetch, binary=True).fetchall():
         yield _check_rows(number, found)
-
-
-def _read_chunk(connection: Connection, number: int, where: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
-    """Return the items that pass, by key: few enough to be read at once."""
-    return _check_rows(number, connection.run(_by_key(number, where), *parameters).fetchall())
 
 
 def _by_key(number: int, where: str) -> str:

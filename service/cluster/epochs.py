@@ -1,4 +1,4 @@
-"""Which primary of the database is the last: what each process remembers outside of the database.
+"""Which primary of the database is current: what each process remembers outside of the database.
 
 A primary that was replaced and comes back has all that it had, and takes writes. Each time of one
 primary is an epoch. The database has a row for each that it went through. Routers and shards tell
@@ -19,8 +19,7 @@ import orjson
 from gcws_search.service.cluster.contract import ClusterMismatch
 from gcws_search.service.messages import Malformed
 
-FILE: Final = "epoch.json"
-"""Of a shard's folder."""
+FILE: Final = "epoch.json"  # of a shard's folder
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +48,7 @@ class Epoch(NamedTuple):
 
 
 class EpochMemory:
-    """The last epoch that a process has heard of; any thread.
-
-    Parameters
-    ----------
-    file
-        Where it is kept; None: as long as the process runs.
-    """
+    """The last epoch that a process has heard of, kept in a file if there is one; any thread."""
 
     def __init__(self, file: Path | None = None) -> None:
         self.last: Epoch | None = None
@@ -64,10 +57,8 @@ class EpochMemory:
         self._file = file
         self._changing = threading.Lock()
         self._watching: list[Callable[[], None]] = []
-        if file is not None and file.exists():
-            self._load(file)
-
-    def _load(self, file: Path) -> None:
+        if file is None or not file.exists():
+            return
         try:
             said = orjson.loads(file.read_bytes())
             self.last, self.former = Epoch.read(said["last"]), frozenset(said["former"])
@@ -94,10 +85,7 @@ class EpochMemory:
     def learn(self, epoch: Epoch) -> None:
         """Take note of an epoch that is known elsewhere.
 
-        Raises
-        ------
-        ClusterMismatch
-            It is of another cluster, or two primaries began an epoch of this number.
+        ClusterMismatch where it is of another cluster, or two primaries began one of this number.
         """
         with self._changing:
             last = self.last
@@ -111,10 +99,7 @@ class EpochMemory:
     def hear(self, said: object) -> None:
         """Learn the last epoch that a message says its sender knows; None of an older program.
 
-        Raises
-        ------
-        Malformed
-            It is no epoch, of another cluster, or of another promotion.
+        Malformed where it is no epoch, of another cluster, or of another promotion.
         """
         if said is None or said == self.document:
             return

@@ -35,20 +35,16 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Changes, Database
 from gcws_search.service.errors import StoreUnavailable
 
-_EMPTY: Final = -1
-"""What a collection has reached that has not been filled yet."""
+_EMPTY: Final = -1  # what a collection has reached that has not been filled yet
 
-_LAST: Final = 1 << 63
-"""Above all keys."""
+_LAST: Final = 1 << 63  # above all keys
 
-_RECORD_KEY: Final = "position"
-"""Of what a file keeps of its position, among the records of loads."""
+_RECORD_KEY: Final = "position"  # of what a file keeps of its position, among the records of loads
 
 _MORE_ROOM: Final = 1.1
+# How long a file that did not fit is not filled again, unless there is more room.
 _REFILL_SECONDS: Final = 600.0
-"""How long a file that did not fit is not filled again, unless there is more room."""
-_CHUNK_BYTES: Final = 1 << 25
-"""About the vectors of one commit."""
+_CHUNK_BYTES: Final = 1 << 25  # about the vectors of one commit
 _CANNOT_STORE: Final = (ix.DiskFull, ix.StorageFailed, ix.OutOfDescriptors)
 
 _log = logging.getLogger(__name__)
@@ -76,17 +72,14 @@ def position_record(place: Place, followed: FilePosition) -> ix.LoadRecord:
     key, commit, stamp = followed.position
     said = {**place._asdict(), "key": key, "commit": commit, "stamp": stamp.hex()}
     said |= {"whole": followed.whole, "epoch": followed.epoch}
-    text = orjson.dumps(said).decode()
-    return ix.LoadRecord(_RECORD_KEY, int(time.time()), text)
+    return ix.LoadRecord(_RECORD_KEY, int(time.time()), orjson.dumps(said).decode())
 
 
 def read_position(collection: ix.StoredCollection, place: Place) -> FilePosition | None:
     """Return how far a file has followed; None where it is of no use for this place."""
-    found = collection.loads(0, _RECORD_KEY)
-    if not found:
-        return None
     try:
-        said = orjson.loads(found[0].progress)
+        [record] = collection.loads(0, _RECORD_KEY)
+        said = orjson.loads(record.progress)
         if Place(*(said[name] for name in Place._fields)) != place:
             return None
         position = Position(said["key"], said["commit"], bytes.fromhex(said["stamp"]))
@@ -136,7 +129,7 @@ class Follower:
         self.name = name_of(row.number)
         self.reached = _EMPTY  # all changes up to this key are applied; -1 while it is being filled
         self.head = row.head  # the last key that the database was seen to have
-        self._row = row
+        self._config = ix.CollectionConfig.from_dict(row.config)
         self._place = place
         self._database = database
         self._catalog = catalog
@@ -226,7 +219,7 @@ class Follower:
         return self.has(key, epoch)
 
     def note_damage(self) -> None:
-        """Take note that the file is not what was written: it is filled again."""
+        """Have the file, which is not what was written, filled again."""
         self._is_damaged = True
         self.wake()
 
@@ -310,7 +303,7 @@ class Follower:
             raise ix.DiskFull(self.name)
         self._tried_bytes, self._tried_at = room, now
         try:
-            self._fill("its disk was full")
+            self._apply_changes(self._empty("its disk was full"))
         except ix.DiskFull:
             self._discard()  # others on this disk need the room
             raise
@@ -338,20 +331,17 @@ class Follower:
                     " 'gcws-search cluster adopt' has taken"
                 )
                 raise StoreUnavailable(self.dispute) from None
-            self._fill(str(error))
+            self._apply_changes(self._empty(str(error)))
         except ix.DamagedFile as error:
             if error.name != self.name:  # of the database, which is not ours to fill
                 raise
-            self._fill(error.reason)
+            self._apply_changes(self._empty(error.reason))
         except ix.InvalidInput as error:
             if self._position == START:
                 raise
-            self._fill(f"it has other rows than the database had: {error}")
+            reason = f"it has other rows than the database had: {error}"
+            self._apply_changes(self._empty(reason))
         self._checked = time.monotonic()
-
-    def _fill(self, reason: str) -> None:
-        """Apply all that the database has to a file of nothing."""
-        self._apply_changes(self._empty(reason))
 
     def _open(self) -> ix.StoredCollection:
         """Return the collection, its file made where there is none."""
@@ -363,7 +353,7 @@ class Follower:
         try:
             found = self._catalog.get(self.name)
         except ix.CollectionNotFound:
-            found = self._create()
+            found = self._catalog.create(self.name, self._config)[0]
         except (ix.DamagedFile, ix.IncompatibleFile) as error:
             return self._empty(str(error))
         try:
@@ -377,19 +367,12 @@ class Follower:
         self._take(found, known)
         return found
 
-    @property
-    def _config(self) -> ix.CollectionConfig:
-        return ix.CollectionConfig.from_dict(self._row.config)
-
-    def _create(self) -> ix.StoredCollection:
-        return self._catalog.create(self.name, self._config)[0]
-
     def _empty(self, reason: str) -> ix.StoredCollection:
         """Make the file once more, of no items."""
         _log.warning("collection %d is filled again: %s", self.number, reason)
         self.fills += 1
         self._discard()
-        found = self._create()
+        found = self._catalog.create(self.name, self._config)[0]
         self._take(found, _NOTHING)
         return found
 
@@ -454,7 +437,8 @@ class Follower:
         if deleted and chunk:
             collection.delete(deleted)
         while chunk is not None:
-            self._require_wanted()
+            if self._is_stopping:
+                raise _Stopped
             following = next(chunks, None)
             if following is None:
                 self._put(collection, chunk, FilePosition(head, head.key, changes.epoch))
@@ -463,17 +447,14 @@ class Follower:
                 self._put(collection, chunk, FilePosition(position, self.reached, changes.epoch))
             chunk = following
         if self._position != head or self.epoch != changes.epoch:
-            self._require_wanted()
+            if self._is_stopping:
+                raise _Stopped
             known = position_record(self._place, FilePosition(head, head.key, changes.epoch))
             if deleted:
                 collection.delete(deleted, known)
             else:
                 collection.save_load(known, 0)
             self._position = head
-
-    def _require_wanted(self) -> None:
-        if self._is_stopping:
-            raise _Stopped
 
     def _put(
         self, collection: ix.StoredCollection, rows: Sequence[Row], reached: FilePosition
@@ -491,10 +472,7 @@ class Follower:
     def follow_backends(self) -> list[str]:
         """Attach and drop what the database lists; return those that are ready already."""
         backends = self._backends
-        if backends is None:
-            return []
-        backends.follow(self._database.backends(self.number))
-        return backends.ready
+        return [] if backends is None else backends.follow(self._database.backends(self.number))
 
     def expects_backend(self, name: str, seconds: float) -> bool:
         """Return whether the database lists a backend, after a wait while it is attached here."""
@@ -525,22 +503,16 @@ class BackendsFollower:
         self._failed: dict[str, BackendRow] = {}
         self._thread: threading.Thread | None = None
 
-    @property
-    def ready(self) -> list[str]:
-        """Names of those that can be searched."""
-        return [*self._collection.memory.view.attached]
-
     def expects(self, name: str, seconds: float) -> bool:
         """Return whether a backend is listed, after a wait for those that are being attached."""
-        thread = self._thread
         if name not in self._listed or name in self._failed:
             return False
-        if thread is not None:
+        if (thread := self._thread) is not None:
             thread.join(seconds)
         return True
 
-    def follow(self, listed: Sequence[BackendRow]) -> None:
-        """Drop what is not listed, and begin to attach what is missing."""
+    def follow(self, listed: Sequence[BackendRow]) -> list[str]:
+        """Drop what is not listed, and begin to attach what is missing; return those ready."""
         collection, wanted = self._collection, {row.name: row for row in listed}
         with self._lock:
             self._listed = {*wanted}
@@ -555,16 +527,14 @@ class BackendsFollower:
                     with suppress(ix.BackendNotFound):
                         collection.detach(name)
             is_busy = self._thread is not None and self._thread.is_alive()
-            missing = [
-                row
-                for name, row in wanted.items()
-                if name not in there and name not in self._failed
-            ]
+            known = {*there, *self._failed}
+            missing = [row for name, row in wanted.items() if name not in known]
             if missing and not is_busy:
                 self._thread = threading.Thread(
                     target=self._attach, args=(missing,), name="shard-backends", daemon=True
                 )
                 self._thread.start()
+        return [*collection.memory.view.attached]
 
     def _attach(self, rows: Sequence[BackendRow]) -> None:
         for row in rows:
@@ -576,12 +546,8 @@ class BackendsFollower:
                 continue
             except Exception as error:
                 self._failed[row.name] = row
-                _log.warning(
-                    "collection %r: backend %r cannot be attached (%s)",
-                    self._collection.name,
-                    row.name,
-                    error,
-                )
+                text = "collection %r: backend %r cannot be attached (%s)"
+                _log.warning(text, self._collection.name, row.name, error)
 
 
 def _params(row: BackendRow) -> ix.BackendParams:

@@ -15,7 +15,6 @@ from typing import Final
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
-    DEAD_SECONDS,
     Behind,
     ClusterMismatch,
     CollectionRow,
@@ -39,8 +38,8 @@ from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import memory_bytes, unmapped_bytes
 from gcws_search.service.messages import Malformed, Message, encode
 
-_FOLLOWERS: Final = 8
-"""Collections that are followed at once."""
+_FOLLOWERS: Final = 8  # collections that are followed at once
+# What may be wrong with a message, and is nothing to be logged.
 _EXPECTED: Final = (
     ix.InvalidInput,
     ix.ItemNotFound,
@@ -52,13 +51,8 @@ _EXPECTED: Final = (
     CancelledError,
     StoreUnavailable,
 )
-"""What may be wrong with a message, and is nothing to be logged."""
 
 _log = logging.getLogger(__name__)
-
-
-def _has_room(_: float) -> None:
-    """Limit nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,21 +71,14 @@ class HostOptions:
     follow: FollowPolicy = FOLLOW
     # takes the share of the memory that others have of those it is shared with; returns why nothing
     # more is to be stored, None where more is
-    full: Callable[[float], Exception | None] = _has_room
+    full: Callable[[float], Exception | None] = lambda _: None
 
 
 _OPTIONS: Final = HostOptions()
 
 
 class ShardHost:
-    """A replica of one shard.
-
-    Raises
-    ------
-    ClusterMismatch
-        There are fewer buckets than shards, or no such shard.
-    DirectoryLocked
-    """
+    """A replica of one shard; ClusterMismatch where there is no such shard, or too few buckets."""
 
     def __init__(
         self,
@@ -203,7 +190,7 @@ class ShardHost:
         """Whether routers find it in the database."""
         return self._is_announced and not self._is_leaving
 
-    def follower(self, number: int, seconds: float) -> Follower | None:
+    def follower(self, number: int, seconds: float = 0.0) -> Follower | None:
         """Return the follower of a collection; CollectionNotFound where the database has none."""
         found = self._followers.get(number)
         if found is None and number not in self._absent:
@@ -228,12 +215,7 @@ class ShardHost:
     ) -> ix.StoredCollection:
         """Return a collection that has reached a key of an epoch; see `Follower.has`.
 
-        Raises
-        ------
-        Behind
-            It has not within these seconds.
-        CollectionNotFound
-            The database does not have it.
+        Behind where it has not within these seconds.
         """
         end = time.monotonic() + seconds
         follower = self.follower(number, seconds)
@@ -250,11 +232,6 @@ class ShardHost:
     def hear(self, asked: Message) -> None:
         """Take note of the last epoch that the sender knows; Malformed: of another cluster."""
         self._memory.hear(asked.head.get("epoch"))
-
-    def _is_of_last_epoch(self, asked: Message) -> bool:
-        """Return whether the sender knows the last epoch; an older program does not say."""
-        said = asked.head.get("epoch")
-        return said is None or Epoch.read(said).number == self._memory.number
 
     def _enter_epoch(self) -> None:
         self._polling.set()
@@ -301,15 +278,7 @@ class ShardHost:
     def _answer(self, asked: Message, stop: threading.Event | None) -> Message:
         """Answer a message about the replica, or about one of its collections.
 
-        Raises
-        ------
-        Behind
-            The collection has not reached the key that was asked for, or has not attached the
-            backend, and did not in time.
-        Malformed
-            There is no such method, or it lacks something.
-        Exception
-            Whatever the collection raises.
+        Behind where the collection has not reached the key or attached the backend in time.
         """
         head = asked.head
         try:
@@ -329,7 +298,7 @@ class ShardHost:
         try:
             return answer(collection, asked)
         except ix.BackendNotFound as error:
-            follower = self.follower(number, 0.0)
+            follower = self.follower(number)
             if follower is None or not follower.expects_backend(error.name, seconds):
                 raise
         try:
@@ -355,13 +324,13 @@ class ShardHost:
         """Wait for a key, whose changes may come with the message; return the one reached."""
         key = int(asked.head["key"])
         changes = decode_changes(asked.head.get("changes", ()), asked.blobs)
-        if changes and self._is_of_last_epoch(asked):
-            known = self.follower(number, 0.0)
-            if known is not None:
-                known.take(changes)
+        said = asked.head.get("epoch")  # an older program does not say it
+        is_current = said is None or Epoch.read(said).number == self._memory.number
+        if changes and is_current and (known := self.follower(number)) is not None:
+            known.take(changes)
         with suppress(Behind):
             self.collection(number, key, seconds, asked.head.get("since"))
-        follower = self.follower(number, 0.0)
+        follower = self.follower(number)
         if follower is None:
             return Message({"key": -1})
         return Message({"key": follower.reached, "since": follower.epoch})
@@ -369,7 +338,7 @@ class ShardHost:
     def _answer_refresh(self, number: int, seconds: float) -> Message:
         """Read the list of comparison backends now; return which are ready."""
         self.collection(number, 0, seconds)
-        follower = self.follower(number, 0.0)
+        follower = self.follower(number)
         return Message({"ready": [] if follower is None else follower.follow_backends()})
 
     # Polling
@@ -387,18 +356,14 @@ class ShardHost:
             try:
                 self._poll()
             except Exception as error:
-                self._note(error)
+                text = f"{type(error).__name__}: {error}"
+                if text != self._last_error:  # the first of several
+                    _log.warning("the database is not followed now; searches go on (%s)", text)
+                self._last_error = text
             else:
                 self._last_error = ""
                 self._is_loaded = True
             self._polling.wait(self._options.poll_seconds)
-
-    def _note(self, error: Exception) -> None:
-        """Log why the database cannot be asked, the first time of several."""
-        text = f"{type(error).__name__}: {error}"
-        if text != self._last_error:
-            _log.warning("the database is not followed now; searches go on (%s)", text)
-        self._last_error = text
 
     def _poll(self) -> None:
         self._poll_number += 1
@@ -406,7 +371,10 @@ class ShardHost:
         self._database.connections.look_for_successor()
         rows = {row.number: row for row in self._database.collections()}
         for dropped in {*self._followers} - {*rows}:
-            self._forget(dropped)
+            rest = dict(self._followers)
+            follower = rest.pop(dropped)
+            self._followers = rest
+            self._threads.submit(self._drop, follower)
         if not self._is_loaded:
             self._drop_files({name_of(number) for number in rows})
         for row in rows.values():
@@ -440,21 +408,13 @@ class ShardHost:
         if not self._options.address:
             return False
         return any(
-            each.address
+            each.is_alive
             and each.is_filled
             and not each.refusal
-            and each.seen < DEAD_SECONDS
             and each.replica != self._options.replica
             and (each.shard, each.shards) == (self.place.shard, self.place.shards)
             for each in self._database.replicas(self._options.cell)
         )
-
-    def _forget(self, number: int) -> None:
-        """Drop a collection that the database does not list."""
-        rest = dict(self._followers)
-        follower = rest.pop(number)
-        self._followers = rest
-        self._threads.submit(self._drop, follower)
 
     def _drop(self, follower: Follower) -> None:
         try:
@@ -481,22 +441,19 @@ class ShardHost:
             self._note_other(self._database.announce(self._listing()))
             self._is_announced = True
             if self._options.shares_memory:
+                own = self._options.address
                 self._others_share = sum(
                     each.share
                     for each in self._database.replicas(self._options.cell)
-                    if self._shares_node(each)
+                    if each.is_alive
+                    and each.address != own
+                    and _host_of(each.address) == _host_of(own)
                 )
         else:
             return
         if time.monotonic() - self._trimmed > self._options.trim_seconds:
             self._trimmed = time.monotonic()
             self._database.trim()
-
-    def _shares_node(self, other: Replica) -> bool:
-        """Return whether another replica that lives is on the same host."""
-        own = self._options.address
-        is_other = other.address not in {"", own} and other.seen < DEAD_SECONDS
-        return is_other and _host_of(other.address) == _host_of(own)
 
     def _note_other(self, listed: str) -> None:
         """Log that another process has announced itself in the place of this one, once of each."""

@@ -12,9 +12,9 @@ import yaml
 Document: TypeAlias = dict[str, Any]
 
 _FOLDER: Final = Path(__file__).parent
+# Wherever the files have these words, the memory and the storage of the options are meant.
 _MEMORY: Final = "4Gi"
 _STORAGE: Final = "20Gi"
-"""Wherever the files have these words, the memory and the storage of the options are meant."""
 _FIRST_SHARD: Final = "gcws-shard-0"
 
 
@@ -46,9 +46,7 @@ def kuberay(options: ManifestOptions) -> str:
 class _Dumper(yaml.SafeDumper):
     """Writes in full what occurs twice."""
 
-    def ignore_aliases(self, data: object) -> bool:
-        """Return whether a value is written in full."""
-        del data
+    def ignore_aliases(self, _data: object) -> bool:
         return True
 
 
@@ -57,9 +55,16 @@ def _adapt(file: Path, options: ManifestOptions) -> str:
     header = text[: text.index("apiVersion:")]
     documents = [*_for_each_shard([*yaml.safe_load_all(text)], options.shards)]
     for document in documents:
-        _set_counts(document, options)
-        for pod in _pods(document):
-            _set_container(pod["spec"]["containers"][0], options)
+        spec = document["spec"]
+        if document["kind"] == "StatefulSet":
+            is_router = document["metadata"]["name"] == "gcws-router"
+            spec["replicas"] = options.routers if is_router else options.replicas
+        workers = spec.get("workerGroupSpecs", [])
+        for group in workers:
+            group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.nodes))
+        for group in (spec, *workers, spec.get("headGroupSpec", {})):
+            if "template" in group:
+                _set_container(group["template"]["spec"]["containers"][0], options)
     words = {_MEMORY: options.memory, _STORAGE: options.storage}
     adapted = [_with_words(each, words) for each in documents]
     return header + str(yaml.dump_all(adapted, Dumper=_Dumper, sort_keys=False, width=100))
@@ -84,21 +89,6 @@ def _with_words(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401  # of
     if isinstance(value, list):
         return [_with_words(each, words) for each in value]
     return words.get(value, value) if isinstance(value, str) else value
-
-
-def _set_counts(document: Document, options: ManifestOptions) -> None:
-    spec = document["spec"]
-    if document["kind"] == "StatefulSet":
-        is_router = document["metadata"]["name"] == "gcws-router"
-        spec["replicas"] = options.routers if is_router else options.replicas
-    for group in spec.get("workerGroupSpecs", []):
-        group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.nodes))
-
-
-def _pods(document: Document) -> Iterator[Document]:
-    spec = document["spec"]
-    groups = [spec, *spec.get("workerGroupSpecs", []), spec.get("headGroupSpec", {})]
-    return (group["template"] for group in groups if "template" in group)
 
 
 def _set_container(container: Document, options: ManifestOptions) -> None:

@@ -179,6 +179,7 @@ def _answer_comparison(
     return Message({"backends": backends, "shape": found.best.shape}, [found.best.tobytes()])
 
 
+# Latencies and build times are those of the slowest shard.
 _MERGED_COLUMNS: Final[dict[str, Callable[[list[Any]], Any]]] = {
     "recall": np.mean,
     "recall_own": np.mean,
@@ -191,15 +192,8 @@ _MERGED_COLUMNS: Final[dict[str, Callable[[list[Any]], Any]]] = {
 
 
 def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
-    """Return what backends found for the same queries, each shard among its own items.
-
-    Recall and bytes an item are means over the shards, candidates are summed; latencies and build
-    times are those of the slowest shard.
-    """
-    named: dict[str, list[dict[str, Any]]] = {}
-    for answer in answers:
-        for each in answer.head["backends"]:
-            named.setdefault(each["name"], []).append(each)
+    """Return what backends found for the same queries, each shard among its own items."""
+    named = _by_name(answer.head["backends"] for answer in answers)
     every = [np.frombuffer(answer.blobs[0]).reshape(answer.head["shape"]) for answer in answers]
     best = np.sort(np.concatenate(every, axis=1), axis=1)[:, -limit:]
     return ix.Comparison([_merge_comparison(each) for each in named.values()], best)
@@ -228,6 +222,15 @@ def _answer_summary(collection: ix.StoredCollection, _: Message) -> Message:
     return Message(asdict(collection.summary()))
 
 
+def _by_name(parts: Iterable[Heads]) -> dict[str, list[dict[str, Any]]]:
+    """Return what shards say of backends, by the names of these."""
+    named: dict[str, list[dict[str, Any]]] = {}
+    for part in parts:
+        for each in part:
+            named.setdefault(each["name"], []).append(each)
+    return named
+
+
 def total(parts: Iterable[dict[str, Any]], name: str) -> int:
     """Return the sum of a count over shards."""
     return sum(int(part[name]) for part in parts)
@@ -235,10 +238,7 @@ def total(parts: Iterable[dict[str, Any]], name: str) -> int:
 
 def merge_backends(parts: Sequence[Heads]) -> list[ix.BackendDescription]:
     """Return the backends of shards by name, in the first shard's order."""
-    named: dict[str, list[dict[str, Any]]] = {}
-    for part in parts:
-        for each in part:
-            named.setdefault(each["name"], []).append(each)
+    named = _by_name(parts)
     found = []
     for same in named.values():
         is_ready = len(same) == len(parts) and all(one["status"] == "ready" for one in same)
@@ -254,6 +254,7 @@ def merge_backends(parts: Sequence[Heads]) -> list[ix.BackendDescription]:
     return found
 
 
+# Statistics whose sum is that of all shards; other numbers are the same on all, or means.
 _COUNTED: Final = {
     "bytes",
     "delta_rows",
@@ -266,7 +267,6 @@ _COUNTED: Final = {
     "rows_better_scanned",
     "table_bytes",
 }
-"""Statistics whose sum is that of all shards; other numbers are the same on all, or means."""
 
 
 def merge_stats(parts: Heads) -> dict[str, Any]:
@@ -373,10 +373,6 @@ def _draw_for_profile(sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> Sampled
     return sample, seed, None
 
 
-def _show_curve(curve: ix.CostCurve) -> dict[str, Any]:
-    return asdict(curve) | {"points": [[*each] for each in curve.points]}
-
-
 def _merge_curves(parts: Heads) -> ix.CostCurve:
     """Return what recall costs on all shards together: at equal recall, the sum of their costs."""
     limit = parts[0]["limit"]
@@ -395,10 +391,6 @@ def _merge_curves(parts: Heads) -> ix.CostCurve:
     return ix.CostCurve(limit, points, rows, holds, scanned_from=every)
 
 
-def _show_audits(audited: ix.AuditedQueries) -> dict[str, Any]:
-    return audited._asdict() | {"results": [asdict(each) for each in audited.results]}
-
-
 def _merge_audits(parts: Heads) -> ix.AuditedQueries:
     allowance: dict[int | None, float] = {}
     for part in parts:
@@ -409,10 +401,7 @@ def _merge_audits(parts: Heads) -> ix.AuditedQueries:
 
 
 def merge_audited_recall(parts: Iterable[Heads]) -> list[ix.AuditedRecall]:
-    """Return what audited queries found, as if all had been asked of one collection.
-
-    Each shard audits queries among its own items; the interval is that of the weighted mean.
-    """
+    """Return what audited queries found; the interval is that of the shards' weighted mean."""
     asked: dict[tuple[str, float, int], list[dict[str, Any]]] = {}
     for part in parts:
         for each in part:
@@ -578,8 +567,16 @@ class ClusterOperations:
             [found.payloads[place] for place in order.tolist()],
         )
 
-    curve = over_shards(ix.StoredCollection.curve, _show_curve, _merge_curves)
-    audited = over_shards(ix.StoredCollection.audited, _show_audits, _merge_audits)
+    curve = over_shards(
+        ix.StoredCollection.curve,
+        lambda found: asdict(found) | {"points": [[*each] for each in found.points]},
+        _merge_curves,
+    )
+    audited = over_shards(
+        ix.StoredCollection.audited,
+        lambda found: found._asdict() | {"results": [asdict(each) for each in found.results]},
+        _merge_audits,
+    )
     explain = by_vectors(ix.StoredCollection.explain, "a", "b")
     sketch = by_vectors(ix.StoredCollection.sketch)
     map_items = on_sample(ix.StoredCollection.map_items, _draw_for_map, points="also")

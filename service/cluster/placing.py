@@ -28,7 +28,7 @@ from ray.util.placement_group import (
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from gcws_search.index import GcwsError
-from gcws_search.service.cluster.rollout import Node, ReplicaPlace, ReplicaState
+from gcws_search.service.cluster.rollout import ReplicaPlace, ReplicaState
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.guards.keys import cluster_key
@@ -36,33 +36,24 @@ from gcws_search.service.server import tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
 
-NAMESPACE: Final = "gcws-search"
-"""Of all actors and groups."""
+NAMESPACE: Final = "gcws-search"  # of all actors and groups
+# That a replica asks for: not none, so that none is on a node that has none to give.
 CPUS: Final = 0.01
-"""That a replica asks for: not none, so that none is on a node that has none to give."""
 _RETRY_SECONDS: Final = 1.0
 _HEAD_SECONDS: Final = 3.0
 _STATE_SECONDS: Final = 2.0
 _LEAVE_SECONDS: Final = 30.0
-_CLOSE_SECONDS: Final = 15.0
-"""How long a replica may take to close its files."""
+_CLOSE_SECONDS: Final = 15.0  # how long a replica may take to close its files
 _NODE_ID: Final = "ray.io/node-id"
-_CALLS: Final = 4
-"""Of one actor at once: one may wait while another asks how it is."""
+_CALLS: Final = 4  # of one actor at once: one may wait while another asks how it is
 
 _log = logging.getLogger(__name__)
 
 
 class ReplicaActor:
-    """The process of a replica; its settings are those of its node but for the place.
+    """The process of a replica; its settings are those of its node but for the place."""
 
-    Parameters
-    ----------
-    place
-        As of `ReplicaPlace`.
-    """
-
-    def __init__(self, place: tuple[str, int, int, int]) -> None:
+    def __init__(self, place: tuple[str, int, int, int]) -> None:  # as of `ReplicaPlace`
         self._place = ReplicaPlace(*place)
         node, settings = ray.util.get_node_ip_address(), Settings()
         logs.configure(settings.log_level, settings.log_format)
@@ -113,7 +104,7 @@ class ReplicaActor:
             os.getpid(),
             "" if server is None else server.address,
             server is not None and server.host.is_ready and server.host.is_listed,
-            0.0 if server is None else server.quiet_seconds,
+            0.0 if server is None else server.service.quiet_seconds,
             self._failure,
         )
 
@@ -134,10 +125,7 @@ _Actor: Final = ray.remote(ReplicaActor)
 def connect_ray() -> Iterator[RayPlacement]:
     """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
 
-    Raises
-    ------
-    OSError
-        There is none, it is of another version, or it has another token.
+    OSError where there is none, it is of another version, or it has another token.
     """
     try:
         address = canonicalize_bootstrap_address("auto")
@@ -160,12 +148,12 @@ def connect_ray() -> Iterator[RayPlacement]:
 
 
 class RayPlacement:
-    """Actors and placement groups; see `Placement`."""
+    """Where replicas run, and what has them run again: actors and placement groups."""
 
-    def nodes(self) -> list[Node]:
-        """Return the nodes that may have replicas."""
+    def nodes(self) -> list[str]:
+        """Return the ids of the nodes that may have replicas."""
         return [
-            Node(each["NodeID"], each["NodeManagerAddress"])
+            each["NodeID"]
             for each in ray.nodes()
             if each["Alive"] and each["Resources"].get("CPU", 0.0) >= CPUS
         ]
@@ -196,21 +184,22 @@ class RayPlacement:
         without: Collection[str],
         avoided: Collection[str],
     ) -> None:
-        """Start a replica: in its shard's group where nodes permit it."""
+        """Start a replica, in its shard's group where nodes permit it.
+
+        It is on none of the nodes ``without``, and on ``avoided`` ones only if there is no choice.
+        """
         memory = {} if nbytes is None else {"memory": float(nbytes)}
         group = self._group(place, replicas, {"CPU": CPUS, **memory})
         table = placement_group_table(group)
         nodes = table["bundles_to_node_id"]
         options: dict[str, Any] = {}
-        if place.replica in table["bundles"] and nodes.get(place.replica) not in {
-            *without,
-            *avoided,
-        }:
+        taken = {*without, *avoided}
+        if place.replica in table["bundles"] and nodes.get(place.replica) not in taken:
             options["scheduling_strategy"] = PlacementGroupSchedulingStrategy(
                 group, placement_group_bundle_index=place.replica
             )
         else:
-            options["label_selector"] = _labels_but({*without, *avoided})
+            options["label_selector"] = _labels_but(taken)
             options["fallback_strategy"] = [{"label_selector": _labels_but(without)}]
         _Actor.options(
             name=place.name,

@@ -1,19 +1,18 @@
-"""What ``gcws-search cluster`` does: have all replicas, move one, change their number, show them.
-
-Where replicas run is a `Placement`, which only `placing` implements.
-"""
+"""What commands do to replicas: start and fill all, move one, change their number, show them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import count
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from gcws_search.service.cluster.contract import DEAD_SECONDS, Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.settings import Settings
+
+if TYPE_CHECKING:  # Ray reads its variables when it is imported
+    from gcws_search.service.cluster.placing import RayPlacement
 
 HEADS: Final = ("replica", "state", "node", "address", "behind", "items", "memory")
 """Of the columns of ``status``."""
@@ -21,9 +20,6 @@ _PARTS: Final = 4
 _MEBIBYTE: Final = 1 << 20
 _ID_LENGTH: Final = 8
 _NONE: Final = "-"
-
-Say = Callable[[str], None]
-"""Shows a line of progress."""
 
 
 class ReplicaPlace(NamedTuple):
@@ -59,13 +55,6 @@ class ReplicaPlace(NamedTuple):
         return cls(cell, shards, shard, replica)
 
 
-class Node(NamedTuple):
-    """A machine that may have replicas."""
-
-    id: str
-    address: str
-
-
 class ReplicaState(NamedTuple):
     """How a replica's process is."""
 
@@ -77,48 +66,8 @@ class ReplicaState(NamedTuple):
     failure: str  # why it does not start
 
 
-class Placement(Protocol):
-    """Where replicas run, and what has them run again."""
-
-    def nodes(self) -> list[Node]:
-        """Return the nodes that may have replicas."""
-
-    def places(self, cell: str) -> list[ReplicaPlace]:
-        """Return the replicas that there are, or that are to start."""
-
-    def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
-        """Return how replicas are; those that do not answer are not in it."""
-
-    def start(
-        self,
-        place: ReplicaPlace,
-        *,
-        replicas: int,
-        nbytes: int | None,
-        without: Collection[str],
-        avoided: Collection[str],
-    ) -> None:
-        """Start a replica: not on some nodes, and on others only if there is no choice."""
-
-    def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
-        """End replicas for good, and remove their files where they are of no more use."""
-
-    def remove_groups(self, cell: str, *, but: int | None) -> None:
-        """Give back the room of all numbers of shards but one."""
-
-
-class RolloutError(Exception):  # ends a command with 1
+class RolloutError(ValueError):  # ends a command with 1
     """What was asked for cannot be done, or is not done in time."""
-
-
-@dataclass(frozen=True, slots=True)
-class RolloutPolicy:
-    """How long a rollout waits."""
-
-    fill_seconds: float = 600.0  # for replicas to be filled
-    poll_seconds: float = 0.5  # from one look at them to the next
-    # routers follow within a second: a replica that nobody asked for this time is not asked
-    quiet_seconds: float = 3.0
 
 
 class Rollout:
@@ -126,29 +75,24 @@ class Rollout:
 
     def __init__(
         self,
-        placement: Placement,
+        placement: RayPlacement,
         database: Database,
         settings: Settings,
-        say: Say,
-        policy: RolloutPolicy,
+        say: Callable[[str], None],  # shows a line of progress
+        fill_seconds: float,  # how long replicas may take to be filled
     ) -> None:
         self._placement = placement
         self._database = database
         self._settings = settings
+        self._cell = settings.cell
         self._say = say
-        self._policy = policy
-
-    @property
-    def _cell(self) -> str:
-        return self._settings.cell
+        self._fill_seconds = fill_seconds
+        self.poll_seconds = 0.5  # from one look at replicas to the next
+        # routers follow within a second: a replica nobody asked for this time is not asked
+        self.quiet_seconds = 3.0
 
     def up(self) -> None:
-        """Start what is missing, have routers ask it, and end what is too much.
-
-        Raises
-        ------
-        RolloutError, StoreUnavailable
-        """
+        """Start what is missing, have routers ask it, and end what is too much."""
         settings, placement = self._settings, self._placement
         shards, replicas = settings.shards, settings.replicas
         if shards > (buckets := self._database.buckets):
@@ -189,7 +133,7 @@ class Rollout:
 
     def _of(self, shard: int, shards: int) -> list[ReplicaPlace]:
         """Return the replicas of a shard."""
-        wanted = (self._cell, shards, shard)
+        wanted = self._cell, shards, shard
         return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
 
     def _start(
@@ -205,7 +149,7 @@ class Rollout:
 
     def _wait_until_filled(self, places: Sequence[ReplicaPlace]) -> None:
         """Return when all have all collections."""
-        end, said = time.monotonic() + self._policy.fill_seconds, ""
+        end, said = time.monotonic() + self._fill_seconds, ""
         while True:
             states = self._placement.states(places)
             listed = {each.address for each in self._database.replicas(self._cell)}
@@ -219,9 +163,9 @@ class Rollout:
             if not waiting:
                 return
             if time.monotonic() > end:
-                waited = self._policy.fill_seconds
+                waited = self._fill_seconds
                 raise RolloutError(f"after {waited:g} s {line}: {reasons}")
-            time.sleep(self._policy.poll_seconds)
+            time.sleep(self.poll_seconds)
 
     def _end_others(self) -> None:
         """End the replicas of other numbers of shards, and those beyond the number of replicas."""
@@ -246,28 +190,23 @@ class Rollout:
             known = [each for each in there if each in states]
             used = {states[each].node for each in known}
             is_crowded = len(used) < len(known)
-            if is_crowded and {node.id for node in self._placement.nodes()} - used:
+            if is_crowded and {*self._placement.nodes()} - used:
                 nodes = [states[each].node for each in known]
                 crowded = next(each for each in known if nodes.count(states[each].node) > 1)
                 self.move(crowded.shard, crowded.replica)
 
     def _wait_until_quiet(self, places: Sequence[ReplicaPlace]) -> None:
         """Return once no router asks these any more, or after as long as one may be unheard of."""
-        start, quiet_seconds = time.monotonic(), self._policy.quiet_seconds
+        start, quiet_seconds = time.monotonic(), self.quiet_seconds
         while time.monotonic() - start < DEAD_SECONDS + quiet_seconds:
             states = self._placement.states(places).values()
             quiet = [time.monotonic() - start, *(each.quiet_seconds for each in states)]
             if min(quiet) > quiet_seconds:
                 return
-            time.sleep(self._policy.poll_seconds)
+            time.sleep(self.poll_seconds)
 
     def move(self, shard: int, replica: int) -> ReplicaPlace:
-        """Fill a replica on another node, and end this one then; return the new one.
-
-        Raises
-        ------
-        RolloutError, StoreUnavailable
-        """
+        """Fill a replica on another node, and end this one then; return the new one."""
         shards = self._database.shards(self._cell) or self._settings.shards
         former = ReplicaPlace(self._cell, shards, shard, replica)
         there = self._of(shard, shards)
@@ -277,7 +216,7 @@ class Rollout:
         states = self._placement.states(there)
         sisters = {states[each].node for each in there if each in states and each != former}
         own = {states[former].node} if former in states else set()
-        if not {node.id for node in self._placement.nodes()} - sisters - own:
+        if not {*self._placement.nodes()} - sisters - own:
             raise RolloutError(
                 "expected a node without a replica of this shard, got none;"
                 " start one by `gcws-search cluster node`"
@@ -323,10 +262,10 @@ class Status(NamedTuple):
 
     rows: Sequence[tuple[str, ...]]  # one a replica; see `HEADS`
     unanswered: Sequence[int]  # shards without a replica that has all collections
-    nodes: Sequence[Node] | None  # those that may have replicas; None where Ray cannot be asked
+    nodes: Sequence[str] | None  # that may have replicas; None where Ray cannot be asked
 
 
-def status_of(database: Database, settings: Settings, placement: Placement | None) -> Status:
+def status_of(database: Database, settings: Settings, placement: RayPlacement | None) -> Status:
     """Return how a cluster is; without a placement (no Ray), what the database knows."""
     cell = settings.cell
     asked = database.shards(cell) or settings.shards
@@ -349,13 +288,6 @@ def status_of(database: Database, settings: Settings, placement: Placement | Non
     return Status(found, sorted({*range(asked)} - answered), nodes)
 
 
-def _state(listed: Replica) -> str:
-    """Return how a replica is; one that can store nothing is left out while a sister can."""
-    if listed.refusal:
-        return f"full: {listed.refusal}"
-    return "filled" if listed.is_filled else "is being filled"
-
-
 def _status_line(
     place: ReplicaPlace,
     asked: int,
@@ -369,10 +301,11 @@ def _status_line(
     if listed is None:
         told = "not there" if state is None else state.failure or "starts"
         return name, told, node, _NONE, _NONE, _NONE, _NONE
+    filling = "filled" if listed.is_filled else "is being filled"
     behind = sum(max(0, head - listed.positions.get(each, 0)) for each, head in heads.items())
     return (
         name,
-        _state(listed),
+        f"full: {listed.refusal}" if listed.refusal else filling,
         node,
         listed.address,
         str(behind),

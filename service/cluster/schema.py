@@ -13,8 +13,7 @@ import psycopg
 from gcws_search.service.cluster.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.contract import ClusterMismatch
 
-FORMAT: Final = 2
-"""Of the tables; another program refuses another format."""
+FORMAT: Final = 2  # of the tables; another program refuses another format
 
 TABLES: Final = """
 CREATE TABLE cluster (
@@ -147,27 +146,18 @@ CREATE TABLE items_{number}_{bucket} PARTITION OF items_{number} FOR VALUES IN (
 def prepare(connections: Connections, buckets: int, key: str | None = None) -> str:
     """Make the tables where there are none; return the identity of their cluster.
 
-    Parameters
-    ----------
-    key
-        Of the cluster; the first one that comes is the database's. None: none is compared.
-
-    Raises
-    ------
-    ClusterMismatch
-        They are of another format, of another number of buckets, or have another key.
-    StoreUnavailable
+    The first key that comes is the database's; None is not compared. ClusterMismatch where they are
+    of another format, of another number of buckets, or have another key.
     """
     with connections.use(is_confirmed=False) as connection:
         # Before the transaction begins, which sees the tables that others made meanwhile.
         connection.run("SELECT pg_advisory_lock(%b)", LOCK)
         try:
             with connection.transaction():
-                identity = _prepare(connection, connections.schema, buckets, key)
+                return _prepare(connection, connections.schema, buckets, key)
         finally:
             if not connection.closed:
                 connection.run("SELECT pg_advisory_unlock(%b)", LOCK)
-    return identity
 
 
 def _prepare(connection: Connection, name: str, buckets: int, key: str | None) -> str:
@@ -176,11 +166,17 @@ def _prepare(connection: Connection, name: str, buckets: int, key: str | None) -
         connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema};{TABLES}".encode())
         values = uuid.uuid4().hex, FORMAT, buckets
         connection.run("INSERT INTO cluster VALUES (true, %b, %b, %b)", *values)
-    identity = _check_format(connection, buckets)
+    [(format_, found, identity)] = connection.run(
+        "SELECT format, buckets, identity FROM cluster"
+    ).fetchall()
+    if format_ != FORMAT:
+        raise ClusterMismatch("format of the database", str(FORMAT), str(format_))
+    if found != buckets:
+        raise ClusterMismatch("buckets of the database", str(buckets), str(found))
     _migrate(connection)
     if key is not None:
         _check_key(connection, key)
-    return identity
+    return str(identity)
 
 
 def _check_key(connection: Connection, key: str) -> None:
@@ -218,24 +214,10 @@ def _migrate(connection: Connection) -> None:
             connection.run("INSERT INTO migrations VALUES (%b)", name)
 
 
-def _check_format(connection: Connection, buckets: int) -> str:
-    [(format_, found, identity)] = connection.run(
-        "SELECT format, buckets, identity FROM cluster"
-    ).fetchall()
-    if format_ != FORMAT:
-        raise ClusterMismatch("format of the database", str(FORMAT), str(format_))
-    if found != buckets:
-        raise ClusterMismatch("buckets of the database", str(buckets), str(found))
-    return str(identity)
-
-
 def adopt(connection: Connection) -> str:
-    """Make a database that is here the truth, as another cluster: return its new identity.
+    """Make a database the truth, as another cluster; return its new identity.
 
-    Raises
-    ------
-    ClusterMismatch
-        It has no tables.
+    ClusterMismatch where it has no tables.
     """
     connection.run("SELECT pg_advisory_lock(%b)", LOCK)
     with connection.transaction():

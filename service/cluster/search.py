@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -28,12 +27,11 @@ from gcws_search.service.messages import (
     encode_vectors,
 )
 
+# A shard's hits may take this many times the longest answer: routers show few of them.
 _SPARE: Final = 8
-"""A shard's hits may take this many times the longest answer: routers show few of them."""
-
+# Columns of a shard's ``work``: the number of the method, then what `Explanation` has.
 _METHOD, _BANDS, _DEPTH, _CANDIDATES, _SCORED, _BEAM = range(6)
 _WORK: Final = 6
-"""Columns of a shard's ``work``: the number of the method, then what `Explanation` has."""
 
 
 # The question
@@ -47,15 +45,9 @@ def search_message(
 ) -> Message:
     """Return the message that asks a shard for the hits of some vectors.
 
-    Parameters
-    ----------
-    head
-        What all messages about the collection say.
-    vectors
-        None where ``more`` has ``unknown``, a vector with names that the space has not.
-    more
-        ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, and ``skip``, the
-        id of the item that the only vector is of.
+    ``more``: ``filter``, ``backend``, ``with_payload``, ``with_vector``, ``max_bytes``, ``skip``,
+    the id of the item that the only vector is of, or in the place of vectors ``unknown``, one with
+    names that the space has not.
     """
     said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
     asked = {"filter": None, "backend": None, "with_payload": False, "with_vector": False}
@@ -83,17 +75,9 @@ def _decode_query(asked: Message) -> QueryRequest:
 
 
 def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
-    """Return the hits of each query.
-
-    Raises
-    ------
-    BackendNotFound, AnswerTooLarge, InvalidFilter, InvalidParameter
-    InvalidVector
-        The transform leaves nothing of a vector; its place begins with the row.
-    """
+    """Return the hits of each query; an InvalidVector has a place that begins with the row."""
     head = asked.head
     query = _decode_query(asked)
-    start = time.perf_counter()
     if (skipped := head.get("skip")) is None:
         results = search(collection, query)
     else:
@@ -101,7 +85,6 @@ def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
             skipped, query.params, where=query.where, backend=query.backend, vector=query.vectors
         )
     view, sizes, scores, rows, ids = _flatten(results)
-    seconds = time.perf_counter() - start
     blobs = [sizes.astype(np.int64).tobytes(), scores.astype(np.float64).tobytes()]
     blobs += encode_names(ids)
     payloads = None
@@ -118,7 +101,7 @@ def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     if query.with_vector:
         shape, more = encode_stored_vectors(collection, view, np.array(rows, np.int64), ids)
         blobs += more
-    said = {"payloads": payloads is not None, "vectors": shape, "seconds": seconds}
+    said = {"payloads": payloads is not None, "vectors": shape}
     return Message(said, [*blobs, *_costs(collection, query, results)])
 
 
@@ -280,21 +263,12 @@ class MergedHits(NamedTuple):
         ]
 
     def explanation(self, *, is_audited: bool) -> ix.Explanation:
-        """Return what the query cost on all shards together.
-
-        Recall, the expected and the measured one, is the mean of the shards', weighted by how many
-        hits each has.
-        """
+        """Return what the query cost on all shards; recall is their mean, weighted by hits."""
         shards = self.answers.shards
         weights = np.bincount(self.origins, minlength=len(shards))
         work = np.array([shard.work[self.number] for shard in shards])
-        expected, measured = (
-            np.array([column[self.number] for column in columns])
-            for columns in (
-                [shard.expected_recall for shard in shards],
-                [shard.measured_recall for shard in shards],
-            )
-        )
+        expected = np.array([shard.expected_recall[self.number] for shard in shards])
+        measured = np.array([shard.measured_recall[self.number] for shard in shards])
         known, sums = ~np.isnan(measured), work.sum(axis=0).tolist()
         is_measured = is_audited and known.any()
         return ix.Explanation(
@@ -311,10 +285,7 @@ class MergedHits(NamedTuple):
 
 
 def merge(answers: ShardAnswers, limit: int) -> list[MergedHits]:
-    """Return the best hits of each query over all shards.
-
-    Scores are exact, so the merged ranking is that of one collection with the hits of all.
-    """
+    """Return the best hits of each query over all shards: scores are exact, so they compare."""
     shards = answers.shards
     m = len(shards[0].starts) - 1
     queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -48,17 +49,13 @@ from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings
 
 MAX_BODY_BYTES: Final = 1 << 28
-_BYTES_PER_SECOND: Final = 1e6
-"""Of a message, to judge how long its answer takes."""
-_WAITING: Final = frozenset({"follow", "refresh", "status"})
-"""Messages that compute nothing."""
-_WAITING_THREADS: Final = 64
-"""Messages that may wait for a change at once."""
-_LONG_THREADS: Final = 1
-"""Messages of minutes that run at once."""
+_BYTES_PER_SECOND: Final = 1e6  # of a message, to judge how long its answer takes
+_WAITING: Final = frozenset({"follow", "refresh", "status"})  # messages that compute nothing
+_WAITING_THREADS: Final = 64  # messages that may wait for a change at once
+_LONG_THREADS: Final = 1  # messages of minutes that run at once
 _ANY: Final = {"0.0.0.0", "::", ""}  # what a replica may listen on, and none can ask
+# Routers read the list of replicas each second: one that nobody asked for longer is not asked.
 _QUIET_SECONDS: Final = 3.0
-"""Routers read the list of replicas each second: one that nobody asked for longer is not asked."""
 _POLL_SECONDS: Final = 0.1
 
 _log = logging.getLogger(__name__)
@@ -111,8 +108,8 @@ class ShardServer:
             if isinstance(error, ClusterMismatch):
                 raise ValueError(str(error)) from None
             raise
-        self._service = ShardService(self.host, key, settings.threads)
-        app = create_shard_app(self._service)
+        self.service = ShardService(self.host, key, settings.threads)
+        app = create_shard_app(self.service)
         self._server = HttpServer(uvicorn.Config(app, **server_options(settings)))
         _log.info("%s, of %d shards, at %s", name, settings.shards, self.address)
 
@@ -127,17 +124,12 @@ class ShardServer:
         """Make `run` return; any thread."""
         self._server.should_exit = True
 
-    @property
-    def quiet_seconds(self) -> float:
-        """How long there has been no message."""
-        return self._service.quiet_seconds
-
     def leave(self, seconds: float) -> None:
         """Have routers ask others, and stop once none asks this replica, or after some seconds."""
         end = time.monotonic() + seconds
         withdrawn = self.host.withdraw(seconds) and time.monotonic()
         while withdrawn and (now := time.monotonic()) < end:
-            if now - withdrawn >= _QUIET_SECONDS <= self.quiet_seconds:
+            if now - withdrawn >= _QUIET_SECONDS <= self.service.quiet_seconds:
                 break
             time.sleep(_POLL_SECONDS)
         self.stop()
@@ -171,33 +163,31 @@ class ShardMetrics(Collector):
 
     def __init__(self, host: ShardHost) -> None:
         self._host = host
-        self._messages: dict[str, int] = {}
-        self._seconds: dict[str, float] = {}
+        self._messages = defaultdict[str, int](int)
+        self._seconds = defaultdict[str, float](float)
 
     def observe(self, method: object, seconds: float) -> None:
         """Count a message."""
         is_known = method in _WAITING or method in OPERATIONS or method in LONG
         name = str(method) if is_known else "other"
-        self._messages[name] = self._messages.get(name, 0) + 1
-        self._seconds[name] = self._seconds.get(name, 0.0) + seconds
+        self._messages[name] += 1
+        self._seconds[name] += seconds
 
     def collect(self) -> Iterable[Metric]:
         """Yield all metrics."""
-        messages = Counter("gcws_shard_messages", "Messages answered.", labels=["method"])
-        seconds = Counter(
-            "gcws_shard_message_seconds", "How long they took, together.", labels=["method"]
-        )
+        label = ["method"]
+        messages = Counter("gcws_shard_messages", "Messages answered.", labels=label)
+        text = "How long they took, together."
+        seconds = Counter("gcws_shard_message_seconds", text, labels=label)
         for name, number in self._messages.copy().items():
             messages.add_metric([name], number)
             seconds.add_metric([name], self._seconds[name])
-        yield from (messages, seconds)
         host, followers = self._host, self._host.followers
-        behind = Gauge(
-            "gcws_shard_changes_behind", "Changes that are not here yet.", labels=["collection"]
-        )
+        text = "Changes that are not here yet."
+        behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
         for each in followers:
             behind.add_metric([str(each.number)], each.head - each.reached)
-        yield behind
+        yield from (messages, seconds, behind)
         failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
         refill = "Files that were of no use, and were filled again."
         reachable = "1 while the database answers."
@@ -230,8 +220,7 @@ class ShardService:
 
     async def message(self, request: Request) -> Response:
         """Answer a message; errors are in the answer."""
-        refused = self._refuse(request)
-        if refused is not None:
+        if (refused := self._refuse(request)) is not None:
             return refused
         self._under_way += 1
         try:
@@ -272,19 +261,16 @@ class ShardService:
         except Malformed as error:
             return _respond(encode_error(error))
         method = asked.head.get("method")
+        work = partial(self.host.answer_message, asked)
         try:
+            if method in _WAITING:
+                return _respond(await self.pool.wait(work))
             if method in LONG:
                 return _respond(await self._answer_long(asked, request))
-            return _respond(await self._answer(asked, method, len(body)))
+            await self._reach(asked)
+            return _respond(await self.pool.run(work, len(body) / _BYTES_PER_SECOND))
         finally:
             self.metrics.observe(method, time.perf_counter() - start)
-
-    async def _answer(self, asked: Message, method: object, size: int) -> bytes:
-        work = partial(self.host.answer_message, asked)
-        if method in _WAITING:
-            return bytes(await self.pool.wait(work))
-        await self._reach(asked)
-        return await self.pool.run(work, size / _BYTES_PER_SECOND)
 
     async def _reach(self, asked: Message) -> None:
         """Wait, as long as the message says, for the changes that it must see."""
@@ -295,11 +281,16 @@ class ShardService:
     async def _answer_long(self, asked: Message, request: Request) -> bytes:
         """Answer a message of minutes; stop soon after the client has gone."""
         stop = threading.Event()
-        watching = asyncio.ensure_future(_until_left(request, stop))
+
+        async def watch() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass  # the body has been read
+            stop.set()
 
         def compute() -> bytes:
             return b"" if stop.is_set() else self.host.answer_message(asked, stop)  # one at a time
 
+        watching = asyncio.ensure_future(watch())
         try:
             await self._reach(asked)
             return await self.pool.run_long(compute)
@@ -351,13 +342,6 @@ def create_shard_app(service: ShardService) -> Starlette:
     )
 
 
-async def _until_left(request: Request, stop: threading.Event) -> None:
-    """Set the event when the client disconnects; the body has been read."""
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-    stop.set()
-
-
 def _respond(body: bytes) -> Response:
     return Response(body, media_type="application/octet-stream")
 
@@ -386,10 +370,9 @@ class MessagePool:
             thread.start()
 
     async def run(self, work: Callable[[], bytes], seconds: float) -> bytes:
-        """Return what some work returns.
+        """Return what some work returns: of what waits, that which should end first runs next.
 
-        Of messages that wait, the one that should end first runs next, by the seconds that each
-        takes: longer work is passed by what comes a little later, and by nothing else.
+        Longer work is passed by what comes a little later, and by nothing else.
         """
         future: Future[bytes] = Future()
         with self._changed:

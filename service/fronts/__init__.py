@@ -1,6 +1,9 @@
 """Several processes, one service: fronts speak HTTP, the owner has the collections.
 
 A front checks keys, reads and validates bodies, and writes answers. What it asks the owner goes
-over a Unix socket in a folder that is this user's alone: `channel` has both ends, `messages` what
-they say. `forward` streams whole HTTP requests, for all that no message is for.
+over a Unix socket in a folder that is this user's alone.
+
+- `channel`, `messages`: both ends of that connection, and what they say
+- `app`, `forward`: the application of a front; whole HTTP requests as streams, for the rest
+- `processes`: starts the processes, starts one again that ended, stops them
 """

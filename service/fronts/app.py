@@ -31,10 +31,9 @@ from gcws_search.service.responses import raw_json_response
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
+# Names of the owner's sockets, for messages and for HTTP.
 CHANNEL: Final = "messages"
-"""Name of the owner's socket for messages, ..."""
 HTTP: Final = "http"
-"""... and of that for HTTP, in the folder of sockets."""
 _REPORT_SECONDS: Final = 1.0
 
 
@@ -43,8 +42,7 @@ class FrontService(Guards):
     """The parts of a front while it runs."""
 
     link: Link
-    http: Path
-    """Of the socket at which the owner speaks HTTP."""
+    http: Path  # of the socket at which the owner speaks HTTP
 
 
 class _FrontMetrics(Metrics):
@@ -62,8 +60,7 @@ class FrontRoute(JsonRoute):
     Parameters in the URL, and bodies of other content types, are the owner's to read.
     """
 
-    max_bytes: int | None = MAX_BODY_BYTES
-    """Of a short body; None: as the settings say of any."""
+    max_bytes: int | None = MAX_BODY_BYTES  # of a short body; None: as the settings say of any
 
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""
@@ -76,7 +73,7 @@ class FrontRoute(JsonRoute):
                 return Forwarded(service.http)
             for check in checks:
                 await check(request)
-            return await endpoint(request=request, **request.path_params)
+            return await endpoint(request)
 
         self.answer = handle
         return handle
@@ -114,8 +111,9 @@ writing = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_write)], route_cla
 
 
 @reading.post("/query")
-async def query(request: Request, name: str) -> Response:
+async def query(request: Request) -> Response:
     """Search: together with the queries of others."""
+    name = request.path_params["name"]
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
     body = json_bodies.parse(QueryBody, text, service.limits)
@@ -128,9 +126,8 @@ async def query(request: Request, name: str) -> Response:
 
 
 @batches.post("/query/batch")
-async def query_batch(request: Request, name: str) -> Response:
+async def query_batch(request: Request) -> Response:
     """Answer many queries at once; those that ask for the same are forwarded as a matrix."""
-    del name
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
 
@@ -150,9 +147,8 @@ async def query_batch(request: Request, name: str) -> Response:
 
 
 @writing.put("/items")
-async def put_items(request: Request, name: str) -> Response:
+async def put_items(request: Request) -> Response:
     """Store items; the body is checked here, and read again by the owner."""
-    del name
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
     json_bodies.parse(PutItemsBody, text, service.limits)
@@ -160,16 +156,9 @@ async def put_items(request: Request, name: str) -> Response:
 
 
 @reading.get("/items/{item_id:any_text}")
-async def show_item(request: Request, name: str, item_id: str) -> Response:
-    """Show one item."""
-    del name, item_id
-    return await _whole(request)
-
-
 @writing.delete("/items/{item_id:any_text}")
-async def delete_item(request: Request, name: str, item_id: str) -> Response:
-    """Delete one item."""
-    del name, item_id
+async def forward(request: Request) -> Response:
+    """Show or delete one item."""
     return await _whole(request)
 
 

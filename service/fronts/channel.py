@@ -23,8 +23,8 @@ from gcws_search.service.fronts import messages
 from gcws_search.service.responses import json_bytes
 from gcws_search.service.telemetry.metrics import RouteCounts
 
+# Bytes that follow, kind, ticket: an answer has that of its question.
 _HEAD: Final = struct.Struct("<IBI")
-"""Bytes that follow, kind, ticket: an answer has that of its question."""
 _RETRY_SECONDS: Final = 0.05
 _TICKETS: Final = 1 << 32
 
@@ -128,14 +128,9 @@ class Link:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._connection: _Connection | None = None
+        self.connection: _Connection | None = None  # None while the owner is not there
         self._ticket = 0
         self._task: asyncio.Task[None] | None = None
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether the owner is there."""
-        return self._connection is not None
 
     def start(self) -> None:
         """Connect in the background, and again after each loss."""
@@ -156,16 +151,16 @@ class Link:
             except OSError:  # the owner starts
                 await asyncio.sleep(_RETRY_SECONDS)
                 continue
-            self._connection = found
+            self.connection = found
             try:
                 await found.ended
             finally:
-                self._connection = None
+                self.connection = None
                 found.close()
 
     async def ask(self, kind: FrameKind, *parts: bytes | memoryview) -> bytes:
         """Return the owner's answer to a message; OwnerUnavailable where it gives none."""
-        connection = self._connection
+        connection = self.connection
         if connection is None:
             raise OwnerUnavailable
         self._ticket = ticket = (self._ticket + 1) % _TICKETS
@@ -177,9 +172,9 @@ class Link:
 
     def tell(self, kind: FrameKind, body: bytes) -> bool:
         """Send a message that has no answer; return whether there is a connection."""
-        if self._connection is None:
+        if self.connection is None:
             return False
-        self._connection.send_frame(kind, 0, body)
+        self.connection.send_frame(kind, 0, body)
         return True
 
 

@@ -46,7 +46,7 @@ def answer_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, byte
 
 
 class _Answer:
-    """Parsed pieces of an answer, not yet sent."""
+    """Parsed pieces of an answer, not yet sent; httptools calls its methods."""
 
     def __init__(self) -> None:
         self.headers: list[tuple[bytes, bytes]] = []
@@ -54,33 +54,23 @@ class _Answer:
         self.has_head = self.is_complete = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header."""
         self.headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        """Note that the head is whole."""
         self.has_head = True
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body."""
         self.pieces.append(body)
 
     def on_message_complete(self) -> None:
-        """Note the end."""
         self.is_complete = True
 
 
 class Forwarded(Response):
     """The owner's answer to a request, which is forwarded as a stream; also an ASGI application.
 
-    Parameters
-    ----------
-    path
-        Of the socket at which the owner speaks HTTP.
-    body
-        In the place of the request's, which has been read.
-    changes
-        Of the request's scope.
+    ``path`` is of the socket at which the owner speaks HTTP; ``body`` takes the place of one that
+    has been read; ``changes`` are of the request's scope.
     """
 
     def __init__(self, path: Path, body: bytes | None = None, **changes: object) -> None:

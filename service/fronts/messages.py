@@ -22,8 +22,7 @@ Parts: TypeAlias = Sequence[bytes | memoryview]
 
 MAX_BODY_BYTES: Final = 1 << 18
 """Of a request's body in a message; longer ones are forwarded as a stream."""
-_MAX_LIMIT: Final = 1000
-"""Hits of a query in a message; longer answers are forwarded as a stream."""
+_MAX_LIMIT: Final = 1000  # hits of a query in a message; longer answers are forwarded as a stream
 _MAX_INDEX: Final = 2**31 - 1
 _MAX_OPTIONS: Final = 1 << 16
 
@@ -64,12 +63,9 @@ def _is_usual(raw: SparseBody) -> bool:
 
 
 def encode_matrix(queries: Sequence[QueryBody], limits: Limits) -> tuple[bytes, bytes] | None:
-    """Return queries as a matrix; None where they do not all ask for the same by dense vectors.
+    """Return queries as parameters of a URL and a matrix as a body.
 
-    Returns
-    -------
-    parameters, npy
-        What stands in the URL, and the body.
+    None where they do not all ask for the same by dense vectors.
     """
     first, rows = queries[0], []
     if first.filter is not None or first.id is not None:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -36,18 +36,13 @@ from gcws_search.service.server import (
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
 
-Address: TypeAlias = tuple[int, Any]
-"""Family and address of a socket."""
+Address: TypeAlias = tuple[int, Any]  # family and address of a socket
 
 _BACKLOG: Final = 2048
-_STEADY_SECONDS: Final = 1.0
-"""A process that ends sooner is started again after a while, ..."""
+_STEADY_SECONDS: Final = 1.0  # a process that ends sooner is started again after a while
 _MAX_DELAY_SECONDS: Final = 5.0
-"""... of at most this."""
-_OWNER_SECONDS: Final = 1
-"""The owner's work goes on for this long after the last front has ended."""
-_GRACE_SECONDS: Final = 5.0
-"""A front that has not ended this long after its time to stop is killed."""
+_OWNER_SECONDS: Final = 1  # the owner's work goes on for this long after the last front has ended
+_GRACE_SECONDS: Final = 5.0  # a front that has not ended this long after its time to stop is killed
 
 _log = logging.getLogger(__name__)
 
@@ -144,14 +139,13 @@ def _begin(settings: Settings) -> None:
     tune_process()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     parent = multiprocessing.parent_process()
+
+    def end_with_parent(sentinel: int) -> None:
+        wait([sentinel])
+        os.kill(os.getpid(), signal.SIGTERM)
+
     if parent is not None:
-        watch = threading.Thread(target=_end_with, args=[parent.sentinel], daemon=True)
-        watch.start()
-
-
-def _end_with(sentinel: int) -> None:
-    wait([sentinel])
-    os.kill(os.getpid(), signal.SIGTERM)
+        threading.Thread(target=end_with_parent, args=[parent.sentinel], daemon=True).start()
 
 
 @dataclass(eq=False)
@@ -163,10 +157,9 @@ class _Child:
     process: Any = None
     started: float = 0.0
     due: float = 0.0
-    failures: int = field(default=0)
+    failures: int = 0
 
     def start(self) -> None:
-        """Start it."""
         self.process = self.start_process()
         self.started = time.monotonic()
 
@@ -240,23 +233,19 @@ class Processes:
                 return child
 
     def _stop(self) -> None:
-        """End the fronts, then the owner."""
-        for front in self._fronts:
-            if front.process is not None:
-                front.process.terminate()
-        limit = time.monotonic() + self._settings.shutdown_seconds + _GRACE_SECONDS
-        for front in self._fronts:
-            if front.process is not None:
-                front.process.join(max(0.0, limit - time.monotonic()))
-                if front.process.is_alive():
-                    front.process.kill()
-                    front.process.join()
-        if self._owner.process is not None:
-            self._owner.process.terminate()
-            self._owner.process.join(_OWNER_SECONDS + STOP_SECONDS + _GRACE_SECONDS)
-            if self._owner.process.is_alive():
-                self._owner.process.kill()
-                self._owner.process.join()
+        """End the fronts, then the owner; kill those that do not end in time."""
+        front_seconds = self._settings.shutdown_seconds + _GRACE_SECONDS
+        owner_seconds = _OWNER_SECONDS + STOP_SECONDS + _GRACE_SECONDS
+        for children, seconds in ((self._fronts, front_seconds), ([self._owner], owner_seconds)):
+            processes = [child.process for child in children if child.process is not None]
+            for process in processes:
+                process.terminate()
+            limit = time.monotonic() + seconds
+            for process in processes:
+                process.join(max(0.0, limit - time.monotonic()))
+                if process.is_alive():
+                    process.kill()
+                    process.join()
         for each in self._sockets:
             each.close()
         with suppress(OSError):

@@ -159,7 +159,7 @@ def test_what_a_replica_read_of_a_former_primary_goes_once_it_hears_of_the_last(
         ):
             lost = Committer(deceived, written.number, "things")
             lost.commit(PreparedDelete(ids=["a"]))
-            assert ask(host, "count", written.number, at=lost.last_key).head == {"count": 2}
+            assert ask(host, "count", written.number, at=lost.last.key).head == {"count": 2}
             for said in (last, None):
                 with pytest.raises(Behind):
                     ask(host, "count", written.number, seconds=0.1, epoch=said)

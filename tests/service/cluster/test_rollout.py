@@ -2,22 +2,23 @@
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.rollout import (
-    Node,
     ReplicaPlace,
     ReplicaState,
     Rollout,
     RolloutError,
-    RolloutPolicy,
     status_of,
 )
 from gcws_search.service.settings import Settings
+
+if TYPE_CHECKING:
+    from gcws_search.service.cluster.placing import RayPlacement
 
 BUCKETS = 8
 
@@ -36,8 +37,8 @@ class Placed:
         self.quiet_seconds = 60.0
         self._nodes = nodes
 
-    def nodes(self) -> list[Node]:
-        return [Node(name, f"10.0.0.{number}") for number, name in enumerate(self._nodes)]
+    def nodes(self) -> list[str]:
+        return [*self._nodes]
 
     def places(self, cell: str) -> list[ReplicaPlace]:
         return sorted(each for each in self.there if each.cell == cell)
@@ -92,8 +93,9 @@ def database(database_url: str) -> Iterator[Database]:
 
 def rolled(placed: Placed, database: Database, seconds: float = 20.0, **more: Any) -> Rollout:  # noqa: ANN401
     settings = Settings(buckets=BUCKETS, **({"shards": 2} | more))
-    policy = RolloutPolicy(fill_seconds=seconds, poll_seconds=0.001, quiet_seconds=0.01)
-    return Rollout(placed, database, settings, said.append, policy)
+    rollout = Rollout(cast("RayPlacement", placed), database, settings, said.append, seconds)
+    rollout.poll_seconds, rollout.quiet_seconds = 0.001, 0.01
+    return rollout
 
 
 said: list[str] = []
@@ -258,7 +260,7 @@ def test_the_status_tells_of_each_replica_and_of_shards_without_one(database: Da
             "main", 0, replica, f"host:{replica}", {row.number: reached}, 1 << 20, 0.5, 0, 2
         )
         database.announce(listed)
-    found = status_of(database, settings, placed)
+    found = status_of(database, settings, cast("RayPlacement", placed))
     assert [each[:2] for each in found.rows] == [
         ("0/0", "filled"),
         ("0/1", "is being filled"),

@@ -66,7 +66,7 @@ class Written:
 
     @property
     def head(self) -> int:
-        return self.committer.last_key
+        return self.committer.last.key
 
     def put(self, vectors: Mapping[str, Any]) -> None:
         """Put items; the payload of each is its id and the number of its letters."""

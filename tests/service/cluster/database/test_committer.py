@@ -34,7 +34,7 @@ def test_an_upsert_counts_new_items_and_replaced_ones(
     assert committer.commit(put("a", "b")) == ix.WriteResult(2, 0)
     assert committer.commit(put("b", "c")) == ix.WriteResult(1, 1)
     assert database.count(number) == 3
-    assert committer.last_key == database.head(number) == 4
+    assert committer.last.key == database.head(number) == 4
 
 
 def test_of_an_id_that_comes_twice_an_upsert_takes_the_last(

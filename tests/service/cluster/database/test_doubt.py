@@ -91,7 +91,7 @@ def test_a_write_is_answered_by_what_the_stamp_says(
     else:
         with pytest.raises(StoreUnavailable):
             committer.commit(pair("x"))
-    assert far.count(number) == committer.last_key == (2 if cut is Cut.AFTER else 0)
+    assert far.count(number) == committer.last.key == (2 if cut is Cut.AFTER else 0)
 
 
 def test_a_write_whose_end_nobody_knows_says_so(

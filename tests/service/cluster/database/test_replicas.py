@@ -64,7 +64,7 @@ def test_a_replica_follows_puts_and_deletes(
     committer.commit(put("f"))
     copy.follow()
     assert copy.items == stored(database, number)
-    assert copy.position.key == copy.position.commit == committer.last_key
+    assert copy.position.key == copy.position.commit == committer.last.key
 
 
 def test_shards_share_the_items(database: Database, number: int, committer: Committer) -> None:

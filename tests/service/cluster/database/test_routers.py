@@ -85,7 +85,7 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
                 position = changes.head
             if is_last:
                 break
-        assert max(each.last_key for each in committers) == position.key
+        assert max(each.last.key for each in committers) == position.key
     assert not errors
     found = {row.id: row.key for row in chain.from_iterable(database.read_all(number, 100))}
     assert copy == found
