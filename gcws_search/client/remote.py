@@ -24,8 +24,7 @@ from gcws_search.client.results import (
     hits_of,
 )
 from gcws_search.client.retries import Reply, Requester, Send
-from gcws_search.formats import bodies
-from gcws_search.formats.items import Items
+from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import is_id, row_of
 from gcws_search.index import InputVectors
@@ -41,7 +40,7 @@ from gcws_search.index.contracts.analysis import (
 from gcws_search.index.contracts.parameters import CollectionConfig
 
 R = TypeVar("R")
-_JSON_HEADERS: Final = {"Content-Type": bodies.JSON}
+_JSON_HEADERS: Final = {"Content-Type": "application/json"}
 _NOTHING: Final[Mapping[str, str]] = {}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
@@ -127,11 +126,11 @@ class RemoteCollection:
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        body = bodies.load_body(items, items.batches, progress)
+        body = load_body(items, items.batches, progress)
         return await self.load(body, params, secrets.token_hex(16))
 
     async def load(
-        self, body: bodies.LoadBody, params: Mapping[str, str], key: str | None = None
+        self, body: LoadBody, params: Mapping[str, str], key: str | None = None
     ) -> Added:
         """Send a body of any length to the route ``load``.
 
@@ -151,7 +150,7 @@ class RemoteCollection:
             params = {**params, "id_start": str(body.id_start)}
         attempts = 0
 
-        def pieces() -> Iterable[bodies.Piece]:
+        def pieces() -> Iterable[Piece]:
             nonlocal attempts
             attempts += 1
             return body.pieces()
@@ -187,14 +186,14 @@ class RemoteCollection:
         for first in range(0, len(rows), step):
             part = rows.part(slice(first, first + step))
             if where is None:
-                kind, body = bodies.queries(part)
+                kind, body = queries(part)
                 headers = {"Content-Type": kind}
                 reply = await self.ask("POST", "query/batch", body, headers, params)
                 answer = orjson.loads(reply.content)
             else:
                 asked = {**options, "with_payload": False, "filter": where}
-                queries = [{"vector": vector, **asked} for vector in part.json()]
-                document = {"queries": queries, "on_error": on_error}
+                each = [{"vector": vector, **asked} for vector in part.json()]
+                document = {"queries": each, "on_error": on_error}
                 answer = await self.post("query/batch", document, dict)
             found += answer["results"]
         lists = [

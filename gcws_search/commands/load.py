@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from gcws_search.client.connection import Server
     from gcws_search.client.results import Added, Rejected
     from gcws_search.commands.bars import Bar
-    from gcws_search.formats.bodies import LoadBody
     from gcws_search.formats.files import Folder, InputFile
+    from gcws_search.formats.items import LoadBody
     from gcws_search.formats.sources import Choices, Source
 
 cli = family()
@@ -189,8 +189,7 @@ def load(
     The same command run again goes on where it was interrupted, and stores nothing twice: --again
     does.
     """
-    from gcws_search.formats.readers import source_of  # noqa: PLC0415  # loads numpy
-    from gcws_search.formats.sources import Choices  # noqa: PLC0415
+    from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
     choices = Choices(
         id=id_,
@@ -251,26 +250,12 @@ def _encoding(name: str | None) -> str | None:
 
 def _input_files(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
     """Yield files and folders of tables; of another folder its files, by name."""
-    from gcws_search.formats.files import (  # noqa: PLC0415  # loads numpy
-        Folder,
-        InputFile,
-        is_table,
-        visible_files,
-    )
+    from gcws_search.formats.files import input_files  # noqa: PLC0415  # loads numpy
 
     if paths.count("-") > 1:
         usage("expected standard input once, got - twice")
     for path in paths:
-        if path == "-" or not Path(path).is_dir():
-            yield InputFile(path, encoding)
-            continue
-        if is_table(Path(path)):
-            yield Folder(path, encoding)
-            continue
-        visible = visible_files(Path(path))
-        if not visible:
-            fail(f"{path}: expected files in this folder, got none")
-        yield from (InputFile(str(each), encoding) for each in visible)
+        yield from input_files(path, encoding)
 
 
 def _show(file: InputFile | Folder, source: Source) -> None:
@@ -359,7 +344,7 @@ def _load_all(
     collection: Collection, inputs: list[InputFile | Folder], first: Source, task: _Task
 ) -> _Done:
     from gcws_search.commands.bars import bar  # noqa: PLC0415
-    from gcws_search.formats.readers import source_of  # noqa: PLC0415
+    from gcws_search.formats.sources import source_of  # noqa: PLC0415
 
     done, choices = _Done(), task.choices
     for number, file in enumerate(inputs):

@@ -9,9 +9,9 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.items import Items, number_words, numbers_of
+from gcws_search.formats.items import Items, ids_of
 from gcws_search.formats.payloads import from_columns
-from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.sources import Source
 from gcws_search.index import InputVectors
 
 _RANGE_BYTES: Final = 8 << 20
@@ -19,31 +19,28 @@ _MAX_WIDTH: Final = 2**31 - 1
 _TWO_DIMENSIONS: Final = 2
 
 
-def read_arrays(file: InputFile, choices: Choices) -> Source:
-    """Return an `.npy` or `.npz` file as items."""
-    rows, labels, more = _npy(file) if file.format == "npy" else _npz(file)
+def read_arrays(source: Source) -> None:
+    """Read an `.npy` or `.npz` file."""
+    file = source.file
+    assert isinstance(file, InputFile)
+    rows, labels, width = _npy(file) if file.format == "npy" else _npz(file)
     if not len(rows):
         raise BadFile(f"{file.name}: expected rows, got none")
     count = len(rows)
     payloads = None if labels is None else from_columns({"label": labels}, count)
-    items = Items(numbers_of(choices.id_start, 0, count), rows, payloads)
-    dim = more if rows.dense is None else rows.dense.shape[1]
-    guess = [
-        ("format", f".{file.format}, {count} rows"),
-        ("ids", number_words(choices.id_start)),
-        ("vector", f"sparse, {dim} coordinates" if rows.dense is None else f"{dim} values"),
-        ("payload", "none" if labels is None else "label"),
-    ]
-    return Source(file, guess, choices.dim or dim, count, array=items, read=items.batches)
+    source.array = Items(ids_of(None, count, source.choices.id_start), rows, payloads)
+    source.rows = count
+    source.dim = width if rows.dense is None else rows.dense.shape[1]
+    words = f"{source.dim} values" if rows.dense is not None else f"sparse, {width} coordinates"
+    payload = "none" if labels is None else "label"
+    source.describe(f".{file.format}, {count} rows", None, words, payload)
 
 
 def _npy(file: InputFile) -> tuple[InputVectors, None, None]:
     place = file.random_access()
+    mode: Any = "r" if isinstance(place, Path) else None
     try:
-        if isinstance(place, Path):
-            array = np.load(place, mmap_mode="r", allow_pickle=False)
-        else:
-            array = np.load(place, allow_pickle=False)
+        array = np.load(place, mmap_mode=mode, allow_pickle=False)
     except (ValueError, OSError, EOFError) as error:
         raise BadFile(f"{file.name}: expected a whole .npy array, got one with {error}") from None
     return InputVectors(_matrix(array, file.name)), None, None
@@ -62,13 +59,13 @@ def _npz(file: InputFile) -> tuple[InputVectors, list[Any] | None, int | None]:
     import zlib  # noqa: PLC0415
 
     wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
+    width = None
     try:
         with np.load(file.random_access(), allow_pickle=False) as archive:
             found = set(archive.files)
             labels = archive["y"] if "y" in found else None
             if "X" in found:
                 rows = InputVectors(_matrix(archive["X"], file.name))
-                width = None
             elif found >= {"data", "indices", "indptr", "shape"}:
                 form = archive["format"].item() if "format" in found else b"csr"
                 if form not in (b"csr", "csr"):
@@ -89,16 +86,13 @@ def _npz(file: InputFile) -> tuple[InputVectors, list[Any] | None, int | None]:
     return rows, labels.tolist(), width
 
 
-def read_svmlight(file: InputFile, choices: Choices) -> Source:
-    """Return an svmlight file as items.
+def read_svmlight(source: Source) -> None:
+    """Read svmlight. Coordinates count from 0 where the first range of bytes has a 0, else from 1.
 
-    Coordinates count from 0 where the first range of bytes has a 0, and from 1 elsewhere.
-
-    Raises
-    ------
-    BadFile
-        scikit-learn is not installed, or the file is no svmlight.
+    Raises BadFile where scikit-learn, which reads it, is not installed.
     """
+    file = source.file
+    assert isinstance(file, InputFile)
     try:
         from sklearn.datasets import load_svmlight_file  # noqa: PLC0415  # of the extra `learn`
     except ImportError:
@@ -106,13 +100,14 @@ def read_svmlight(file: InputFile, choices: Choices) -> Source:
             f"{file.name}: expected scikit-learn, which reads svmlight; install gcws-search[learn]"
         ) from None
     place = file.random_access()
-    size = place.stat().st_size if isinstance(place, Path) else _size(place)
+    size = place.stat().st_size if isinstance(place, Path) else place.seek(0, 2)
 
     def part(offset: int) -> tuple[Any, Any]:
-        source = str(place) if isinstance(place, Path) else place
+        if not isinstance(place, Path):
+            place.seek(0)
         try:
             found = load_svmlight_file(
-                source,
+                str(place) if isinstance(place, Path) else place,
                 offset=offset,
                 length=_RANGE_BYTES,
                 n_features=_MAX_WIDTH,  # it asks for a number where ranges are read
@@ -130,8 +125,7 @@ def read_svmlight(file: InputFile, choices: Choices) -> Source:
         raise BadFile(f"{file.name}: expected rows, got none")
     base = 0 if first.nnz and first.indices.min() == 0 else 1
 
-    def items() -> Iterator[Items]:
-        row = 0
+    def read() -> Iterator[Items]:
         for offset in range(0, size, _RANGE_BYTES):
             matrix, labels = part(offset)
             if base and matrix.nnz and matrix.indices.min() == 0:
@@ -142,22 +136,7 @@ def read_svmlight(file: InputFile, choices: Choices) -> Source:
                 matrix.indptr.astype(np.int64), matrix.indices.astype(np.int64) - base, matrix.data
             )
             values = [int(each) if each.is_integer() else each for each in labels.tolist()]
-            texts = from_columns({"label": values}, len(values))
-            ids = numbers_of(choices.id_start, row, len(values))
-            yield Items(ids, rows, texts)
-            row += len(values)
+            yield Items(None, rows, from_columns({"label": values}, len(values)))
 
-    guess = [
-        ("format", "svmlight"),
-        ("ids", number_words(choices.id_start)),
-        ("vector", f"sparse, coordinates from {base}"),
-        ("payload", "label"),
-    ]
-    return Source(file, guess, choices.dim, read=items)
-
-
-def _size(file: Any) -> int:
-    file.seek(0, 2)
-    size = int(file.tell())
-    file.seek(0)
-    return size
+    source.read = read
+    source.describe("svmlight", None, f"sparse, coordinates from {base}", "label")

@@ -1,66 +1,91 @@
-"""Parquet, and Arrow as a file or a stream."""
+"""Parquet, and Arrow as a file or a stream; a folder of either through `pyarrow.dataset`."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile, cut_short, not_readable
-from gcws_search.formats.frames import Layout, guess
+from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short, not_readable
+from gcws_search.formats.frames import Layout, is_list, items_of_batch
 from gcws_search.formats.items import Items
-from gcws_search.formats.sources import METADATA, Choices, Source
-from gcws_search.formats.tables import complete, table_rows, words_of
+from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
+from gcws_search.formats.tables import choose, describe_table, readable_items
 
-_BATCH_ROWS: Final = 2048
+Batches = Callable[[], Iterator[Any]]
+"""Yields record batches from the start at each call."""
+
+_INTEGER: Final = re.compile(r"-?(0|[1-9][0-9]{0,17})")
+_IN_FILE: Final = re.compile(r"input source '([^']*)'")
+"""The file, in what Arrow says of one."""
 
 
-def read_arrow(file: InputFile, choices: Choices) -> Source:
-    """Return a file of Arrow or Parquet as items.
-
-    Raises
-    ------
-    BadFile, InvalidParameter, InvalidPayload
-    """
+def read_arrow(source: Source) -> None:
+    """Read Arrow or Parquet; columns of a folder are those of all its files."""
+    file = source.file
+    keys: list[str] = []
     try:
-        schema, batches, rows = _open(file)
+        if isinstance(file, Folder):
+            schema, keys, batches, source.rows = _open_folder(source, file)
+            word = f"folder of {len(file.files)} files, {file.format}"
+        else:
+            schema, batches, source.rows = _OPEN[file.format](file)
+            word = file.format.title()
+            word = word if source.rows is None else f"{word}, {source.rows} rows"
     except (pa.ArrowException, OSError) as error:
-        raise not_readable(file.name, file.format, error) from None
-    layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
-    is_matrix = not layout.is_sparse and not _is_list(schema, layout)
-    told = json.loads((schema.metadata or {}).get(METADATA, b"null"))
-    dim = choices.dim or layout.dim(schema) or _list_length(schema, layout, batches)
-    if told is not None:
-        dim = choices.dim or told["dim"]
-    word = file.format.title()
-    format_ = word if rows is None else f"{word}, {rows} rows"
-    shown = words_of(format_, layout, dim, choices.id_start)
-    columns = [*layout.vector] if is_matrix else None
-    source = Source(file, shown, dim, rows, columns, export=told)
+        found = _IN_FILE.search(str(error))
+        raise not_readable(found[1] if found else file.name, file.format, error) from None
+    if source.rows == 0:
+        raise BadFile(f"{file.name}: expected rows, got none")
+    layout = choose(schema, source.choices, keys)
+    is_matrix = not layout.is_sparse and not is_list(schema.field(layout.vector[0]).type)
+    dim = layout.dim(schema)
+    if dim is None and not layout.is_sparse:
+        dim = _first_length(layout, batches)
+    source.export = json.loads((schema.metadata or {}).get(METADATA, b"null"))
+    if source.export is not None:
+        dim = source.export["dim"]
+    describe_table(source, word, layout, dim, is_matrix=is_matrix)
 
-    def items() -> Iterator[Items]:
+    def read() -> Iterator[Items]:
         row = 0
         for batch in batches():
-            yield table_rows(batch, layout, row, choices, source)
+            yield _items(source, batch, layout, row)
             row += batch.num_rows
 
-    source.read = complete(items, layout, choices, source)
-    return source
+    source.read = read
 
 
-def _is_list(schema: Any, layout: Layout) -> bool:
-    return bool(pa.types.is_nested(schema.field(layout.vector[0]).type))
+def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
+    """Return the rows of a batch that can be read; ``first`` is the number of the first."""
+
+    def parse(places: list[int]) -> Items:
+        is_all = len(places) == batch.num_rows
+        return items_of_batch(batch if is_all else batch.take(pa.array(places, pa.int64())), layout)
+
+    def show(place: int) -> dict[str, Any]:
+        found = {}
+        for name in batch.schema.names:
+            scalar = batch.column(name)[place]
+            try:
+                found[name] = scalar.as_py()
+            except UnicodeDecodeError:
+                found[name] = scalar.as_buffer().to_pybytes().decode(errors="replace")
+            except (ValueError, OverflowError):
+                found[name] = str(scalar.type)
+        return found
+
+    return readable_items(source, layout, range(first, first + batch.num_rows), parse, show)
 
 
-def _list_length(schema: Any, layout: Layout, batches: Any) -> int | None:
+def _first_length(layout: Layout, batches: Batches) -> int | None:
     """Return the length of the first list, where vectors are lists of any length."""
-    if layout.is_sparse or not _is_list(schema, layout):
-        return None
     for batch in batches():
         if batch.num_rows:
             first = batch.column(layout.vector[0])[0].as_py()
@@ -68,71 +93,112 @@ def _list_length(schema: Any, layout: Layout, batches: Any) -> int | None:
     return None
 
 
-def _open(file: InputFile) -> tuple[Any, Any, int | None]:
-    """Return a file's schema, a function that yields its batches, and its number of rows."""
-    if file.format == "parquet":
-        return _parquet(file)
-    return _arrow_file(file) if file.format == "arrow" else _arrow_stream(file)
-
-
-def _guard(file: InputFile, batches: Iterator[Any]) -> Any:
+def _guard(name: str, format_: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches; turn errors of Arrow into one sentence that names the file."""
     try:
         yield from batches
     except pa.ArrowException as error:
-        raise not_readable(file.name, file.format, error) from None
+        raise not_readable(name, format_, error) from None
     except (EOFError, OSError) as error:
-        raise cut_short(file.name, error) from None
+        raise cut_short(name, error) from None
 
 
-def _parquet(file: InputFile) -> tuple[Any, Any, int]:
+def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:
     import pyarrow.parquet as pq  # noqa: PLC0415
 
     place = file.random_access()
     opened = pq.ParquetFile(place)
 
     def batches() -> Iterator[Any]:
-        source = pq.ParquetFile(place) if isinstance(place, Path) else opened
-        yield from source.iter_batches(batch_size=_BATCH_ROWS)
+        again = pq.ParquetFile(place) if isinstance(place, Path) else opened
+        yield from _guard(file.name, file.format, again.iter_batches(batch_size=BATCH_ROWS))
 
-    _require_rows(file, opened.metadata.num_rows)
-    return opened.schema_arrow, lambda: _guard(file, batches()), opened.metadata.num_rows
+    return opened.schema_arrow, batches, opened.metadata.num_rows
 
 
-def _arrow_file(file: InputFile) -> tuple[Any, Any, int | None]:
+def _open_file(file: InputFile) -> tuple[Any, Batches, int]:
     place = file.random_access()
+    reader = pa.ipc.open_file(pa.memory_map(str(place)) if isinstance(place, Path) else place)
 
-    def open_reader() -> Any:
-        return pa.ipc.open_file(pa.memory_map(str(place)) if isinstance(place, Path) else place)
+    def parts() -> Iterator[Any]:
+        return map(reader.get_batch, range(reader.num_record_batches))
 
-    def batches() -> Iterator[Any]:
-        reader = open_reader()
-        for number in range(reader.num_record_batches):
-            yield from _split(reader.get_batch(number))
-
-    reader = open_reader()
-    rows = sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
-    _require_rows(file, rows)
-    return reader.schema, lambda: _guard(file, batches()), rows
+    rows = sum(batch.num_rows for batch in parts())
+    return reader.schema, lambda: _guard(file.name, file.format, _split(parts())), rows
 
 
-def _arrow_stream(file: InputFile) -> tuple[Any, Any, None]:
-    schema = pa.ipc.open_stream(io.BytesIO(file.head)).schema
-
-    def batches() -> Iterator[Any]:
+def _open_stream(file: InputFile) -> tuple[Any, Batches, None]:
+    def parts() -> Iterator[Any]:
         with closing(file.open()) as stream:
-            for batch in pa.ipc.open_stream(stream):
-                yield from _split(batch)
+            yield from pa.ipc.open_stream(stream)
 
-    return schema, lambda: _guard(file, batches()), None
-
-
-def _split(batch: Any) -> Iterator[Any]:
-    """Yield a batch in parts of some thousand rows."""
-    for first in range(0, batch.num_rows, _BATCH_ROWS):
-        yield batch.slice(first, _BATCH_ROWS)
+    schema = pa.ipc.open_stream(io.BytesIO(file.head)).schema
+    return schema, lambda: _guard(file.name, file.format, _split(parts())), None
 
 
-def _require_rows(file: InputFile, rows: int) -> None:
-    if not rows:
-        raise BadFile(f"{file.name}: expected rows, got none")
+_OPEN: Final[dict[str, Callable[[InputFile], tuple[Any, Batches, int | None]]]] = {
+    "parquet": _open_parquet, "arrow": _open_file, "arrow stream": _open_stream,
+}  # fmt: skip
+
+
+def _split(batches: Iterator[Any]) -> Iterator[Any]:
+    """Yield batches in parts of some thousand rows."""
+    for batch in batches:
+        for first in range(0, batch.num_rows, BATCH_ROWS):
+            yield batch.slice(first, BATCH_ROWS)
+
+
+def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batches, int]:
+    """Return the schema of a folder, which of its columns names of folders hold, its rows."""
+    import pyarrow.dataset as ds  # noqa: PLC0415
+
+    values: dict[str, list[str | None]] = {}
+    for path in folder.files:
+        for key, value in folder.keys(path).items():
+            values.setdefault(key, []).append(value)
+    fields = []
+    for key, found in values.items():
+        is_integer = all(value is None or _INTEGER.fullmatch(value) for value in found)
+        fields.append(pa.field(key, pa.int64() if is_integer else pa.string()))
+    dataset = ds.dataset(
+        str(folder.path),
+        format="ipc" if folder.format == "arrow" else folder.format,
+        partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
+    )
+    inner = pa.schema([])
+    for fragment in dataset.get_fragments():
+        inner = _unify(inner, fragment.physical_schema)
+    more = [field for field in dataset.schema if field.name not in inner.names]
+    schema = pa.schema([*inner, *more])
+
+    def batches() -> Iterator[Any]:
+        row = 0
+        for fragment in dataset.get_fragments():
+            source.starts.append((row, fragment.path))
+            parts = fragment.to_batches(
+                schema=schema, batch_size=BATCH_ROWS, batch_readahead=4, fragment_readahead=1
+            )
+            for batch in _guard(fragment.path, folder.format, parts):
+                yield batch
+                row += batch.num_rows
+            folder.read_bytes += Path(fragment.path).stat().st_size
+
+    return schema, [field.name for field in more], batches, dataset.count_rows()
+
+
+def _unify(columns: Any, more: Any) -> Any:
+    """Merge two schemas; a column of numbers in one and text in the other is text."""
+    for field in more:
+        known = columns.get_field_index(field.name)
+        if known < 0:
+            columns = columns.append(field)
+            continue
+        both = [pa.schema([columns.field(known)]), pa.schema([field])]
+        try:
+            joined = pa.unify_schemas(both, promote_options="permissive").field(0)
+        except pa.ArrowTypeError:
+            if not any(pa.types.is_string(each.field(0).type) for each in both):
+                raise
+            joined = pa.field(field.name, pa.string())
+        columns = columns.set(known, joined)
+    return columns

@@ -1,10 +1,10 @@
-"""CSV and similar text with a delimiter."""
+"""CSV and similar text with a delimiter, in a file or in all files of a folder."""
 
 from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -13,25 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 
-from gcws_search.formats.cells import (
-    FALSE,
-    TRUE,
-    CellCounts,
-    is_missing,
-    null_values,
-    number_parser,
-    tally,
-    type_of,
-)
 from gcws_search.formats.encodings import UTF8
-from gcws_search.formats.files import BadFile, InputFile, cut_short, not_readable
-from gcws_search.formats.frames import UNNAMED, Layout, guess
+from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short, not_readable
+from gcws_search.formats.frames import UNNAMED, Layout
 from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
-from gcws_search.formats.tables import complete, readable_rows, text_words, words_of
+from gcws_search.formats.tables import TYPES, CellCounts, Kind, choose, describe_table, text_words
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -45,33 +36,75 @@ _CELL_LINES: Final = 1000
 _EVEN: Final = 0.1
 """Numbers of the first line are names if their steps differ by less: 0, 1, 2."""
 _COMMA: Final = re.compile(rb"(^|;)-?\d+,\d+(;|$)")
-_SKIP: Final = "; --on-error skip leaves such rows out"
 _TAKE_OUT: Final = ", --payload takes the column out of the vector"
-_CELL: Final = re.compile(
-    r"In CSV column #(\d+): (?:Row #(\d+): )?CSV conversion error to (\w+): "
-    r"(invalid UTF8 data|invalid value '(.*)')",
-    re.DOTALL,
-)
-_LINE: Final = re.compile(
-    r"CSV parse error: (?:Row #(\d+): )?Expected (\d+) columns, got (\d+)", re.DOTALL
-)
+_ENCODING: Final = ", --encoding names another"
+
+_MISSING: Final = ("", "NA", "N/A", "#N/A", "NaN", "nan", "null", "NULL")
+"""What stands among numbers for a missing one."""
+_TRUE: Final = ("true", "True", "TRUE")
+_FALSE: Final = ("false", "False", "FALSE")
+_SIGNED: Final = r"[+-]?(?:\d+{point}?\d*|{point}\d+)(?:[eE][+-]?\d+)?"
+_LEADING_ZERO: Final = r"^\s*[+-]?0\d"
+_IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(_MISSING[1:]))
+_IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*_TRUE, *_FALSE)))
+_INTEGER: Final = re.compile(r"[+-]?\d+")
+
+ParseNumber = Callable[[str], int | float | bool | None]
+
+
+def number_parser(point: str = ".") -> ParseNumber:
+    """Return a function that parses a number or a truth; it returns None for other text."""
+    pattern = re.compile(_SIGNED.format(point=re.escape(point)))
+
+    def parse(text: str) -> int | float | bool | None:
+        plain = text.strip()
+        if plain in _TRUE or plain in _FALSE:
+            return plain in _TRUE
+        if not pattern.fullmatch(plain):
+            return None
+        return int(plain) if _INTEGER.fullmatch(plain) else float(plain.replace(point, "."))
+
+    return parse
+
+
+def tally(column: Any, point: str = ".") -> CellCounts:
+    """Count the kinds of cells in a column of text or bytes."""
+    number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
+
+    def matches(pattern: str) -> int:
+        return int(pc.sum(pc.match_substring_regex(column, pattern)).as_py() or 0)
+
+    missing, numbers = matches(_IS_MISSING), matches(number)
+    cells = len(column) - column.null_count - missing
+    zeros = matches(_LEADING_ZERO) if numbers else 0
+    truths = matches(_IS_TRUTH) if numbers < cells else 0
+    return CellCounts(cells, missing + column.null_count, numbers, min(zeros, numbers), truths)
+
+
+def _fast_numbers(cells: Any, point: str) -> Any:
+    """Return a column of bytes as float64, NaN where one is missing; None where Arrow cannot.
+
+    Arrow takes fewer forms of numbers than `number_parser`.
+    """
+    try:
+        if point == ".":
+            return pc.cast(cells, pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        pass
+    try:
+        texts = pc.utf8_trim_whitespace(pc.cast(cells, pa.string()))
+        texts = pc.if_else(pc.is_in(texts, pa.array(_MISSING)), None, texts)
+        if point != ".":
+            texts = pc.replace_substring(texts, ".", "?")  # which is in no number
+            texts = pc.replace_substring(texts, point, ".")
+        return pc.cast(texts, pa.float64()).to_numpy(zero_copy_only=False)
+    except pa.ArrowInvalid:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
-    """A CSV file with its head parsed.
-
-    Attributes
-    ----------
-    names : list of str
-        Of the columns.
-    tallies : dict of str to CellCounts
-        What the cells of each column are, in the beginning of the file.
-    first_line : int
-        The line of row 0.
-    has_names : bool
-        Whether the first line has the names of the columns.
-    """
+class _Table:
+    """A CSV file with its head parsed; ``first_line`` is the line of row 0."""
 
     file: InputFile
     names: list[str]
@@ -81,72 +114,71 @@ class Table:
     first_line: int
     has_names: bool
 
-    def batches(
-        self, numbers: Mapping[str, Any], unreadable: list[Unreadable] | None
-    ) -> Iterator[Any]:
-        """Yield the rows: columns of numbers by their types, all else as text.
-
-        With a list of unreadable rows all cells are bytes, and rows of other lengths go there.
-        """
-        if unreadable is None:
-            types = {name: pa.string() for name in self.names}
-            types |= {name: kind for name, kind in numbers.items() if name in types}
-        else:
-            types = {name: pa.binary() for name in self.names}
-        convert = pa.csv.ConvertOptions(
-            column_types=types,
-            null_values=null_values(),
-            true_values=TRUE,
-            false_values=FALSE,
-            decimal_point=self.point,
-        )
-        read = pa.csv.ReadOptions(
-            use_threads=False, block_size=_BLOCK_BYTES, autogenerate_column_names=not self.has_names
-        )
+    def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
+        """Yield the rows, their cells as bytes or null; rows of other lengths go to a list."""
         try:
             with closing(self.file.open()) as stream:
                 yield from pa.csv.open_csv(
                     stream,
-                    read_options=read,
-                    parse_options=_parse_options(self.delimiter, unreadable, self.first_line),
-                    convert_options=convert,
+                    read_options=_read_options(has_names=self.has_names),
+                    parse_options=_parse_options(self.delimiter, self.first_line, odd),
+                    convert_options=pa.csv.ConvertOptions(
+                        column_types={name: pa.binary() for name in self.names},
+                        null_values=[""],
+                        strings_can_be_null=True,
+                    ),
                 )
         except pa.ArrowException as error:
-            raise _csv_error(self.file, error, self.names, self.first_line) from None
+            raise not_readable(self.file.name, self.file.format, error) from None
         except (EOFError, OSError) as error:
             raise cut_short(self.file.name, error) from None
 
 
-def open_table(file: InputFile, choices: Choices) -> Table:
-    """Parse the head of a CSV file.
+def _read_options(*, has_names: bool) -> Any:
+    return pa.csv.ReadOptions(
+        use_threads=False, block_size=_BLOCK_BYTES, autogenerate_column_names=not has_names
+    )
 
-    Raises
-    ------
-    BadFile
-    """
+
+def _parse_options(delimiter: str, first_line: int, odd: list[Unreadable]) -> Any:
+    """Return Arrow's options; rows of another length go to a list."""
+
+    def leave_out(row: Any) -> str:
+        detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
+        odd.append(Unreadable(row.number - first_line, detail, row.text))
+        return "skip"
+
+    return pa.csv.ParseOptions(
+        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+    )
+
+
+def _open_table(source: Source, file: InputFile) -> _Table:
+    """Parse the head of a CSV file."""
     head = file.head if file.is_whole_head else _whole_rows(file.head)
     lines = [line.rstrip(b"\r") for line in head.split(b"\n", _LINES)[:_LINES] if line.strip()]
     if not lines:
         raise BadFile(f"{file.name}: expected lines, got none within {len(file.head)} bytes")
     delimiter = b"\t" if file.format == "tsv" else _delimiter(lines)
     point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
-    has_names = choices.header if choices.header is not None else not _is_row(lines, delimiter)
+    told = source.choices.header
+    has_names = told if told is not None else not _is_row(lines, delimiter)
     first_line = _FIRST_LINE if has_names else 1
-    read = pa.csv.ReadOptions(
-        use_threads=False, block_size=_BLOCK_BYTES, autogenerate_column_names=not has_names
-    )
-    parse = _parse_options(delimiter.decode(), [] if choices.lenient else None, first_line)
+    odd: list[Unreadable] = []
 
     def sample(types: Mapping[str, Any] | None = None) -> Any:
-        convert = pa.csv.ConvertOptions(column_types=types, null_values=[])
+        odd.clear()
         return pa.csv.read_csv(
-            io.BytesIO(head), read_options=read, parse_options=parse, convert_options=convert
+            io.BytesIO(head),
+            read_options=_read_options(has_names=has_names),
+            parse_options=_parse_options(delimiter.decode(), first_line, odd),
+            convert_options=pa.csv.ConvertOptions(column_types=types, null_values=[]),
         )
 
     try:
         names = sample().schema.names
     except pa.ArrowException as error:
-        raise _csv_error(file, error, None, first_line) from None
+        raise not_readable(file.name, file.format, error) from None
     except UnicodeDecodeError as error:
         raise BadFile(
             f"{file.name}: names of columns: expected text in {file.encoding or UTF8}, "
@@ -159,54 +191,12 @@ def open_table(file: InputFile, choices: Choices) -> Table:
             "--no-header, where the first line is a row"
         )
     cells = sample({name: pa.binary() for name in names})
+    if odd and not source.choices.lenient:
+        source.reject(*odd[0])
     if not cells.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
     tallies = {name: tally(cells[name].combine_chunks(), point) for name in names}
-    return Table(file, names, tallies, delimiter.decode(), point, first_line, has_names)
-
-
-def schema_of(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
-    """Return the schema of text columns; those chosen for the vector are numbers.
-
-    A column that may have the ids is text; one without a name that has numbers counts rows.
-    """
-    fields = []
-    for name, each in tallies.items():
-        is_count = name == UNNAMED != choices.id and each.kind == "number"
-        kind = each.kind
-        if name.lower() == "id" or (name == UNNAMED and not is_count):
-            kind = "text"
-        is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
-        if is_chosen and kind == "text":
-            kind = "number"
-        fields.append(pa.field(name, type_of(kind)))
-    return pa.schema(fields)
-
-
-def _csv_error(
-    file: InputFile, error: Exception, names: Sequence[str] | None, first_line: int
-) -> BadFile:
-    text = str(error)
-    if found := _CELL.search(text):
-        column = int(found[1])
-        place = names[column] if names and column < len(names) else f"number {column}"
-        where = f"{file.name}: {_row(found[2], first_line)}column {place!r}: "
-        if found[5] is None:
-            return BadFile(
-                f"{where}expected text in {file.encoding or UTF8}, got bytes that are none; "
-                f"--encoding names another, --on-error skip leaves such rows out"
-            )
-        kind = "a number" if found[3] == "double" else "true or false"
-        return BadFile(f"{where}expected {kind}, got {found[5]!r:.60}{_SKIP}{_TAKE_OUT}")
-    if found := _LINE.search(text):
-        where = f"{file.name}: {_row(found[1], first_line)}"
-        return BadFile(f"{where}expected {found[2]} columns, got {found[3]}{_SKIP}")
-    return not_readable(file.name, file.format, error)
-
-
-def _row(line: str | None, first_line: int) -> str:
-    """Return the number of a row, counted from 0, by its line."""
-    return "" if line is None else f"row {int(line) - first_line}: "
+    return _Table(file, names, tallies, delimiter.decode(), point, first_line, has_names)
 
 
 def _whole_rows(head: bytes) -> bytes:
@@ -244,204 +234,213 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
     return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
 
 
-def _parse_options(
-    delimiter: str, unreadable: list[Unreadable] | None, first_line: int = _FIRST_LINE
-) -> Any:
-    """Return Arrow's options; rows of another length go to ``unreadable`` if it is a list."""
-    if unreadable is None:
-        return pa.csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
+def read_csv(source: Source) -> None:
+    """Read CSV; columns of a folder are those of all its files."""
+    files: list[tuple[InputFile, dict[str, str | None]]] = []
+    folder = source.file
+    if isinstance(folder, Folder):
+        for path in folder.files:
+            file = InputFile(str(path), folder.encoding)
+            file.format = folder.format
+            files.append((file, folder.keys(path)))
+        word = f"folder of {len(files)} files, {folder.format}"
+    else:
+        files.append((folder, {}))
+        word = text_words(folder.format.upper(), folder.encoding, folder.encoding_words)
+    tables = []
+    tallies: dict[str, CellCounts] = {}
+    for file, _ in files:
+        source.starts[:] = [] if file is folder else [(0, file.name)]
+        table = _open_table(source, file)
+        tables.append(table)
+        for name, each in table.tallies.items():
+            tallies[name] = tallies.get(name, CellCounts()) + each
+    keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
+    for key in keys:
+        tallies[key] = tally(pa.array([each.get(key) for _, each in files], pa.string()))
+    layout = choose(_schema(tallies, source.choices), source.choices, keys)
+    describe_table(source, word, layout, len(layout.vector), tallies)
+    rows = _Rows(source, layout, tallies)
 
-    def leave_out(row: Any) -> str:
-        detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-        unreadable.append(Unreadable(row.number - first_line, detail, row.text))
-        return "skip"
+    def read() -> Iterator[Items]:
+        row = 0
+        for table, (file, values) in zip(tables, files, strict=True):
+            if file is not folder:
+                source.starts.append((row, file.name))
+            lacking = {name: values.get(name) for name in tallies if name not in table.tallies}
+            row += yield from rows.of(table, row, lacking)
+            if file is not folder:
+                folder.read_bytes += file.size_bytes or 0
 
-    return pa.csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=leave_out
-    )
+    source.read = read
 
 
-def read_csv(file: InputFile, choices: Choices) -> Source:
-    """Return a file of CSV as items.
+def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
+    """Return the schema of text columns; those chosen for the vector are numbers.
 
-    Raises
-    ------
-    BadFile, InvalidParameter
+    A column that may have the ids is text; one without a name that has numbers counts rows.
     """
-    table = open_table(file, choices)
-    schema = schema_of(table.tallies, choices)
-    layout = guess(schema, id_=choices.id, vector=choices.vector, payload=choices.payload)
-    dim = choices.dim or len(layout.vector)
-    format_ = text_words(file.format.upper(), file.encoding, file.encoding_words)
-    shown = words_of(format_, layout, dim, choices.id_start, table.tallies)
-    source = Source(file, shown, dim, None, [*layout.vector])
-    rows = CellRows(layout, schema, table.tallies, choices, source)
-
-    def items() -> Iterator[Items]:
-        for batch, _ in rows.of(table, 0):
-            yield batch
-
-    source.read = complete(items, layout, choices, source)
-    return source
+    fields = []
+    for name, each in tallies.items():
+        is_count = name == UNNAMED != choices.id and each.kind == "number"
+        kind = each.kind
+        if name.lower() == "id" or (name == UNNAMED and not is_count):
+            kind = "text"
+        is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
+        if is_chosen and kind == "text":
+            kind = "number"
+        fields.append(pa.field(name, TYPES[kind]))
+    return pa.schema(fields)
 
 
-Wrong = Callable[[int, str, str], None]
-"""Called with the row of a batch, its column, and what is wrong there."""
+class _Batch:
+    """Rows of text as items; what is wrong with each row is noted, by its place."""
+
+    def __init__(self, cells: Any, table: _Table) -> None:
+        self.cells = cells
+        self._encoding = table.file.encoding or UTF8
+        self._point = table.point
+        self._number = number_parser(table.point)
+        self.bad: dict[int, tuple[str, str]] = {}
+
+    def reject(self, row: int, name: str, what: str, advice: str = "") -> None:
+        """Note the first thing that is wrong with a row, and what to do."""
+        self.bad.setdefault(row, (f"column {name!r}: {what}", advice))
+
+    def texts(self, name: str) -> list[str | None]:
+        """Return a column as text."""
+        column = self.cells.column(name)
+        try:
+            texts: list[str | None] = pc.cast(column, pa.string()).to_pylist()
+        except pa.ArrowInvalid:
+            texts = []
+            for row, cell in enumerate(column.to_pylist()):
+                try:
+                    texts.append(cell and cell.decode())
+                except UnicodeDecodeError:
+                    what = f"expected text in {self._encoding}, got bytes that are none"
+                    self.reject(row, name, what, _ENCODING)
+                    texts.append(None)
+        return texts
+
+    def coordinates(self, name: str, kind: Kind) -> Any:
+        """Return a column of the vector as float64, NaN where one is missing."""
+        fast = None if kind == "truth" else _fast_numbers(self.cells.column(name), self._point)
+        if fast is not None:
+            return fast
+        expected = "true or false" if kind == "truth" else "a number"
+        values = self._values(name, kind, expected, _TAKE_OUT)
+        return np.array([np.nan if value is None else value for value in values], np.float64)
+
+    def field(self, name: str, kind: Kind) -> list[Any]:
+        """Return a column of the payload; a missing value is None."""
+        if kind == "text":
+            return [text or None for text in self.texts(name)]
+        return self._values(name, None, "a number, as in the first rows")
+
+    def _values(self, name: str, kind: Kind | None, expected: str, advice: str = "") -> list[Any]:
+        """Return numbers and truths, of one kind alone unless that is None."""
+        values: list[Any] = []
+        for row, text in enumerate(self.texts(name)):
+            value = None
+            if text is not None and text.strip() not in _MISSING:
+                value = self._number(text)
+                is_other = kind is not None and isinstance(value, bool) != (kind == "truth")
+                if value is None or is_other:
+                    self.reject(row, name, f"expected {expected}, got {text!r:.60}", advice)
+                    value = None
+            values.append(value)
+        return values
+
+    def payload(self, row: int, text: str | None) -> bytes | None:
+        """Return the JSON text of a whole payload."""
+        try:
+            return payload_text(text, row)
+        except InvalidPayload as error:
+            self.reject(row, "payload", f"expected {error.expected}, got {error.got}")
+            return None
+
+    def show(self, row: int) -> dict[str, str]:
+        """Return a row as it stands in the file, for people."""
+        found = {}
+        for name in self.cells.schema.names:
+            cell = self.cells.column(name)[row].as_py()
+            found[name] = "" if cell is None else cell.decode(errors="replace")
+        return found
 
 
-class CellRows:
-    """Rows of text as items.
+class _Rows:
+    """Rows of files as items, by what the columns mean."""
 
-    Parameters
-    ----------
-    schema : pyarrow.Schema
-        What the columns are; see `schema_of`.
-    source : Source
-        Rows that are left out are added to it.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        schema: Any,
-        tallies: Mapping[str, CellCounts],
-        choices: Choices,
-        source: Source,
-    ) -> None:
-        self._layout = layout
-        self._types = {name: schema.field(name).type for name in layout.vector}
-        self._is_text = {name: tallies[name].payload_kind == "text" for name in layout.payload}
-        self._is_lenient = choices.lenient
+    def __init__(self, source: Source, layout: Layout, tallies: Mapping[str, CellCounts]) -> None:
         self._source = source
+        self._layout = layout
+        self._kinds = {name: tallies[name].kind for name in layout.vector}
+        self._kinds |= {name: tallies[name].payload_kind for name in layout.payload}
 
     def of(
-        self, table: Table, first: int, constants: Mapping[str, str | None] | None = None
-    ) -> Iterator[tuple[Items, int]]:
-        """Yield the rows of a file as items that know their rows, and how many rows there were.
+        self, table: _Table, first: int, lacking: Mapping[str, str | None]
+    ) -> Generator[Items, None, int]:
+        """Yield the rows of a file, and return how many there were.
 
-        Parameters
-        ----------
-        first : int
-            The number of its first row.
-        constants : dict of str to str or None, or None
-            Cells of columns that the file lacks.
+        ``first`` is the number of its first row; ``lacking`` has cells of columns that it lacks.
         """
-        unreadable: list[Unreadable] | None = [] if self._is_lenient else None
-        numbers: Iterator[int] = count() if unreadable is None else readable_rows(unreadable)
-        told, read = 0, first
-        for batch in table.batches(self._types, unreadable):
-            rows = [first + number for number in islice(numbers, batch.num_rows)]
-            read += batch.num_rows
-            if unreadable:
-                more = [each._replace(row=first + each.row) for each in unreadable[told:]]
-                self._source.unreadable.extend(more)
-                told = len(unreadable)
-            items = self._items(self._whole(batch, constants or {}), rows, table)
-            yield items, read + told
+        odd: list[Unreadable] = []
+        numbers = _other_rows(odd)
+        told = read = 0
 
-    def _whole(self, batch: Any, constants: Mapping[str, str | None]) -> Any:
-        """Return a batch with the columns that its file lacks."""
-        for name, text in constants.items():
-            cells: list[Any] = [text] * batch.num_rows
-            kind = self._types.get(name, pa.string())
-            if self._is_lenient:
-                kind, cells = pa.binary(), [text and text.encode()] * batch.num_rows
-            elif name in self._types and text is not None:
-                cells = [number_parser()(text)] * batch.num_rows
-            batch = batch.append_column(name, pa.array(cells, kind))
-        return batch
+        def reject_odd() -> int:
+            for row, detail, text in odd[told:]:
+                self._source.reject(first + row, detail, text)
+            return len(odd)
 
-    def _items(self, batch: Any, numbers: list[int], table: Table) -> Items:
-        bad: dict[int, str] = {}
+        for cells in table.batches(odd):
+            rows = [first + number for number in islice(numbers, cells.num_rows)]
+            read += cells.num_rows
+            told = reject_odd()
+            yield self._items(_Batch(_with_columns(cells, lacking), table), rows)
+        return read + reject_odd()
 
-        def wrong(row: int, name: str, what: str) -> None:
-            detail = f"column {name!r}: {what}"
-            if not self._is_lenient:
-                place = self._source.place(numbers[row])
-                raise BadFile(f"{self._source.file.name}: {place}: {detail}{_SKIP}")
-            bad.setdefault(row, detail)
-
-        number = number_parser(table.point)
-        read = self._decode(batch, number, wrong, table.file) if self._is_lenient else batch
+    def _items(self, batch: _Batch, numbers: Sequence[int]) -> Items:
         layout = self._layout
         matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
         with np.errstate(over="ignore"):
             for place, name in enumerate(layout.vector):
-                column = read.column(name).to_numpy(zero_copy_only=False)
-                matrix[:, place] = column.astype(np.float64, copy=False)
+                matrix[:, place] = batch.coordinates(name, self._kinds[name])
         ids: Any = None
         if layout.id is not None:
-            ids = read.column(layout.id).to_pylist()
+            ids = batch.texts(layout.id)
             for row, text in enumerate(ids):
                 if not text:
-                    wrong(row, layout.id, "expected an id, got a blank")
-        fields = {name: self._field(read, name, number, wrong) for name in layout.payload}
-        payloads: Payloads | None
+                    batch.reject(row, layout.id, "expected an id, got a blank")
+        fields = {name: batch.field(name, self._kinds[name]) for name in layout.payload}
+        payloads: Payloads | None = None
         if layout.payload_text:
-            payloads = [_payload(text, row, wrong) for row, text in enumerate(fields["payload"])]
-        else:
-            payloads = from_columns(fields, len(numbers)) if fields else None
-        shown = _readable(batch) if self._is_lenient else batch
-        items = Items(ids, InputVectors(matrix), payloads, Origin(numbers, shown))
-        if not bad:
+            payloads = [batch.payload(row, text) for row, text in enumerate(fields["payload"])]
+        elif fields:
+            payloads = from_columns(fields, len(numbers))
+        origin = Origin(numbers, range(len(numbers)), batch.show)
+        items = Items(ids, InputVectors(matrix), payloads, origin)
+        for row, (detail, advice) in sorted(batch.bad.items()):
+            self._source.reject(numbers[row], detail, batch.show(row), advice)
+        if not batch.bad:
             return items
-        self._source.unreadable.extend(
-            Unreadable(numbers[row], detail, shown.slice(row, 1).to_pylist()[0])
-            for row, detail in sorted(bad.items())
-        )
-        return items.take([row for row in range(len(numbers)) if row not in bad])
-
-    def _field(self, batch: Any, name: str, number: Any, wrong: Wrong) -> list[Any]:
-        texts = batch.column(name).to_pylist()
-        if self._is_text[name]:
-            return [text or None for text in texts]
-        values: list[Any] = []
-        for row, text in enumerate(texts):
-            value = None
-            if text is not None and not is_missing(text) and (value := number(text)) is None:
-                wrong(row, name, f"expected a number, as in the first rows, got {text!r:.60}")
-            values.append(value)
-        return values
-
-    def _decode(self, batch: Any, number: Any, wrong: Wrong, file: InputFile) -> Any:
-        """Return a batch of bytes as text, and as numbers for the vector."""
-        columns = {}
-        for name in batch.schema.names:
-            texts: list[Any] = []
-            for row, cell in enumerate(batch.column(name).to_pylist()):
-                text = None
-                try:
-                    text = None if cell is None else cell.decode()
-                except UnicodeDecodeError:
-                    encoding = file.encoding or UTF8
-                    wrong(row, name, f"expected text in {encoding}, got bytes that are none")
-                texts.append(text)
-            if name not in self._types:
-                columns[name] = pa.array(texts, pa.string())
-                continue
-            values: list[float | None] = []
-            for row, text in enumerate(texts):
-                value = None
-                if text is not None and not is_missing(text) and (value := number(text)) is None:
-                    wrong(row, name, f"expected a number, got {text!r:.60}")
-                values.append(None if value is None else float(value))
-            columns[name] = pa.array(values, pa.float64())
-        return pa.record_batch(columns)
+        return items.take([row for row in range(len(numbers)) if row not in batch.bad])
 
 
-def _payload(text: str | None, row: int, wrong: Wrong) -> bytes | None:
-    try:
-        return payload_text(text, row)
-    except InvalidPayload as error:
-        wrong(row, "payload", f"expected {error.expected}, got {error.got}")
-        return None
+def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:
+    """Return rows with columns that have one cell in all of them."""
+    for name, text in lacking.items():
+        values = [None if text is None else text.encode()] * cells.num_rows
+        cells = cells.append_column(name, pa.array(values, pa.binary()))
+    return cells
 
 
-def _readable(batch: Any) -> Any:
-    """Return a batch of bytes as text, for people."""
-    columns = {}
-    for name in batch.schema.names:
-        cells = batch.column(name).to_pylist()
-        texts = [None if cell is None else cell.decode(errors="replace") for cell in cells]
-        columns[name] = pa.array(texts, pa.string())
-    return pa.record_batch(columns)
+def _other_rows(odd: list[Unreadable]) -> Iterator[int]:
+    """Yield the numbers of rows that are not in a list, which grows as the rows are read."""
+    left_out = 0
+    for row in count():
+        if left_out < len(odd) and odd[left_out].row == row:
+            left_out += 1
+        else:
+            yield row

@@ -12,7 +12,7 @@ from uuid import UUID
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.items import Ids, Items, ids_of, numbers_of
+from gcws_search.formats.items import Ids, Items, ids_of
 from gcws_search.formats.payloads import NAME_IT, Payloads, from_columns, payloads_of
 from gcws_search.index import (
     InputVectors,
@@ -43,16 +43,8 @@ _JSON: Final = "values that JSON holds"
 class Layout:
     """Which column means what.
 
-    Attributes
-    ----------
-    id : str or None
-        None where the rows have none.
-    vector : tuple of str
-        One column of lists, ``indices`` or ``names`` with ``values``, or a column a coordinate.
-    payload : tuple of str
-        Columns that become fields of the payload.
-    payload_text : bool
-        Whether the one payload column holds the JSON text of whole payloads.
+    ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
+    coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
     """
 
     id: str | None
@@ -72,7 +64,7 @@ class Layout:
         kind = schema.field(self.vector[0]).type
         if pa.types.is_fixed_size_list(kind):
             return int(kind.list_size)
-        return None if _is_list(kind) else len(self.vector)
+        return None if is_list(kind) else len(self.vector)
 
 
 def table_of(frame: Any) -> Any:
@@ -81,7 +73,7 @@ def table_of(frame: Any) -> Any:
         return frame
     if hasattr(frame, "dtype") or isinstance(frame, pa.ChunkedArray):
         column = pa.chunked_array(frame)
-        if not _is_list(column.type):
+        if not is_list(column.type):
             raise InvalidVector(
                 expected="a frame, or a column of lists", got=f"a column of {column.type}"
             )
@@ -121,17 +113,8 @@ def rows_of_frame(frame: Any) -> InputVectors:
 def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = None) -> Items:
     """Return the rows of a frame as items; see `guess` for what its columns mean.
 
-    Parameters
-    ----------
-    ids : str, sequence or None
-        Name of a column, "index" for the index of a frame of pandas, or the ids. None takes a
-        column or an index that `guess` finds.
-    id_start : int or None
-        The first id where there is no column of ids; None: the collection numbers the rows.
-
-    Raises
-    ------
-    InvalidParameter, InvalidVector, InvalidId, InvalidPayload
+    ``ids`` is the name of a column, "index" for the index of a frame of pandas, or the ids. None
+    takes a column or an index that `guess` finds.
     """
     table = table_of(frame)
     named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
@@ -161,20 +144,12 @@ def guess(
     vector: Sequence[str] | None = None,
     payload: Sequence[str] | None = None,
 ) -> Layout:
-    """Return what the columns of a table mean.
+    """Return what the columns of a table mean; names may be patterns such as ``px*``.
 
     A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
     a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
-    name nor text. Vectors are
-    a column of lists of numbers, ``indices`` or ``names`` with ``values``, or else all columns of
-    numbers. Every other column is a field of the payload.
-
-    Parameters
-    ----------
-    id_ : str or None
-        Name of the column of ids.
-    vector, payload : sequence of str or None
-        Names, or patterns such as ``px*``, of the columns.
+    name nor text. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
+    ``values``, or else all columns of numbers. Every other column is a field of the payload.
 
     Raises
     ------
@@ -265,7 +240,7 @@ def _require_different(column: Any) -> None:
 
 def _guess_vector(schema: Any, free: list[str]) -> list[str]:
     for pair in _SPARSE:
-        if set(pair) <= set(free) and all(_is_list(schema.field(name).type) for name in pair):
+        if set(pair) <= set(free) and all(is_list(schema.field(name).type) for name in pair):
             return [*pair]
     lists = [name for name in free if _is_list_of_numbers(schema.field(name).type)]
     if "vector" in lists or len(lists) == 1:
@@ -330,7 +305,8 @@ def _is_numbers(kind: Any) -> bool:
     )
 
 
-def _is_list(kind: Any) -> bool:
+def is_list(kind: Any) -> bool:
+    """Whether values of a type are lists."""
     types = pa.types
     return bool(
         types.is_fixed_size_list(kind)
@@ -342,7 +318,7 @@ def _is_list(kind: Any) -> bool:
 
 
 def _is_list_of_numbers(kind: Any) -> bool:
-    return _is_list(kind) and _is_numbers(kind.value_type)
+    return is_list(kind) and _is_numbers(kind.value_type)
 
 
 def _is_id(kind: Any) -> bool:
@@ -352,22 +328,14 @@ def _is_id(kind: Any) -> bool:
 def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
     """Return the rows of a table or record batch as items.
 
-    Parameters
-    ----------
-    id_start : int or None
-        What the first row is called where there is no column of ids; None: the collection numbers
-        the rows.
-
-    Raises
-    ------
-    InvalidVector, InvalidId
-        A row has no vector, or no id.
+    Raises InvalidVector or InvalidId where a row has no vector, or no id.
     """
     columns = _columns(batch)
     count = batch.num_rows
     rows = _rows(columns, layout)
+    ids: Ids | None
     if layout.id is None:
-        ids: Ids | None = numbers_of(id_start, 0, count)
+        ids = ids_of(None, count, id_start)
     else:
         ids = id_texts(columns[layout.id], layout.id)
     return Items(ids, rows, _payloads(columns, layout, count))
@@ -418,7 +386,7 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
             )
         return InputVectors.sparse(indptr, entries, numbers, names)
     first = columns[layout.vector[0]]
-    if len(layout.vector) == 1 and _is_list(first.type):
+    if len(layout.vector) == 1 and is_list(first.type):
         indptr, numbers = _lists(first, layout.vector[0])
         lengths = np.diff(indptr)
         width = int(lengths[0]) if len(lengths) else 0
@@ -474,15 +442,10 @@ def _flat(column: Any, name: str) -> tuple[Any, Any]:
 
 
 def id_texts(column: Any, name: str) -> list[str]:
-    """Return a column of ids as text.
+    """Return a column of ids as text; ``loc`` of an InvalidId has the row and the column.
 
     Text stays as it is and integers keep all digits. Floats must be whole, 16 bytes of a fixed size
     are a UUID, and other bytes are written as hexadecimal digits.
-
-    Raises
-    ------
-    InvalidId
-        A value is missing, or can be no id; ``loc`` has its row and the column.
     """
     kind, types = column.type, pa.types
     write: Callable[[Any], str | None]
@@ -530,12 +493,7 @@ def _iso(value: Any) -> str:
 
 
 def require_json(field: Any) -> None:
-    """Refuse a column that cannot be a field of a payload.
-
-    Raises
-    ------
-    InvalidPayload
-    """
+    """Refuse a column that cannot be a field of a payload."""
     if not _is_json(field.type):
         raise InvalidPayload(expected=_JSON, got=str(field.type), loc=("payload", field.name))
 
@@ -564,13 +522,7 @@ def _is_json(kind: Any) -> bool:
 
 
 def field_values(column: Any, name: str) -> list[Any]:
-    """Return a column as values of a payload; NaN is None.
-
-    Raises
-    ------
-    InvalidPayload
-        A value is infinite or no text; ``loc`` has its row and the column.
-    """
+    """Return a column as values of a payload, NaN as None; infinite ones are refused."""
     kind, types = column.type, pa.types
     values = python_values(column, name)
     if types.is_floating(kind):
@@ -586,13 +538,7 @@ def field_values(column: Any, name: str) -> list[Any]:
 
 
 def python_values(column: Any, name: str) -> list[Any]:
-    """Return a column as Python's values.
-
-    Raises
-    ------
-    InvalidPayload
-        Text is not UTF-8, or Python has no such time; ``loc`` has its row and the column.
-    """
+    """Return a column as Python's values; text that is not UTF-8 and other times are refused."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):

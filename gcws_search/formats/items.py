@@ -1,59 +1,49 @@
-"""Items on their way into a collection: ids, vectors and payloads."""
+"""Items on their way into a collection: ids, vectors and payloads, and bodies that hold them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.formats.payloads import Payloads
-from gcws_search.formats.vectors import is_id
+from gcws_search.formats.payloads import Payloads, payloads_of
+from gcws_search.formats.vectors import is_frame, is_id, parse_rows, require_many
 from gcws_search.index import InputVectors, InvalidId, InvalidParameter
 
-BATCH_BYTES: Final = 8 << 20
+ARROW: Final = "application/vnd.apache.arrow.stream"
+NPY: Final = "application/x-npy"
+NDJSON: Final = "application/x-ndjson"
+_BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
 _MAX_BATCH_ROWS: Final = 8192
+_DOCUMENT: Final = {"id", "vector", "payload"}
 
 Ids = Sequence[str] | range
+Piece = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where in a file items come from.
+    """Where in a file items come from: their rows there, and places that ``show`` takes.
 
-    Attributes
-    ----------
-    numbers : sequence of n int
-        Rows of the file.
-    rows : pyarrow.RecordBatch
-        What stands there.
+    ``show`` returns what stands at a place of the batch that was read, for people.
     """
 
     numbers: Sequence[int]
-    rows: Any
-
-    def part(self, first: int, last: int) -> Origin:
-        """Return where the items ``first`` to ``last`` come from, without the last."""
-        return Origin(self.numbers[first:last], self.rows.slice(first, last - first))
+    places: Sequence[int]
+    show: Callable[[int], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """Items of one form.
+    """Items of one form: n ids, n vectors, and n JSON texts of payloads.
 
-    Attributes
-    ----------
-    ids : sequence of n str, range of n int, or None
-        A range counts rows; its numbers stand for their decimal strings. None: the collection gives
-        each item the next number not taken.
-    rows : InputVectors
-        n vectors.
-    payloads : list of n bytes or None, or None
-        JSON texts of objects; None where no item has one.
-    origin : Origin or None
-        Where that is to be known.
+    A range of ids counts rows; its numbers stand for their decimal strings. Without ids the
+    collection gives each item the next number not taken.
     """
 
     ids: Ids | None
@@ -67,23 +57,26 @@ class Items:
 
     def part(self, first: int, last: int) -> Items:
         """Return the items of rows ``first`` to ``last``, without the last."""
-        payloads = None if self.payloads is None else self.payloads[first:last]
-        origin = None if self.origin is None else self.origin.part(first, last)
-        ids = None if self.ids is None else self.ids[first:last]
-        return Items(ids, self.rows.part(slice(first, last)), payloads, origin)
+        some = slice(first, last)
+        origin = self.origin
+        if origin is not None:
+            origin = Origin(origin.numbers[some], origin.places[some], origin.show)
+        payloads = None if self.payloads is None else self.payloads[some]
+        ids = None if self.ids is None else self.ids[some]
+        return Items(ids, self.rows.part(some), payloads, origin)
 
     def take(self, rows: Sequence[int]) -> Items:
         """Return the items of some rows, with where they come from."""
+        origin = self.origin
+        if origin is not None:
+            numbers = [origin.numbers[row] for row in rows]
+            origin = Origin(numbers, [origin.places[row] for row in rows], origin.show)
         payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
         ids = None if self.ids is None else [str(self.ids[row]) for row in rows]
-        chosen, origin = np.array(rows, np.int64), None
-        if self.origin is not None:
-            numbers = [self.origin.numbers[row] for row in rows]
-            origin = Origin(numbers, self.origin.rows.take(chosen))
-        return Items(ids, self.rows.part(chosen), payloads, origin)
+        return Items(ids, self.rows.part(np.array(rows, np.int64)), payloads, origin)
 
     def batches(
-        self, size_bytes: int = BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
+        self, size_bytes: int = _BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
     ) -> Iterator[Items]:
         """Yield the items in parts of about ``size_bytes`` bytes of vectors and payloads."""
         each = self.rows.row_bytes
@@ -99,9 +92,72 @@ class Items:
         return None if self.ids is None else [*map(str, self.ids)]
 
 
-def numbers_of(id_start: int | None, first: int, count: int) -> range | None:
-    """Return the ids of ``count`` rows that have none, from row ``first`` on."""
-    return None if id_start is None else range(id_start + first, id_start + first + count)
+# What a program has
+
+
+def rows_of(data: Any) -> InputVectors:
+    """Return vectors of any kind as rows: see `parse_rows`, and of a frame `frames.guess`.
+
+    Raises
+    ------
+    InvalidVector
+    """
+    if is_frame(data):
+        from gcws_search.formats.frames import rows_of_frame  # noqa: PLC0415  # loads pyarrow
+
+        return rows_of_frame(data)
+    return parse_rows(data)
+
+
+def items_of(
+    data: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
+) -> Items:
+    """Return what a caller of `Collection.add` has as items.
+
+    An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
+    that a collection yields, or is a dict of these, as the API has it.
+
+    Raises
+    ------
+    InvalidVector, InvalidId, InvalidPayload, InvalidParameter
+    """
+    if is_frame(data):
+        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
+
+        return items_of_frame(data, ids, payloads, id_start)
+    if isinstance(ids, str):
+        raise InvalidParameter(
+            expected="the ids, or the name of a column where the data are a frame",
+            got=repr(ids),
+            loc=("ids",),
+        )
+    if not hasattr(data, "__array__") and not hasattr(data, "tocsr"):
+        require_many(data)
+        data = list(data)
+        if data and all(map(_is_document, data)):
+            data = [SimpleNamespace(**{"id": None, "payload": None} | each) for each in data]
+        if data and all(hasattr(each, "vector") and hasattr(each, "id") for each in data):
+            if ids is None and any(each.id is not None for each in data):
+                ids = [each.id for each in data]
+            payloads = [each.payload for each in data] if payloads is None else payloads
+            data = [each.vector for each in data]
+    rows = parse_rows(data)
+    count = len(rows)
+    if hasattr(payloads, "__arrow_c_stream__"):
+        from gcws_search.formats.frames import payload_columns  # noqa: PLC0415
+
+        payloads = payload_columns(payloads)
+    texts = None if payloads is None else payloads_of(payloads, count)
+    return Items(ids_of(ids, count, id_start), rows, texts)
+
+
+def _is_document(each: Any) -> bool:
+    """Whether this is an item as JSON has it, and no vector with a name ``vector``."""
+    return (
+        isinstance(each, Mapping)
+        and set(each) <= _DOCUMENT
+        and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
+    )
 
 
 def require_ids(items: Items) -> None:
@@ -114,11 +170,6 @@ def require_ids(items: Items) -> None:
         )
 
 
-def number_words(id_start: int | None) -> str:
-    """Describe the ids of rows that have none."""
-    return "none; each row gets a new number" if id_start is None else f"numbers from {id_start}"
-
-
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
     """Return the ids of ``count`` items; None lets the collection number them.
 
@@ -128,7 +179,7 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
         There are more or fewer, or one is no string or whole number.
     """
     if given is None:
-        return numbers_of(id_start, 0, count)
+        return None if id_start is None else range(id_start, id_start + count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)
     if len(values) != count:
         raise InvalidId(expected=f"{count} ids", got=str(len(values)), loc=("ids",))
@@ -143,3 +194,131 @@ def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
 def texts_of(ids: Any) -> list[str]:
     """Return one id, or several, as strings."""
     return [str(ids)] if is_id(ids) else [*map(str, ids)]
+
+
+# Bodies of a load
+
+
+@dataclass(frozen=True, slots=True)
+class LoadBody:
+    """The body of one load.
+
+    ``pieces`` returns the bytes from the start at each call. ``original`` returns a row of the
+    body as it stands in the file, ``numbers`` are the rows of the file; None where they follow
+    those of the body before. ``id_start`` is the id of the first row, where the body has no ids.
+    """
+
+    content_type: str
+    pieces: Callable[[], Iterable[Piece]]
+    rows: int | None = None
+    bytes_: int | None = None
+    original: Callable[[int], Any] | None = None
+    numbers: Sequence[int] | None = None
+    id_start: int | None = None
+
+
+def load_body(
+    items: Items,
+    batches: Callable[[], Iterable[Items]],
+    progress: Callable[[int], None] | None,
+) -> LoadBody:
+    """Return items as one body: `.npy` where they are dense vectors alone, else Arrow.
+
+    ``batches`` yields them in parts; ``progress`` gets the number of rows handed over.
+    """
+    rows = items.rows
+    is_plain = isinstance(items.ids, range | None) and items.payloads is None
+    if is_plain and rows.dense is not None and rows.dense.shape[1]:
+        start = None if items.ids is None else int(items.ids[0])
+        size = len(_npy_header(rows)) + len(rows) * rows.row_bytes
+        return LoadBody(NPY, lambda: npy(rows, progress), len(rows), size, id_start=start)
+    return LoadBody(ARROW, lambda: arrow(batches(), progress), len(rows))
+
+
+def npy(rows: InputVectors, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
+    """Yield what `numpy.save` writes of the vectors in float32 and C order."""
+    yield _npy_header(rows)
+    step = max(1, _BATCH_BYTES // max(1, rows.row_bytes))
+    for first in range(0, len(rows), step):
+        part = rows.part(slice(first, first + step))
+        yield part.matrix().reshape(-1).view(np.uint8).data
+        if progress is not None:
+            progress(len(part))
+
+
+def _npy_header(rows: InputVectors) -> bytes:
+    assert rows.dense is not None
+    head, shape = io.BytesIO(), (len(rows), rows.dense.shape[1])
+    described = {"descr": "<f4", "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(head, described)
+    return head.getvalue()
+
+
+class _Sink(io.RawIOBase):
+    """Holds what Arrow writes until `take`."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.pieces.append(bytes(data))
+        return len(data)
+
+    def take(self) -> list[bytes]:
+        pieces, self.pieces = self.pieces, []
+        return pieces
+
+
+def arrow(
+    batches: Iterable[Items], progress: Callable[[int], None] | None = None
+) -> Iterator[bytes]:
+    """Yield an Arrow stream of items in pieces; all batches are of one form."""
+    import pyarrow as pa  # noqa: PLC0415  # an array is added without it
+
+    sink = _Sink()
+    writer = None
+    for batch in batches:
+        columns = _vector_columns(batch.rows)
+        if batch.ids is not None:
+            columns = {"id": pa.array(batch.texts(), pa.string()), **columns}
+        if batch.payloads is not None:
+            columns["payload"] = pa.array(batch.payloads, pa.string())
+        record = pa.record_batch(columns)
+        if writer is None:
+            writer = pa.ipc.new_stream(sink, record.schema)
+        writer.write_batch(record)
+        yield from sink.take()
+        if progress is not None:
+            progress(len(batch))
+    if writer is not None:
+        writer.close()
+        yield from sink.take()
+
+
+def queries(rows: InputVectors) -> tuple[str, bytes]:
+    """Return type and bytes of vectors without ids: `.npy` of dense, Arrow of sparse ones."""
+    if rows.dense is not None:
+        return NPY, b"".join(npy(rows))
+    return ARROW, b"".join(arrow([Items(None, rows)]))
+
+
+def _vector_columns(rows: InputVectors) -> dict[str, Any]:
+    import pyarrow as pa  # noqa: PLC0415
+
+    if rows.dense is not None:
+        matrix = rows.matrix()
+        flat = pa.array(matrix.reshape(-1))
+        return {"vector": pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])}
+    ends = pa.array(rows.indptr.astype(np.int32))
+    with np.errstate(over="ignore"):
+        values = pa.array(rows.values.astype(np.float32))
+    word, keys = "indices", pa.array(rows.indices.astype(np.int64))
+    if rows.names is not None:
+        word, keys = "names", pa.array(rows.names, pa.string()).take(keys)
+    return {
+        word: pa.ListArray.from_arrays(ends, keys),
+        "values": pa.ListArray.from_arrays(ends, values),
+    }

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from itertools import count
 from types import NoneType
@@ -14,142 +13,89 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.bodies import NDJSON, LoadBody
-from gcws_search.formats.cells import tally_of_values, type_of
 from gcws_search.formats.files import BadFile, InputFile, cut_short
-from gcws_search.formats.frames import Layout, guess
-from gcws_search.formats.items import Items, Origin, number_words
+from gcws_search.formats.frames import Layout
+from gcws_search.formats.items import NDJSON, Items, LoadBody
 from gcws_search.formats.payloads import Payloads, read_json, write_json
-from gcws_search.formats.sources import (
-    COLLECTION,
-    LINE,
-    SEGMENT_ROWS,
-    Choices,
-    Source,
-    Unreadable,
-    naming,
+from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, SEGMENT_ROWS, Choices, Source
+from gcws_search.formats.tables import (
+    TYPES,
+    CellCounts,
+    choose,
+    describe_table,
+    readable_items,
+    text_words,
 )
-from gcws_search.formats.tables import complete, text_words, words_of
 from gcws_search.formats.vectors import parse_rows
-from gcws_search.index import InputVectors, InvalidInput
+from gcws_search.index import InputVectors
 
-_BATCH_ROWS: Final = 2048
 _ITEM: Final = {"id", "vector", "payload"}
 _SHOWN: Final = 6
 _SEGMENT_BYTES: Final = 8 << 20
-_SKIP: Final = "; --on-error skip leaves such rows out"
 _ITEM_PAYLOAD: Final = ("payload",)
 
 
-def read_lines(file: InputFile, choices: Choices) -> Source:
-    """Return lines of JSON as items: items as the API takes them, or flat objects."""
+def read_lines(source: Source) -> None:
+    """Read lines of JSON: items as the API takes them, or flat objects."""
+    file, choices = source.file, source.choices
+    assert isinstance(file, InputFile)  # no folder has lines
     lines = (each for each in file.head.splitlines() if each.strip())
-    first = _object(next(lines, b""), file.name, 0)
-    told = first.get(COLLECTION) if first.keys() == {COLLECTION} else None
-    if isinstance(told, dict):
-        first = _object(next(lines, b""), file.name, 0)
+    first = _first_object(next(lines, b""), file.name)
+    if first.keys() == {COLLECTION} and isinstance(first[COLLECTION], dict):
+        source.export = first[COLLECTION]
+        first = _first_object(next(lines, b""), file.name)
     chosen = (choices.id, choices.vector, choices.payload)
     if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
-        return _read_objects(file, choices)
-    vector = first["vector"]
-    dense = isinstance(vector, list)
-    payload = first.get("payload")
-    fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
-    if dense:
-        words = f"{len(vector)} values"
+        source.export = None
+        _read_objects(source, file)
+        return
+    vector, payload = first["vector"], first.get("payload")
+    if isinstance(vector, list):
+        source.dim, words = len(vector), f"{len(vector)} values"
     else:
         named = isinstance(vector, dict) and "names" in vector
         words = "sparse, by name" if named else "sparse"
-    start = None if "id" in first else choices.id_start
-    guess = [
-        ("format", "NDJSON, an item a line"),
-        ("ids", "id" if "id" in first else number_words(start)),
-        ("vector", words),
-        ("payload", fields),
-    ]
-    dim = choices.dim or (len(vector) if dense else None)
-    if isinstance(told, dict):
-        dim = choices.dim or told.get("dim")
-    return LineSource(
-        file, guess, dim, export=told if isinstance(told, dict) else None, id_start=start
-    )
+    if source.export is not None:
+        source.dim = source.export.get("dim")
+    fields = ", ".join([*payload][:_SHOWN]) if isinstance(payload, dict) else "none in the first"
+    ids = "id" if "id" in first else None
+    source.describe("NDJSON, an item a line", ids, words, fields)
+    source.lines = lambda: _bodies(source, file, None if ids else choices.id_start)
 
 
-def _object(line: bytes, name: str, row: int) -> dict[str, Any]:
+def _first_object(line: bytes, name: str) -> dict[str, Any]:
     try:
-        found = read_json(line)
-    except ValueError as error:
-        raise BadFile(f"{name}: row {row}: expected a JSON object, got {error}") from None
-    if not isinstance(found, dict):
-        raise BadFile(f"{name}: row {row}: expected a JSON object, got {line[:40]!r}")
-    return found
+        return _object(line)
+    except _Wrong as error:
+        raise BadFile(f"{name}: row 0: {error}") from None
 
 
-@dataclass(slots=True)
-class LineSource(Source):
-    """Items as lines of JSON, which the server reads as they are.
-
-    Attributes
-    ----------
-    id_start : int or None
-        Id of the first item, where they have none and the collection is not to number them.
-    """
-
-    id_start: int | None = None
-
-    def _ids(self) -> Iterator[int] | None:
-        return None if self.id_start is None else count(self.id_start)
-
-    def _groups(self) -> Iterator[list[bytes]]:
-        """Yield lines, some thousand at a time."""
-        assert isinstance(self.file, InputFile)  # no folder has lines
-        with closing(self.file.open()) as raw, naming(self.file):
-            try:
-                if self.export is not None:
-                    raw.readline()
-                while lines := raw.readlines(_SEGMENT_BYTES):
-                    if not lines[-1].endswith(b"\n"):
-                        lines[-1] += b"\n"
-                    for first in range(0, len(lines), SEGMENT_ROWS):
-                        yield lines[first : first + SEGMENT_ROWS]
-            except OSError as error:
-                raise cut_short(self.file.name, error) from None
-
-    def whole(self, progress: Callable[[int], None]) -> LoadBody:
-        """Return all items as one body."""
-
-        def pieces() -> Iterator[bytes]:
-            ids = self._ids()
-            for lines in self._groups():
-                yield b"".join(_with_ids(lines, ids))
-                progress(len(lines))
-
-        return LoadBody(NDJSON, pieces)
-
-    def segments(self) -> Iterator[LoadBody]:
-        """Yield the items as bodies of some thousand rows."""
-        ids = self._ids()
-        for lines in self._groups():
-            body = b"".join(_with_ids(lines, ids))
-            full = [line for line in lines if line.strip()]
-            yield LoadBody(
-                NDJSON,
-                lambda body=body: iter([body]),  # type: ignore[misc]
-                len(full),
-                original=lambda row, full=full: _readable(full[row]),  # type: ignore[misc]
-            )
+def _bodies(source: Source, file: InputFile, id_start: int | None) -> Iterator[LoadBody]:
+    """Yield lines as they stand in the file, some thousand a body; give ids from a number on."""
+    ids = None if id_start is None else count(id_start)
+    with closing(file.open()) as raw:
+        try:
+            if source.export is not None:
+                raw.readline()
+            while lines := raw.readlines(_SEGMENT_BYTES):
+                if not lines[-1].endswith(b"\n"):
+                    lines[-1] += b"\n"
+                for first in range(0, len(lines), SEGMENT_ROWS):
+                    yield _body(lines[first : first + SEGMENT_ROWS], ids)
+        except OSError as error:
+            raise cut_short(file.name, error) from None
 
 
-def _with_ids(lines: list[bytes], ids: Iterator[int] | None) -> list[bytes]:
-    """Return lines whose objects have the next ids, one a line; as they are where ids are None."""
-    if ids is None:
-        return lines
-    found = []
-    for line in lines:
-        text = line.lstrip()
-        number = next(ids) if text else 0
-        found.append(b'{"id":%d,' % number + text[1:] if text.startswith(b"{") else line)
-    return found
+def _body(lines: list[bytes], ids: Iterator[int] | None) -> LoadBody:
+    full = [line for line in lines if not line.isspace()]
+    body = b"".join(lines if ids is None else map(_with_id, full, ids))
+    return LoadBody(NDJSON, lambda: [body], len(full), original=lambda row: _readable(full[row]))
+
+
+def _with_id(line: bytes, number: int) -> bytes:
+    """Return a line whose object has an id."""
+    text = line.lstrip()
+    return b'{"id":%d,' % number + text[1:] if text.startswith(b"{") else line
 
 
 def _readable(line: bytes) -> Any:
@@ -157,34 +103,31 @@ def _readable(line: bytes) -> Any:
     try:
         return read_json(line)
     except ValueError:
-        return line.decode(errors="replace").rstrip("\n")
+        return line.decode(errors="replace").rstrip()
 
 
 # Objects whose keys are columns
 
 
-def _read_objects(file: InputFile, choices: Choices) -> Source:
-    """Return lines of objects whose keys are columns as items."""
+def _read_objects(source: Source, file: InputFile) -> None:
+    """Read lines of objects whose keys are columns."""
+    choices = source.choices
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
     sample = _sample(head)
     names = [*dict.fromkeys(name for found in sample for name in found)]
     columns = {name: [found.get(name) for found in sample] for name in names}
-    tallies = {name: tally_of_values(values) for name, values in columns.items()}
+    tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
     fields = [pa.field(name, _type(values, name, choices)) for name, values in columns.items()]
-    layout = guess(
-        pa.schema(fields), id_=choices.id, vector=choices.vector, payload=choices.payload
-    )
+    layout = choose(pa.schema(fields), choices)
     is_matrix = layout.vector[0] in names and not any(
         isinstance(value, list | dict) for value in columns[layout.vector[0]]
     )
-    dim = choices.dim or (len(layout.vector) if is_matrix else _length(columns, layout))
     known = {name: each for name, each in tallies.items() if each.numbers + each.truths}
     word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
-    shown = words_of(word, layout, dim, choices.id_start, known)
-    source = Source(file, shown, dim, None, [*layout.vector] if is_matrix else None)
-    rows = _Rows(file, layout, choices, source, is_matrix=is_matrix)
-    source.read = complete(rows.items, layout, choices, source)
-    return source
+    dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
+    describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
+    rows = _Rows(source, layout, is_matrix=is_matrix)
+    source.read = lambda: rows.items(file)
 
 
 def _sample(head: bytes) -> list[dict[str, Any]]:
@@ -209,15 +152,15 @@ def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
         is_text = bool(entries) and all(isinstance(entry, str) for entry in entries)
         is_numbers = all(isinstance(entry, int | float) for entry in entries)
         return pa.list_(pa.string() if is_text or not is_numbers else pa.float64())
-    kind = tally_of_values(values).kind
+    kind = CellCounts.of_values(values).kind
     is_chosen = any(fnmatchcase(name, pattern) for pattern in choices.vector or ())
     is_plain = all(isinstance(value, str | int | float) for value in found)
     if kind == "text" and not is_plain:
         return pa.struct([])
-    return pa.float64() if is_chosen and kind == "text" else type_of(kind)
+    return TYPES["number" if is_chosen and kind == "text" else kind]
 
 
-def _length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
+def _first_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
     """Return the length of the first list, where vectors are lists."""
     if layout.is_sparse:
         return None
@@ -225,93 +168,78 @@ def _length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int | None:
     return len(first) if isinstance(first, list) else None
 
 
+class _Wrong(Exception):
+    """What is wrong with a line."""
+
+
+def _object(line: bytes) -> dict[str, Any]:
+    try:
+        found = read_json(line)
+    except ValueError as error:
+        raise _Wrong(f"expected a JSON object, got {error}") from None
+    if not isinstance(found, dict):
+        raise _Wrong(f"expected a JSON object, got {line[:40]!r}")
+    return found
+
+
 class _Rows:
-    """Lines of objects as items.
+    """Lines of objects as items; ``is_matrix``: each coordinate is a key."""
 
-    Parameters
-    ----------
-    source : Source
-        Rows that are left out are added to it.
-    is_matrix : bool
-        Whether each coordinate is a key.
-    """
-
-    def __init__(
-        self,
-        file: InputFile,
-        layout: Layout,
-        choices: Choices,
-        source: Source,
-        *,
-        is_matrix: bool,
-    ) -> None:
-        self._file = file
-        self._layout = layout
-        self._is_lenient = choices.lenient
+    def __init__(self, source: Source, layout: Layout, *, is_matrix: bool) -> None:
         self._source = source
+        self._layout = layout
         self._is_matrix = is_matrix
 
-    def items(self) -> Iterator[Items]:
+    def items(self, file: InputFile) -> Iterator[Items]:
         """Yield the items, which know their rows."""
-        group: list[tuple[int, bytes]] = []
-        with closing(self._file.open()) as stream:
+        lines: list[bytes] = []
+        with closing(file.open()) as stream:
             try:
-                row = 0
+                first = 0
                 for line in stream:
-                    if row == 0 and _is_description(line):
+                    if first == 0 and not lines and _is_description(line):
                         continue
                     if line.strip():
-                        group.append((row, line))
-                        row += 1
-                    if len(group) == _BATCH_ROWS:
-                        yield self._items(group)
-                        group = []
+                        lines.append(line)
+                    if len(lines) == BATCH_ROWS:
+                        yield self._items(lines, first)
+                        first += len(lines)
+                        lines = []
             except (OSError, EOFError) as error:
-                raise cut_short(self._file.name, error) from None
-        if group:
-            yield self._items(group)
+                raise cut_short(file.name, error) from None
+        if lines:
+            yield self._items(lines, first)
 
-    def _items(self, lines: Sequence[tuple[int, bytes]]) -> Items:
+    def _items(self, lines: Sequence[bytes], first: int) -> Items:
         ids: list[str] = []
         vectors: list[Any] = []
         payloads: Payloads = []
+        texts: list[bytes] = []
         numbers: list[int] = []
-        texts: list[str] = []
-        for row, line in lines:
+        for row, line in enumerate(lines, first):
             try:
-                found = _flat_object(line)
+                found = _object(line)
                 item = self._id(found, line), self._vector(found), self._payload(found)
             except _Wrong as error:
-                if not self._is_lenient:
-                    raise BadFile(f"{self._file.name}: row {row}: {error}{_SKIP}") from None
-                text = line.decode(errors="replace").rstrip()
-                self._source.unreadable.append(Unreadable(row, str(error), text))
+                self._source.reject(row, str(error), line.decode(errors="replace").rstrip())
                 continue
             ids.append(item[0])
             vectors.append(item[1])
             payloads.append(item[2])
+            texts.append(line)
             numbers.append(row)
-            texts.append(line.decode(errors="replace").rstrip())
-        while True:
-            try:
-                rows = self._matrix(vectors)
-                break
-            except InvalidInput as error:
-                place = next((part for part in error.loc if isinstance(part, int)), None)
-                detail = f"expected {error.expected}, got {error.got}"
-                if place is None or not self._is_lenient:
-                    where = "" if place is None else f"row {numbers[place]}: "
-                    raise BadFile(f"{self._file.name}: {where}{detail}{_SKIP}") from None
-                left_out = Unreadable(numbers[place], detail, texts[place])
-                self._source.unreadable.append(left_out)
-                del ids[place], vectors[place], payloads[place], numbers[place], texts[place]
-        origin = Origin(numbers, pa.record_batch({LINE: pa.array(texts, pa.string())}))
-        return Items(
-            None if self._layout.id is None else ids,
-            rows,
-            payloads if self._layout.payload else None,
-            origin,
-        )
+
+        def parse(places: list[int]) -> Items:
+            return Items(
+                None if self._layout.id is None else [ids[place] for place in places],
+                self._matrix([vectors[place] for place in places]),
+                [payloads[place] for place in places] if self._layout.payload else None,
+            )
+
+        def show(place: int) -> Any:
+            return _readable(texts[place])
+
+        return readable_items(self._source, self._layout, numbers, parse, show)
 
     def _matrix(self, vectors: list[Any]) -> InputVectors:
         if not self._is_matrix:
@@ -335,19 +263,12 @@ class _Rows:
     def _vector(self, found: Mapping[str, Any]) -> Any:
         layout = self._layout
         if layout.is_sparse:
-            return {name: self._list(found, name) for name in layout.vector}
+            return {name: _list(found, name) for name in layout.vector}
         if not self._is_matrix:
             name = layout.vector[0]
             value = found.get(name)
-            return value if isinstance(value, dict) else self._list(found, name)
+            return value if isinstance(value, dict) else _list(found, name)
         return [_number(found.get(name), name) for name in layout.vector]
-
-    @staticmethod
-    def _list(found: Mapping[str, Any], name: str) -> list[Any]:
-        value = found.get(name)
-        if not isinstance(value, list):
-            raise _Wrong(f"column {name!r}: expected a list, got {value!r:.60}")
-        return value
 
     def _payload(self, found: Mapping[str, Any]) -> bytes | None:
         names = self._layout.payload
@@ -362,25 +283,15 @@ def _is_description(line: bytes) -> bool:
     """Whether a line is an export's description of its collection."""
     if b'"collection"' not in line[:20]:
         return False
-    try:
-        found = read_json(line)
-    except ValueError:
-        return False
+    found = _readable(line)
     return isinstance(found, dict) and found.keys() == {COLLECTION}
 
 
-class _Wrong(Exception):
-    """What is wrong with a line."""
-
-
-def _flat_object(line: bytes) -> dict[str, Any]:
-    try:
-        found = read_json(line)
-    except ValueError as error:
-        raise _Wrong(f"expected a JSON object, got {error}") from None
-    if not isinstance(found, dict):
-        raise _Wrong(f"expected a JSON object, got {line[:40]!r}")
-    return found
+def _list(found: Mapping[str, Any], name: str) -> list[Any]:
+    value = found.get(name)
+    if not isinstance(value, list):
+        raise _Wrong(f"column {name!r}: expected a list, got {value!r:.60}")
+    return value
 
 
 def _number(value: Any, name: str) -> float:

@@ -1,46 +1,41 @@
-"""A file as items, a batch at a time: what all readers return."""
+"""A file as items, a batch at a time: what all readers fill in, and what is done with all rows."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import cache
+from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 
-from gcws_search.formats.bodies import ARROW, LoadBody, arrow, load_body
-from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short
-from gcws_search.formats.items import Items
+import numpy as np
+
+from gcws_search.formats.files import FORMATS, BadFile, Folder, InputFile, cut_short
+from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, Origin, arrow, load_body
 from gcws_search.formats.payloads import read_json
-from gcws_search.index import GcwsError
+from gcws_search.index import GcwsError, InputVectors
 
 SEGMENT_ROWS: Final = 8192
+BATCH_ROWS: Final = 2048
 COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
-LINE: Final = "line"
-"""The only column of what stands in a file whose lines are objects."""
 METADATA: Final = b"gcws_search"
 """Where Parquet says it."""
+_SHOWN: Final = 4
+_SKIP: Final = "; --on-error skip leaves such rows out"
+_WHAT_TO_DO: Final = "--missing drop, zero or mean says what such rows become"
+_MISSING: Final = "expected a number, got a missing value"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Choices:
     """The caller's choices for a file; None means guess.
 
-    Attributes
-    ----------
-    id : str or None
-        Column of ids.
-    vector, payload : tuple of str, or None
-        Columns, or patterns of their names.
-    header : bool or None
-        Whether the first line of CSV has the names of columns.
-    id_start : int or None
-        Number of the first row where there are no ids; None: the collection numbers the rows.
-    lenient : bool
-        Whether rows that cannot be read are left out.
-    missing : {"error", "drop", "zero", "mean"}
-        What a missing number in a column of the vector is or becomes: its row is left out, or the
-        number is 0 or the mean of its column.
+    ``id``, ``vector`` and ``payload`` are columns, or patterns of their names. ``id_start`` is the
+    number of the first row where there are no ids; None: the collection numbers the rows.
+    ``lenient``: rows that cannot be read are left out. ``missing`` says what a missing number
+    in a column of the vector is, or becomes.
     """
 
     id: str | None = None
@@ -54,13 +49,7 @@ class Choices:
 
 
 class Unreadable(NamedTuple):
-    """A row of a file that cannot be read, and is left out.
-
-    Attributes
-    ----------
-    text : object
-        As it stands there: a line, or values by column.
-    """
+    """A row of a file that was left out, and what stands there: a line, or values by column."""
 
     row: int
     detail: str
@@ -69,82 +58,117 @@ class Unreadable(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """A file as items; its first rows have been read.
+    """A file as items. `source_of` makes it, and a reader fills it in.
 
-    Attributes
-    ----------
-    guess : list of (str, str)
-        What the file is taken for, for people.
-    dim : int or None
-        Number of coordinates; None where vectors are sparse and the file does not tell.
-    rows : int or None
-        Where that is known before it is read.
-    columns : list of str, or None
-        Names of the coordinates, where these are columns.
-    array : Items or None
-        All items, where they lie in one array.
-    export : dict or None
-        What an export says of its collection: configuration and names.
-    read : callable
-        Returns the items from the start at each call.
-    unreadable : list of Unreadable
-        Rows that were left out so far.
-    dropped : list of int
-        Rows that were left out so far because they lack a number.
-    starts : list of (int, str)
-        The first row of each file of a folder, and its name, as far as it has been read.
+    A reader sets ``read``, which yields items from the start at each call, NaN where a number is
+    missing; or ``lines``, which yields bodies that the server reads as they stand in the file; or
+    ``array``, all items in memory. ``dim`` is None where vectors are sparse and the file does not
+    tell. ``columns`` are the names of the coordinates where these are columns, ``export`` is what
+    an export says of its collection. ``starts`` has the first row of each file of a folder.
     """
 
     file: InputFile | Folder
-    guess: list[tuple[str, str]]
-    dim: int | None
+    choices: Choices
+    guess: list[tuple[str, str]] = field(default_factory=list)
+    dim: int | None = None
     rows: int | None = None
     columns: list[str] | None = None
     array: Items | None = None
     export: dict[str, Any] | None = None
-    read: Callable[[], Iterator[Items]] = lambda: iter(())
+    read: Callable[[], Iterator[Items]] | None = None
+    lines: Callable[[], Iterator[LoadBody]] | None = None
     unreadable: list[Unreadable] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     starts: list[tuple[int, str]] = field(default_factory=list)
+
+    def describe(self, format_: str, ids: str | None, vector: str, payload: str) -> None:
+        """Say for people what the file is taken for; ``ids`` None: it has none."""
+        start = self.choices.id_start
+        if ids is None:
+            ids = "none; each row gets a new number" if start is None else f"numbers from {start}"
+        self.guess = [("format", format_), ("ids", ids), ("vector", vector), ("payload", payload)]
 
     def place(self, row: int) -> str:
         """Describe where a row is."""
         before = [start for start in self.starts if start[0] <= row]
         return f"{before[-1][1]}: row {row - before[-1][0]}" if before else f"row {row}"
 
+    def reject(self, row: int, detail: str, text: Any, advice: str = "") -> None:
+        """Leave a row out, or raise BadFile where rows are not left out."""
+        if not self.choices.lenient:
+            raise BadFile(f"{self.file.name}: {self.place(row)}: {detail}{_SKIP}{advice}")
+        self.unreadable.append(Unreadable(row, detail, text))
+
     def batches(self) -> Iterator[Items]:
         """Yield the items; what is wrong with a batch names the file, and the row in it."""
+        if self.array is not None:
+            yield from self.array.batches()
+            return
+        self.unreadable.clear()
+        self.dropped.clear()
+        given, start = 0, self.choices.id_start
         with naming(self.file):
-            yield from self.read()
+            batches = self.read_again()
+            means = cache(lambda: _means(self))
+            for batch in batches:
+                items = batch if self.columns is None else _fill(self, batch, batches, means)
+                if items.ids is None and start is not None:
+                    ids: Any = range(start + given, start + given + len(items))
+                    if self.choices.lenient and items.origin is not None:
+                        ids = [str(start + number) for number in items.origin.numbers]
+                    items = replace(items, ids=ids)
+                given += len(items)
+                if not self.choices.lenient:
+                    items = replace(items, origin=None)
+                if len(items):
+                    yield items
+
+    def read_again(self) -> Iterator[Items]:
+        """Yield what the reader makes of the file, from its beginning."""
+        assert self.read is not None
+        self.starts.clear()
+        self.file.read_bytes = 0
+        return self.read()
 
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
         """Return all items as one body; ``progress`` gets the number of rows handed over."""
         if self.array is not None:
             return load_body(self.array, self.batches, progress)
-        return LoadBody(ARROW, lambda: arrow(self.batches(), progress), self.rows)
+        if self.lines is None:
+            return LoadBody(ARROW, lambda: arrow(self.batches(), progress), self.rows)
+
+        def pieces() -> Iterator[Any]:
+            for body in self.segments():
+                yield from body.pieces()
+                progress(body.rows or 0)
+                del body  # not kept while the next is read
+
+        return LoadBody(NDJSON, pieces)
 
     def segments(self) -> Iterator[LoadBody]:
         """Yield the items as bodies of some thousand rows."""
+        if self.lines is not None:
+            with naming(self.file):
+                yield from self.lines()
+            return
         for batch in self.batches():
             for part in batch.batches(max_rows=SEGMENT_ROWS):
                 yield _segment(part)
 
 
-def _segment(part: Items) -> LoadBody:
-    def original(row: int) -> Any:
-        one = part.part(row, row + 1)
-        if one.origin is not None:
-            row_of_file = one.origin.rows.to_pylist()[0]
-            is_line = row_of_file.keys() == {LINE}
-            return read_json(row_of_file[LINE]) if is_line else row_of_file
-        payload = one.payloads[0] if one.payloads else None
-        texts = one.texts()
-        found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
-        found["vector"] = next(iter(one.rows.json()))
-        return found if payload is None else {**found, "payload": read_json(payload)}
+def source_of(file: InputFile | Folder, choices: Choices) -> Source:
+    """Return a file as items; its first rows have been read.
 
-    numbers = None if part.origin is None else part.origin.numbers
-    return LoadBody(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
+    Raises
+    ------
+    BadFile, GcwsError
+    """
+    source = Source(file, choices)
+    with naming(file):
+        module, _, name = FORMATS[file.format].reader.partition(".")
+        getattr(import_module(f"gcws_search.formats.{module}"), name)(source)
+    source.dim = choices.dim or source.dim
+    return source
 
 
 @contextmanager
@@ -156,3 +180,96 @@ def naming(file: InputFile | Folder) -> Iterator[None]:
         raise BadFile(f"{file.name}: {error}") from error
     except EOFError as error:
         raise cut_short(file.name, error) from None
+
+
+def _segment(part: Items) -> LoadBody:
+    def original(row: int) -> Any:
+        if part.origin is not None:
+            return part.origin.show(part.origin.places[row])
+        one = part.part(row, row + 1)
+        payload = one.payloads[0] if one.payloads else None
+        texts = one.texts()
+        found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
+        found["vector"] = next(iter(one.rows.json()))
+        return found if payload is None else {**found, "payload": read_json(payload)}
+
+    numbers = None if part.origin is None else part.origin.numbers
+    return LoadBody(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
+
+
+# Missing numbers
+
+
+def _matrix(items: Items) -> Any:
+    assert items.rows.dense is not None
+    return items.rows.dense
+
+
+def _origin(items: Items) -> Origin:
+    assert items.origin is not None
+    return items.origin
+
+
+def _means(source: Source) -> Any:
+    """Return the mean of the numbers of each column, (dim,)."""
+    columns, name = source.columns or [], source.file.name
+    if source.file.path is None:
+        raise BadFile(f"{name}: expected a file for --missing mean, which is read twice")
+    sums, counts = np.zeros(len(columns)), np.zeros(len(columns), np.int64)
+    before = [*source.unreadable], [*source.starts]
+    for batch in source.read_again():
+        matrix = np.asarray(_matrix(batch), np.float64)
+        is_number = np.isfinite(matrix)
+        sums += np.where(is_number, matrix, 0).sum(axis=0)
+        counts += is_number.sum(axis=0)
+    source.unreadable[:], source.starts[:] = before
+    if not counts.all():
+        empty = columns[int(np.flatnonzero(counts == 0)[0])]
+        raise BadFile(f"{name}: column {empty!r}: expected a number for --missing mean, got none")
+    return (sums / counts).astype(np.float32)
+
+
+def _fill(source: Source, items: Items, rest: Iterator[Items], means: Callable[[], Any]) -> Items:
+    """Fill or drop rows with missing numbers, by the caller's choice."""
+    matrix, missing = _matrix(items), source.choices.missing
+    holes = np.isnan(matrix)
+    if not holes.any():
+        return items
+    if missing in ("zero", "mean"):
+        filling = np.float32(0) if missing == "zero" else means()
+        return replace(items, rows=InputVectors(np.where(holes, filling, matrix)))
+    origin, is_whole = _origin(items), ~holes.any(axis=1)
+    for row in np.flatnonzero(~is_whole).tolist():
+        if missing == "drop":
+            source.dropped.append(origin.numbers[row])
+            continue
+        if not source.choices.lenient:
+            raise _gaps(source, items, rest)
+        name = (source.columns or [])[int(holes[row].argmax())]
+        detail = f"column {name!r}: {_MISSING}; {_WHAT_TO_DO}"
+        source.reject(origin.numbers[row], detail, origin.show(origin.places[row]))
+    return items.take(np.flatnonzero(is_whole).tolist())
+
+
+def _gaps(source: Source, items: Items, rest: Iterator[Items]) -> BadFile:
+    """Return the error for missing numbers: the first place, and the counts."""
+    columns = source.columns or []
+    holes, origin = np.isnan(_matrix(items)), _origin(items)
+    row = int(holes.any(axis=1).argmax())
+    name, place = columns[int(holes[row].argmax())], source.place(origin.numbers[row])
+    counts, rows = holes.sum(axis=0), origin.numbers[-1] + 1
+    with suppress(BadFile):  # counted up to what cannot be read
+        for other in rest:
+            if len(other):
+                counts += np.isnan(_matrix(other)).sum(axis=0)
+                rows = _origin(other).numbers[-1] + 1
+    told = [
+        f"{number} of {rows} rows have none in {column!r}"
+        for number, column in zip(counts.tolist(), columns, strict=True)
+        if number
+    ]
+    more = ", …" * (len(told) > _SHOWN)
+    return BadFile(
+        f"{source.file.name}: {place}: column {name!r}: {_MISSING}; "
+        f"{', '.join(told[:_SHOWN])}{more}; {_WHAT_TO_DO}"
+    )

@@ -19,8 +19,7 @@ from hypothesis import given, strategies as st
 
 from gcws_search.formats.files import BadFile, Folder, InputFile
 from gcws_search.formats.payloads import read_json
-from gcws_search.formats.readers import source_of
-from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.sources import Choices, Source, source_of
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
 
@@ -473,6 +472,20 @@ def test_one_bad_cell_does_not_take_its_column_out_of_the_vectors(tmp_path: Path
     with pytest.raises(BadFile, match="row 20: column 'y': expected a number, got 'oops'"):
         items(tmp_path / "a.ndjson")
     assert len(items(tmp_path / "a.ndjson", lenient=True)) == 99
+
+
+@pytest.mark.parametrize(
+    ("cells", "got"),
+    [(["1", "2", "3", "true"], "expected a number, got 'true'"),
+     (["true"] * 600_000 + ["1"], "expected true or false, got '1'")],
+)  # fmt: skip
+def test_truths_and_numbers_are_not_mixed(tmp_path: Path, cells: list[str], got: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("\n".join(["x", *cells]) + "\n")
+    with pytest.raises(BadFile, match=f"row {len(cells) - 1}: column 'x': {got}"):
+        items(path)
+    found = source(path, lenient=True)
+    assert sum(map(len, found.batches())) == len(cells) - 1
 
 
 def test_a_mean_needs_a_number(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
 from gcws_search.formats.frames import Layout, guess
-from gcws_search.formats.readers import items_of, rows_of
+from gcws_search.formats.items import items_of, rows_of
 from tests.support.service.client import Json
 
 COLUMNS: dict[str, Json] = {

@@ -9,10 +9,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
-from gcws_search.formats import bodies
 from gcws_search.formats.frames import guess, items_of_batch
+from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries, rows_of
 from gcws_search.formats.payloads import filter_of
-from gcws_search.formats.readers import items_of, rows_of
 from tests.support.service.client import Json
 
 VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)
@@ -127,15 +126,15 @@ def test_batches_are_of_so_many_bytes() -> None:
 def test_an_npy_body_is_what_numpy_reads() -> None:
     rows = rows_of(np.asfortranarray(VECTORS.astype(np.int64)))
     assert rows.dense is not None
-    body = b"".join(bodies.npy(rows))
-    assert len(body) == bodies.npy_bytes(rows)
+    body = b"".join(npy(rows))
+    assert len(body) == load_body(Items(None, rows), lambda: [], None).bytes_
     assert_array_equal(np.load(io.BytesIO(body)), VECTORS)
 
 
 @pytest.mark.parametrize("vectors", [VECTORS, [{3: 1.5}, {1: -2}, {0: 1, 2: 1}], [{"acid": 1}] * 3])
 def test_an_arrow_body_holds_the_same_items(vectors: Json) -> None:
     items = items_of(vectors, ["a", "b", "c"], [{"n": 1}, None, {"n": 3}])
-    body = b"".join(bodies.arrow(items.batches(16)))
+    body = b"".join(arrow(items.batches(16)))
     table = pa.ipc.open_stream(body).read_all()
     again = items_of_batch(table, guess(table.schema))
     assert list(again.rows.json()) == list(items.rows.json())
@@ -143,9 +142,9 @@ def test_an_arrow_body_holds_the_same_items(vectors: Json) -> None:
 
 
 def test_a_body_of_queries_has_no_ids() -> None:
-    found = pa.ipc.open_stream(bodies.queries(rows_of([{3: 1.5}, {1: -2, 0: 1}]))[1]).read_all()
+    found = pa.ipc.open_stream(queries(rows_of([{3: 1.5}, {1: -2, 0: 1}]))[1]).read_all()
     assert found.to_pydict() == {"indices": [[3], [1, 0]], "values": [[1.5], [-2, 1]]}
-    assert_array_equal(np.load(io.BytesIO(bodies.queries(rows_of(VECTORS))[1])), VECTORS)
+    assert_array_equal(np.load(io.BytesIO(queries(rows_of(VECTORS))[1])), VECTORS)
 
 
 def test_short_filters_stand_for_equality() -> None:

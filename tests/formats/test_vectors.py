@@ -9,7 +9,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from gcws_search import InvalidVector
-from gcws_search.formats.readers import rows_of
+from gcws_search.formats.items import rows_of
 from gcws_search.formats.vectors import row_of
 from tests.support.service.client import Json
 

@@ -11,8 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Error, Page, expect
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.readers import source_of
-from gcws_search.formats.sources import Choices, Source
+from gcws_search.formats.sources import Choices, Source, source_of
 from gcws_search.index import InvalidInput
 from tests.page.conftest import choose_file
 from tests.support.paths import REPOSITORY
