@@ -43,6 +43,7 @@ from .collection.compare import (
     Comparison as Comparison,
 )
 from .collection.group_commit import (
+    COMMIT_BOUNDS as COMMIT_BOUNDS,
     GroupCommit as GroupCommit,
     QueuedWrite as QueuedWrite,
     Run as Run,
@@ -68,7 +69,6 @@ from .collection.reclaim import (
     vacuum_directory as vacuum_directory,
 )
 from .collection.writer import (
-    COMMIT_BOUNDS as COMMIT_BOUNDS,
     Mode as Mode,
     Put as Put,
     WriteResult as WriteResult,

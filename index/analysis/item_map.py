@@ -79,7 +79,7 @@ def map_items(
         raise InvalidParameter(expected=f"at most {MAX_ALSO}", got=str(len(also)), loc=("also",))
     view, points = _points(memory, also)
     rng = np.random.default_rng(params.seed)
-    permitted, _ = memory.mask(view, where)
+    permitted = memory.mask(view, where)
     candidates = np.flatnonzero(permitted)
     rows = np.sort(rng.choice(candidates, min(params.sample, len(candidates)), replace=False))
     sample = view.vectors[rows]

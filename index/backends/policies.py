@@ -7,16 +7,13 @@ from typing import Final
 
 from gcws_search.index.contracts.policies import (
     AuditPolicy,
-    BatchPolicy,
     CheckpointPolicy,
     CompactionPolicy,
     DeltaPolicy,
-    GroupCommitPolicy,
     OptimizerPolicy,
     PairPolicy,
     ProbePolicy,
     ReclaimPolicy,
-    RecoveryPolicy,
 )
 from gcws_search.index.graph.lifecycle import GraphPolicy
 
@@ -28,15 +25,12 @@ class Policies:
     graph: GraphPolicy = field(default_factory=GraphPolicy)
     probe: ProbePolicy = field(default_factory=ProbePolicy)
     pairs: PairPolicy = field(default_factory=PairPolicy)
-    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
     delta: DeltaPolicy = field(default_factory=DeltaPolicy)
-    batch: BatchPolicy = field(default_factory=BatchPolicy)
     compaction: CompactionPolicy = field(default_factory=CompactionPolicy)
     checkpoints: CheckpointPolicy = field(default_factory=CheckpointPolicy)
     reclaim: ReclaimPolicy = field(default_factory=ReclaimPolicy)
     optimizer: OptimizerPolicy = field(default_factory=OptimizerPolicy)
     audit: AuditPolicy = field(default_factory=AuditPolicy)
-    group_commit: GroupCommitPolicy = field(default_factory=GroupCommitPolicy)
 
 
 POLICIES: Final = Policies()

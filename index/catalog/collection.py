@@ -43,7 +43,7 @@ from gcws_search.index.collection.name_scan import scan_with_unknown, widen
 from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
-from gcws_search.index.collection.writer import Delete, Ended, Mode, Put, Write, Writer, WriteResult
+from gcws_search.index.collection.writer import Delete, Mode, Put, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap, MapParams
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
@@ -159,8 +159,7 @@ class StoredCollection:
         self.metadata = self._load_meta("metadata", metadata_of, "its metadata is")
         reason = "the number of its next item is"
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
-        memory, policy = self.memory, self.memory.policies.recovery
-        rows = load_rows(self.store, self.space, memory.backend, policy, progress)
+        rows = load_rows(self.store, self.space, self.memory.backend, progress)
         with storage_errors(self.name), rows as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.memory.next_id = max(self.memory.next_id, next_id)
@@ -237,16 +236,30 @@ class StoredCollection:
         self.writer.commit(write)
         return write.result
 
-    def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
-        """Put items without a thread that waits for them; see `Writer.submit`."""
-        self.writer.submit(read, mode, ended, run)
+    def submit(
+        self,
+        read: Callable[[], ItemBatch],
+        mode: Mode,
+        ended: Callable[[WriteResult | BaseException], None],
+        run: Run,
+    ) -> None:
+        """Put items without a thread that waits for them.
+
+        read: returns the items; called by the leader of the group.
+        ended: called with the result, or what `put` or ``read`` raises, by any thread; with
+            CancelledError once ``run``, which lends a thread to lead by, has none.
+        """
+        self.writer.submit(lambda: (read(), mode), ended, run)
 
     def _after_commit(self, writes: Sequence[Write]) -> None:
         """Begin what is due after a commit."""
-        if any(map(len, (write.rows for write in writes))):
+        puts = removes = False
+        for write in writes:
+            puts, removes = puts or bool(write.rows.ids), removes or bool(write.removed)
+        if puts:
             self.checkpoints.start_if_due()
         self.optimizer.start()
-        if any(write.removed for write in writes):
+        if removes:
             self.reclaimer.request()
 
     def set_names(self, names: Sequence[str]) -> None:
@@ -380,7 +393,8 @@ class StoredCollection:
 
     def count(self, where: Filter | None = None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
-        return self.memory.mask(self.memory.view, where)[1]
+        view = self.memory.view
+        return view.count if where is None else int(self.memory.mask(view, where).sum())
 
     def page(
         self,
@@ -401,7 +415,7 @@ class StoredCollection:
         view, rows = self.memory.view, None
         if ids is not None:
             view, rows = self.memory.locate_all(ids)
-        permitted, _ = self.memory.mask(view, where)
+        permitted = self.memory.mask(view, where)
         if rows is not None:
             chosen = np.zeros_like(permitted)
             chosen[rows] = permitted[rows]
@@ -477,9 +491,6 @@ class StoredCollection:
         is_primary = backend is None or backend == self.config.backend.kind
         if is_primary and self.audit.offer(queries, params, found, where=where, skip=skip):
             self.auditor.start()
-        self._wake_optimizer(params)
-
-    def _wake_optimizer(self, params: SearchParams) -> None:
         if params.guarantee == "proven" or params.rerank == "none":
             self.optimizer.start()
 
@@ -555,7 +566,7 @@ class StoredCollection:
         else:
             chosen = ComparedQueries.of(self.space, queries, rows)
         found = compare(self.memory, view, chosen, params, backends, stop)
-        self._wake_optimizer(params)
+        self.optimizer.start()  # tables that it asked for may be missing
         return found
 
     def explain(self, a: Explainable, b: Explainable, *, limit: int = SHARES) -> Explained:

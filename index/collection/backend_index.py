@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import heapq
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 
 from gcws_search.index.backend import Backend, ProgressReport, no_report
-from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s
+from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import BatchHits, RowView
+from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import BackendParams, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 
@@ -48,38 +47,6 @@ class BackendIndex:
         codes = self.backend.encoder(self.state)(new)
         state = self.backend.extend(self.state, rows, codes)
         return self.with_state(state, time.perf_counter() - start)
-
-    def search_in_parts(
-        self,
-        ids: Sequence[str],
-        rows: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s | None,
-        *,
-        max_ties: int,
-    ) -> BatchHits:
-        """Return the hits of each query, some queries at a time.
-
-        ids: of the n rows; of ties at the limit the first by their ids are hits.
-        skip: (m,) int64 or None, a row each query must not return, or -1.
-        max_ties: of the queries asked at a time: all rows may tie with a query's last hit.
-        """
-        step = max(1, max_ties // max(1, len(rows.vectors)))
-        if len(queries) <= step:
-            return self.backend.search(self.state, rows, queries, params, skip)
-        parts = []
-        for first in range(0, len(queries), step):
-            places = np.arange(first, min(first + step, len(queries)))
-            found = self.backend.search(
-                self.state,
-                rows,
-                queries[places[0] : places[-1] + 1],
-                params,
-                None if skip is None else skip[places],
-            )
-            parts.append((places, _without_surplus(found, ids, params.limit)))
-        return BatchHits.combine(parts)
 
     def renumber(self, rows: VectorBatch, new_rows: Int64s) -> BackendIndex:
         """Return the backend after a compaction; see `Backend.renumber`."""
@@ -126,17 +93,6 @@ class BackendIndex:
 
 Attached = Mapping[str, BackendIndex]
 """Attached backends by name."""
-
-
-def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
-    """Return hits without ties beyond the limit: the first by their ids stay."""
-
-    def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
-        surer = int(np.count_nonzero(scores > scores[-1]))
-        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
-        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
-
-    return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})
 
 
 def build_index(

@@ -10,15 +10,23 @@ A write waits in the queue with a thread of its own (`GroupCommit.commit`), or w
 from __future__ import annotations
 
 import threading
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from functools import partial
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 Write = TypeVar("Write")
 Input = TypeVar("Input")
 Result = TypeVar("Result")
+
+MAX_ROWS: Final = 4096
+"""Of a commit of several writes."""
+MAX_GROUPS: Final = 64
+"""Commits after which a borrowed thread is given back."""
+COMMIT_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
+"""Seconds by which commits are counted; those that take longer are counted last."""
 
 Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """Calls the first function in a thread; calls the second instead once it has no more threads."""
@@ -53,17 +61,16 @@ class QueuedWrite(Generic[Write, Input, Result]):
 
 
 class GroupCommit(Generic[Write, Input, Result]):
-    """Takes writes from any thread, and commits one group at a time.
+    """Takes writes from any thread, and commits one group at a time."""
 
-    max_groups: a thread lent to a submitted write leads at most as many groups.
-    """
-
-    def __init__(self, max_groups: int) -> None:
-        self.lock = threading.Lock()
-        self.queue: deque[QueuedWrite[Write, Input, Result]] = deque()
-        self._max_groups = max_groups
+    def __init__(self) -> None:
+        self.lock = threading.Lock()  # held while a group is committed
+        self._queue: deque[QueuedWrite[Write, Input, Result]] = deque()
         self._arriving = threading.Lock()
         self._has_leader = False  # whether somebody commits, or is about to
+        self.commits = 0
+        self.commit_seconds = 0.0
+        self.commit_counts = [0] * (len(COMMIT_BOUNDS) + 1)
 
     def commit_group(self, group: Sequence[QueuedWrite[Write, Input, Result]]) -> None:
         """Commit writes and end each of them; one thread at a time, which has the lock."""
@@ -72,12 +79,36 @@ class GroupCommit(Generic[Write, Input, Result]):
     def announce(self, group: Sequence[QueuedWrite[Write, Input, Result]]) -> None:
         """Tell others of writes that have ended; the lock is free again."""
 
-    def next_group(self) -> list[QueuedWrite[Write, Input, Result]]:
-        """Take the writes that one commit can hold off the queue; there is one."""
+    def row_count(self, write: Write) -> int:
+        """Return the number of rows that a write puts."""
         raise NotImplementedError
 
-    def wait_for(self, write: Write) -> Result:
-        """Return the result of a write, or raise its error."""
+    def is_barrier(self, write: Write) -> bool:
+        """Return whether the plan of a write needs all earlier ones committed."""
+        raise NotImplementedError
+
+    def count_commit(self, seconds: float) -> None:
+        """Count a commit that took so long."""
+        self.commits += 1
+        self.commit_seconds += seconds
+        self.commit_counts[bisect_left(COMMIT_BOUNDS, seconds)] += 1
+
+    def _next_group(self) -> list[QueuedWrite[Write, Input, Result]]:
+        """Take the writes that one commit can hold off the queue; one that is not read is a row."""
+        group = [self._queue.popleft()]
+        rows = 0
+        while self._queue:
+            last, following = group[-1].write, self._queue[0].write
+            if any(each is not None and self.is_barrier(each) for each in (last, following)):
+                break
+            rows += 1 if last is None else self.row_count(last)
+            if rows + (1 if following is None else self.row_count(following)) > MAX_ROWS:
+                break
+            group.append(self._queue.popleft())
+        return group
+
+    def commit(self, write: Write) -> Result:
+        """Make a write, and return its result or raise its error."""
         turn, outcomes = threading.Lock(), list[Result | BaseException]()
         turn.acquire()  # released once the write has ended, or this thread is to lead
 
@@ -106,20 +137,20 @@ class GroupCommit(Generic[Write, Input, Result]):
             raise outcome
         return outcome
 
-    def queue_read(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
-        """Queue a write that the leader of its group reads.
+    def submit(self, read: Callable[[], Input], ended: Callable[[Any], None], run: Run) -> None:
+        """Queue a write that the leader of its group reads; ``run`` lends a thread to lead by.
 
         ended: called with the result or the error, or with CancelledError once ``run`` has no more
             threads; by any thread.
         """
-        lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
+        lead = partial(run, partial(self._lead, MAX_GROUPS), self._drop_submitted)
         if self._enqueue(QueuedWrite[Write, Input, Result](None, read, lead, ended)):
             lead()
 
     def _enqueue(self, waiting: QueuedWrite[Write, Input, Result]) -> bool:
         """Return whether nobody leads yet: the caller has to."""
         with self._arriving:
-            self.queue.append(waiting)
+            self._queue.append(waiting)
             leads = not self._has_leader
             self._has_leader = True
         return leads
@@ -128,10 +159,10 @@ class GroupCommit(Generic[Write, Input, Result]):
         """Commit the writes that wait, in at most ``groups`` groups; then pass the lead on."""
         try:
             for _ in range(groups):
-                if not self.queue:
+                if not self._queue:
                     break
                 with self.lock:
-                    group = self.next_group()
+                    group = self._next_group()
                     self.commit_group(group)
                 self.announce(group)
         finally:
@@ -139,7 +170,7 @@ class GroupCommit(Generic[Write, Input, Result]):
 
     def _pass_leadership(self) -> None:
         with self._arriving:
-            following = self.queue[0] if self.queue else None
+            following = self._queue[0] if self._queue else None
             self._has_leader = following is not None
         if following is not None:
             following.lead()
@@ -147,9 +178,9 @@ class GroupCommit(Generic[Write, Input, Result]):
     def _drop_submitted(self) -> None:
         """End what was submitted, for there is no thread for it; let the next caller lead."""
         with self._arriving:
-            dropped = [each for each in self.queue if each.read is not None]
+            dropped = [each for each in self._queue if each.read is not None]
             for waiting in dropped:
-                self.queue.remove(waiting)
+                self._queue.remove(waiting)
         for waiting in dropped:
             waiting.end(CancelledError())
         self._pass_leadership()

@@ -13,8 +13,8 @@ _SHARDS: Final = 256
 """One dictionary of 1,000,000 ids grows in one step that holds the interpreter for 0.1 s."""
 
 
-def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
-    """Check the ids of a batch.
+def check_ids(ids: Sequence[str | None], *, first_row: int = 0) -> None:
+    """Check the ids of a batch; None stands for an item that is given one.
 
     ids: 1 to `MAX_ID_LENGTH` characters each.
     first_row: number of the first id in errors.
@@ -22,14 +22,15 @@ def check_ids(ids: Sequence[str], *, first_row: int = 0) -> None:
         surrogate)).
     """
     try:
-        "".join(ids).encode()
-        lengths = [*map(len, ids)]
+        "".join(ids).encode()  # type: ignore[arg-type]  # a TypeError where one is None
+        lengths = [*map(len, ids)]  # type: ignore[arg-type]
         if not ids or (min(lengths) > 0 and max(lengths) <= MAX_ID_LENGTH):
             return
     except (TypeError, UnicodeEncodeError):
         pass
     for row, item_id in enumerate(ids, first_row):
-        _check_id(item_id, row)
+        if item_id is not None:
+            _check_id(item_id, row)
 
 
 def _check_id(value: object, row: int) -> None:

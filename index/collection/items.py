@@ -195,7 +195,7 @@ class ShardsAsked(NamedTuple):
     missing: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class QueryResults(Sequence[QueryResult]):
     """What a search found for several queries; `QueryResult` are made when they are asked for.
 
@@ -217,14 +217,13 @@ class QueryResults(Sequence[QueryResult]):
         return len(self.found.sizes)
 
     def __iter__(self) -> Iterator[QueryResult]:
-        """Yield the hits of each query."""
+        """Return the hits of each query, ranked as they are asked for."""
         found = self.found
-        lines = zip(found.sizes.tolist(), found.rows.tolist(), found.scores.tolist(), strict=True)
-        for number, (size, rows, scores) in enumerate(lines):
-            if number in found.wider:
-                yield self[number]
-            else:
-                yield self._rank(number, rows[:size], scores[:size])
+        numbers = range(len(found.sizes))
+        if found.wider:
+            return map(self.__getitem__, numbers)
+        lines = found.rows.tolist(), found.scores.tolist()
+        return map(self._rank, numbers, found.sizes.tolist(), *lines)
 
     @overload
     def __getitem__(self, number: int) -> QueryResult: ...
@@ -239,25 +238,25 @@ class QueryResults(Sequence[QueryResult]):
             return QueryResults(self.view, found, self.limit)
         number = range(len(self))[number]  # from the end too; IndexError
         rows, scores = self.found.hits(number)
-        return self._rank(number, rows.tolist(), scores.tolist())
+        return self._rank(number, len(rows), rows.tolist(), scores.tolist())
 
-    def _rank(self, number: int, rows: list[int], scores: list[float]) -> QueryResult:
-        """Return rows by falling score as hits, equal scores by id, no more than are wanted."""
+    def _rank(self, number: int, size: int, rows: list[int], scores: list[float]) -> QueryResult:
+        """Return the first ``size`` rows as hits, equal scores by id, no more than are wanted."""
         view, limit = self.view, self.limit
         names = view.ids
+        if size < len(rows):
+            rows, scores = rows[:size], scores[:size]
         if len(rows) > limit:  # thousands may tie with the last hit
             above = sum(score > scores[-1] for score in scores[:limit])
             tied = heapq.nsmallest(limit - above, rows[above:], key=names.__getitem__)
             rows, scores = [*rows[:above], *tied], scores[:limit]
-        ids = [names[row] for row in rows]
+        ids = [*map(names.__getitem__, rows)]
         if len(set(scores)) < len(scores):
             ranked = sorted(zip([-score for score in scores], ids, rows, strict=True))
             ids = [item_id for _, item_id, _ in ranked]
             rows = [row for _, _, row in ranked]
-        payloads = view.payloads
-        return QueryResult(
-            ids, scores, [payloads[row] for row in rows], self.found.explanation(number), rows, view
-        )
+        payloads = [*map(view.payloads.__getitem__, rows)]
+        return QueryResult(ids, scores, payloads, self.found.explanation(number), rows, view)
 
     def totals(self) -> list[Total]:
         """Return the sums over the queries answered by each method."""

@@ -12,6 +12,7 @@ because appending at each insert costs 20 µs.
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
 import time
@@ -21,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from gcws_search.index.collection.items import (
     View,
 )
 from gcws_search.index.collection.row_store import Compaction, RowStore
-from gcws_search.index.contracts.arrays import Int64s, UInt8s, with_room
+from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
@@ -50,6 +51,9 @@ from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
+
+MAX_TIES: Final = 1 << 25
+"""Queries searched for together times rows: all rows may tie, where all items are equal."""
 
 _log = logging.getLogger(__name__)
 
@@ -123,22 +127,19 @@ class MemoryCollection:
 
         Raises InvalidVector (the transform leaves nothing of a vector of one of them).
         """
-        encoded = self._encode(ItemBatch.concatenate(parts))
-        if len(parts) == 1:
-            return [encoded]
-        borders = accumulate(map(len, parts), initial=0)
-        return [encoded.take(range(*some)) for some in pairwise(borders)]
-
-    def _encode(self, items: ItemBatch) -> EncodedBatch:
+        items = parts[0] if len(parts) == 1 else ItemBatch.concatenate(parts)
         prepared = self.space.prepare(items.vectors)
         if not self._is_compiled:
             self._compile(prepared)
         start = time.perf_counter()
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
-        payloads = compact(items.payloads)
         ids = [each or "" for each in items.ids]
-        return EncodedBatch(ids, payloads, prepared, codes, seconds=seconds)
+        encoded = EncodedBatch(ids, compact(items.payloads), prepared, codes, seconds=seconds)
+        if len(parts) == 1:
+            return [encoded]
+        borders = accumulate(map(len, parts), initial=0)
+        return [encoded.take(range(*some)) for some in pairwise(borders)]
 
     def _compile(self, vectors: VectorBatch) -> None:
         """Compile the backend's kernels with one vector, so that build times leave it out."""
@@ -185,12 +186,10 @@ class MemoryCollection:
             self.published = row_store.view(state, n, self.published.version + 1)
 
     def make_room(self, parts: Iterable[VectorBatch]) -> None:
-        """Make room on the disk for vectors that are about to be put, where they are mapped.
+        """Make room on the disk for mapped vectors that are about to be put.
 
         Raises OSError (the disk has no space; nothing has changed).
         """
-        if self.config.storage == "memory":
-            return
         count = numbers = 0
         for part in parts:
             count, numbers = count + len(part), numbers + part.numbers
@@ -239,8 +238,9 @@ class MemoryCollection:
         """Leave new items to the next reader; return False where they cannot wait."""
         with self._lock:
             published = self.published
-            count = self.pending_count + sum(map(len, parts))
-            numbers = self._pending_numbers + sum(part.vectors.numbers for part in parts)
+            count, numbers = self.pending_count, self._pending_numbers
+            for part in parts:
+                count, numbers = count + len(part.ids), numbers + part.vectors.numbers
             if (
                 published.attached
                 or count > self.policies.delta.max_pending
@@ -250,7 +250,7 @@ class MemoryCollection:
             first = len(published) + self.pending_count
             for part in parts:
                 self._row_of.put(part.ids, first)
-                first += len(part)
+                first += len(part.ids)
             self._pending += parts
             self.pending_count, self._pending_numbers = count, numbers
             return True
@@ -411,22 +411,20 @@ class MemoryCollection:
             rows = self._row_of.rows(ids)
             return self.published, np.array([-1 if row is None else row for row in rows], np.int64)
 
-    def mask(self, view: View, where: Filter | None) -> tuple[UInt8s, int]:
-        """Return the (n,) mask of live rows that pass a filter, and its number of ones."""
-        if where is None:
-            return view.alive, view.count
-        mask = where.mask(view.columns, len(view)) & view.alive
-        return mask, int(np.count_nonzero(mask))
+    def mask(self, view: View, where: Filter | None) -> UInt8s:
+        """Return the (n,) mask of live rows that pass a filter."""
+        return view.alive if where is None else where.mask(view.columns, len(view)) & view.alive
 
-    def _live_sample(self, view: View) -> LiveSample | None:
-        """Return the sample of a view's live rows; only costs of sparse rows ask for one."""
-        if view.vectors.form == "dense":
-            return None
+    def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
+        """Return what a search sees; only costs of sparse rows need a sample of the live ones."""
+        vectors = view.vectors
+        if vectors.form == "dense":
+            return RowView(vectors, permitted, count)
         version, sample = self._sampled
         if version != view.version:
             sample = LiveSample.of(view.alive)
             self._sampled = view.version, sample
-        return sample
+        return RowView(vectors, permitted, count, sample)
 
     def curve(self, limit: int = 10) -> CostCurve:
         """Return what recall costs for a limit, by the primary backend.
@@ -436,7 +434,7 @@ class MemoryCollection:
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         view = self.view
-        rows = RowView(view.vectors, view.alive, view.count, self._live_sample(view))
+        rows = self._sees(view, view.alive, view.count)
         return self.backend.curve(view.state, rows, limit)
 
     def search(
@@ -452,14 +450,12 @@ class MemoryCollection:
         """Return the hits of each query, of the rows that a filter permits.
 
         skip: (m,) int64 or None, a row each query must not return, or -1.
+        backend: None for the primary one.
         Raises BackendNotFound.
         """
         self.searches.announce()
-        indexed = self.index_of(view, backend)
-        mask, count = self.mask(view, where)
-        rows = RowView(view.vectors, mask, count, self._live_sample(view))
-        max_ties = self.policies.batch.max_ties
-        found = indexed.search_in_parts(view.ids, rows, queries, params, skip, max_ties=max_ties)
+        permitted = view.alive if where is None else self.mask(view, where)
+        found = self.search_rows(view, permitted, queries, params, skip=skip, backend=backend)
         return QueryResults(view, found, params.limit)
 
     def search_rows(
@@ -469,18 +465,30 @@ class MemoryCollection:
         queries: VectorBatch,
         params: SearchParams,
         *,
-        skip: Int64s,
+        skip: Int64s | None,
+        backend: str | None = None,
     ) -> BatchHits:
-        """Return the hits of each query by the primary backend, among some live rows.
+        """Return the hits of each query among some live rows; see `search`.
 
         permitted: (n,) uint8, 1 for each row that may be a hit.
         """
-        count = int(np.count_nonzero(permitted))
-        rows = RowView(view.vectors, permitted, count, self._live_sample(view))
-        max_ties = self.policies.batch.max_ties
-        return self.index_of(view).search_in_parts(
-            view.ids, rows, queries, params, skip, max_ties=max_ties
-        )
+        searched, state = self.backend, view.state
+        if backend is not None:
+            indexed = self.index_of(view, backend)
+            searched, state = indexed.backend, indexed.state
+        count = view.count if permitted is view.alive else int(np.count_nonzero(permitted))
+        rows = self._sees(view, permitted, count)
+        m, step = len(queries.norms), max(1, MAX_TIES // max(1, len(view.sequences)))
+        if m <= step:
+            return searched.search(state, rows, queries, params, skip)
+        parts = []
+        for first in range(0, m, step):
+            places = np.arange(first, min(first + step, m))
+            some = queries[first : first + step]
+            own_skip = None if skip is None else skip[places]
+            found = searched.search(state, rows, some, params, own_skip)
+            parts.append((places, _without_surplus(found, view.ids, params.limit)))
+        return BatchHits.combine(parts)
 
     def pairs(
         self,
@@ -512,3 +520,14 @@ class MemoryCollection:
             + self.backend.nbytes(view.state)
             + sum(indexed.nbytes for indexed in view.attached.values())
         )
+
+
+def _without_surplus(found: BatchHits, ids: Sequence[str], limit: int) -> BatchHits:
+    """Return hits without ties beyond the limit: the first by their ids stay."""
+
+    def cut(rows: Int64s, scores: Float64s) -> tuple[Int64s, Float64s]:
+        surer = int(np.count_nonzero(scores > scores[-1]))
+        first = heapq.nsmallest(limit - surer, rows[surer:].tolist(), key=ids.__getitem__)
+        return np.array([*rows[:surer], *sorted(first)], np.int64), scores[:limit].copy()
+
+    return replace(found, wider={i: cut(*both) for i, both in found.wider.items()})

@@ -57,7 +57,7 @@ def scan_with_unknown(
                 got=repr(asked),
                 loc=(name,),
             )
-    permitted, _ = memory.mask(view, where)
+    permitted = memory.mask(view, where)
     wider = widen(space, query)
     known, mass = _parts(space, wider)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)

@@ -19,7 +19,6 @@ from gcws_search.index.collection.items import EncodedBatch
 from gcws_search.index.collection.writer import codes_from_blobs, codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
-from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload.encoding import is_payload
@@ -38,7 +37,6 @@ def load_rows(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
-    policy: RecoveryPolicy,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Iterator[EncodedBatch]]:
     """Read all rows of a file, some ahead of those that are asked for.
@@ -50,7 +48,7 @@ def load_rows(
     progress: called with the number of rows read since the last call, by a thread that reads.
     Raises DamagedFile, DiskFull (while the rows are taken).
     """
-    with closing(read_ahead(_pieces(store, space, backend, policy, progress))) as pieces:
+    with closing(read_ahead(_pieces(store, space, backend, progress))) as pieces:
         yield pieces
 
 
@@ -58,11 +56,10 @@ def _pieces(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
-    policy: RecoveryPolicy,
     progress: Callable[[int], None] | None,
 ) -> Generator[EncodedBatch]:
     with _replace_outdated_codes(store) as replace_codes:
-        for chunk in store.chunks(policy):
+        for chunk in store.chunks():
             try:
                 encoded = _decode(chunk, space, backend, rehash=replace_codes is not None)
             except (ValueError, InvalidInput) as error:

@@ -6,17 +6,16 @@ The leader of a group hashes all its vectors in one call.
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, pairwise
-from typing import Final, Literal, TypeAlias, TypeVar
+from itertools import pairwise
+from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
 
-from gcws_search.index.collection.group_commit import GroupCommit, QueuedWrite, Run
+from gcws_search.index.collection.group_commit import GroupCommit, QueuedWrite
 from gcws_search.index.collection.ids import check_ids, number_beyond, number_items
 from gcws_search.index.collection.items import EncodedBatch, ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -128,16 +127,16 @@ class Put(Change):
         Raises InvalidId, InvalidVector, InvalidParameter (the sequence numbers are not one an item,
             or do not rise), ItemExists (an id comes twice, and the mode is "insert").
         """
-        unnamed = items.ids.count(None)
-        check_ids(["0" if each is None else each for each in items.ids])
+        count, unnamed = len(items.ids), items.ids.count(None)
+        check_ids(items.ids)
         if sequences:
-            _check_sequences(sequences, len(items))
+            _check_sequences(sequences, count)
         if encoded is None:
             [encoded] = collection.encode([items])
-        places: Sequence[int] = range(len(items))
+        places: Sequence[int] = range(count)
         vectors = items.vectors
         given = items.ids
-        if len(set(given)) + max(0, unnamed - 1) < len(items):
+        if len(set(given)) + max(0, unnamed - 1) < count:
             places = last_places(items.ids, mode)
             vectors, encoded = vectors[np.array(places, np.int64)], encoded.take(places)
             sequences = sequences and [sequences[place] for place in places]
@@ -216,7 +215,7 @@ class Delete(Change):
         if self.where is not None:
             collection = numbers.collection
             view = collection.view
-            mask, _ = collection.mask(view, self.where)
+            mask = collection.mask(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
         self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
         numbers.remove(self.ids)
@@ -226,51 +225,29 @@ Write: TypeAlias = Put | Delete
 """A change that can be planned against what is known, and made in memory once stored."""
 
 
-def prepare_together(
-    parts: Sequence[tuple[ItemBatch, Mode]], collection: MemoryCollection
-) -> list[Put | Exception]:
-    """Return several puts, their vectors hashed in one call, or what `Put.of` raises of each."""
-    encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
-    if len(parts) > 1:
-        with suppress(Exception):  # each finds by itself what is wrong with it
-            encoded = collection.encode([items for items, _ in parts])
-    puts: list[Put | Exception] = []
-    for (items, mode), each in zip(parts, encoded, strict=True):
-        try:
-            puts.append(Put.of(items, mode, collection, each))
-        except Exception as error:
-            puts.append(error)
-    return puts
-
-
 def apply(writes: Iterable[Write], collection: MemoryCollection) -> None:
     """Make planned changes in memory, one after the other.
 
     Neighbouring puts that share no id are shown together.
     """
-    puts: list[Put] = []
-    arriving: set[str] = set()
+    parts: list[EncodedBatch] = []
+    ids: set[str] = set()
+    replaces = False
     for write in writes:
-        if puts and (isinstance(write, Delete) or not arriving.isdisjoint(write.items.ids)):
-            _apply_puts(puts, collection)
-            puts, arriving = [], set()
+        if parts and (isinstance(write, Delete) or not ids.isdisjoint(write.items.ids)):
+            collection.put(parts, collection.rows_of(ids) if replaces else ())
+            parts, ids, replaces = [], set(), False
         if isinstance(write, Delete):
             collection.remove(collection.rows_of(write.ids))
-        else:
-            if write.names:
-                collection.names.mark_stored(write.names)
-            collection.next_id = max(collection.next_id, write.beyond, write.next_id or 0)
-            puts.append(write)
-            arriving.update(write.items.ids)
-    if puts:
-        _apply_puts(puts, collection)
-
-
-def _apply_puts(puts: Sequence[Put], collection: MemoryCollection) -> None:
-    replaced: list[int] = []
-    if any(put.removed for put in puts):
-        replaced = collection.rows_of(chain.from_iterable(put.items.ids for put in puts))
-    collection.put([put.items for put in puts], replaced)
+            continue
+        if write.names:
+            collection.names.mark_stored(write.names)
+        collection.next_id = max(collection.next_id, write.beyond, write.next_id or 0)
+        parts.append(write.items)
+        ids.update(write.items.ids)
+        replaces = replaces or bool(write.removed)
+    if parts:
+        collection.put(parts, collection.rows_of(ids) if replaces else ())
 
 
 def codes_to_blobs(codes: UInt64s) -> list[bytes]:
@@ -324,12 +301,6 @@ def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:
 
 T = TypeVar("T")
 
-COMMIT_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
-"""Seconds by which commits are counted; those that take longer are counted last."""
-
-Ended: TypeAlias = Callable[[WriteResult | BaseException], None]
-"""Called with the result of a submitted put, or its error; by any thread."""
-
 _Input: TypeAlias = tuple[ItemBatch, Mode]
 _QueuedChange: TypeAlias = QueuedWrite[Write, _Input, WriteResult | None]
 
@@ -346,32 +317,11 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         collection: MemoryCollection,
         changed: Callable[[Sequence[Write]], None] = lambda _: None,
     ) -> None:
-        super().__init__(collection.policies.group_commit.max_groups)
+        super().__init__()
         self._store = store
         self._collection = collection
         self._changed = changed
         self._refusal: Callable[[], GcwsError] | None = None
-        self.commits = 0
-        self.commit_seconds = 0.0
-        self.commit_counts = [0] * (len(COMMIT_BOUNDS) + 1)
-
-    def commit(self, write: Write) -> None:
-        """Make a change; on return it is in the file and seen by new readers.
-
-        Raises ItemExists, DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed (nothing was
-            changed), DamagedFile (the file failed; no more changes are taken until it is opened
-            again), CollectionNotFound, CollectionLoading (the collection is closed, or replaced).
-        """
-        self.wait_for(write)
-
-    def submit(self, read: Callable[[], ItemBatch], mode: Mode, ended: Ended, run: Run) -> None:
-        """Queue items to be put.
-
-        read: returns the items; called by the leader of the group.
-        ended: called with the result, what ``read`` or `commit` raise, what `Put.of` raises, or
-            CancelledError once ``run`` has no more threads.
-        """
-        self.queue_read(lambda: (read(), mode), ended, run)
 
     def announce(self, group: Sequence[_QueuedChange]) -> None:
         """Tell of the changes of a group."""
@@ -412,18 +362,13 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
             finally:
                 self._store.close(refusal)
 
-    def next_group(self) -> list[_QueuedChange]:
-        """Take changes that one commit can hold off the queue."""
-        group = [self.queue.popleft()]
-        if not self.queue:
-            return group
-        rows, max_rows = _rows(group[0]), self._collection.policies.group_commit.max_rows
-        while self.queue and not _is_barrier(group[0]) and not _is_barrier(self.queue[0]):
-            rows += _rows(self.queue[0])
-            if rows > max_rows:
-                break
-            group.append(self.queue.popleft())
-        return group
+    def row_count(self, write: Write) -> int:
+        """Return the number of rows that a change puts."""
+        return len(write.rows.ids)
+
+    def is_barrier(self, write: Write) -> bool:
+        """Return whether the plan of a change needs all earlier ones to be in memory already."""
+        return write.where is not None if isinstance(write, Delete) else write.keeps_payloads
 
     def commit_group(self, group: Sequence[_QueuedChange]) -> None:
         """Make changes; after an error of the file no more are taken."""
@@ -479,7 +424,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         return planned
 
     def _prepare(self, group: Sequence[_QueuedChange]) -> None:
-        """Read what was submitted, and hash it in one call."""
+        """Read what was submitted, hash it in one call, and turn it into rows."""
         found, parts = [], []
         for waiting in group:
             if waiting.read is not None and waiting.write is None:
@@ -489,24 +434,26 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
                     waiting.end(error)
                 else:
                     found.append(waiting)
-        for waiting, put in zip(found, prepare_together(parts, self._collection), strict=True):
-            if isinstance(put, Put):
-                waiting.write = put
-            else:
-                waiting.end(put)
+        encoded: Sequence[EncodedBatch | None] = [None] * len(parts)
+        if len(parts) > 1:
+            with suppress(Exception):  # each finds by itself what is wrong with it
+                encoded = self._collection.encode([items for items, _ in parts])
+        for waiting, (items, mode), each in zip(found, parts, encoded, strict=True):
+            try:
+                waiting.write = Put.of(items, mode, self._collection, each)
+            except Exception as error:
+                waiting.end(error)
 
     def _store_and_publish(self, writes: Sequence[Write]) -> None:
         """Make changes in the file, then in memory."""
-        with storage_errors(self._store.name):
-            self._collection.make_room(
-                write.items.vectors for write in writes if isinstance(write, Put)
-            )
+        if self._collection.config.storage == "mapped":
+            with storage_errors(self._store.name):
+                self._collection.make_room(
+                    write.items.vectors for write in writes if isinstance(write, Put)
+                )
         start = time.perf_counter()
         self._store.write(writes, self._collection.searches.turn)
-        seconds = time.perf_counter() - start
-        self.commits += 1
-        self.commit_seconds += seconds
-        self.commit_counts[bisect_left(COMMIT_BOUNDS, seconds)] += 1
+        self.count_commit(time.perf_counter() - start)
         apply(writes, self._collection)
 
     def _commit_one_by_one(self, group: Sequence[_QueuedChange], error: GcwsError) -> None:
@@ -516,18 +463,3 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
             return
         for waiting in group:
             self._commit([waiting])
-
-
-def _rows(waiting: _QueuedChange) -> int:
-    """Return the number of rows a change puts; what was submitted counts for one."""
-    return 1 if waiting.write is None else len(waiting.write.rows)
-
-
-def _is_barrier(waiting: _QueuedChange) -> bool:
-    """Return whether the plan of a change needs all earlier ones to be in memory already."""
-    match waiting.write:
-        case Delete(where=where):
-            return where is not None
-        case Put(keeps_payloads=keeps):
-            return keeps
-    return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,8 +36,6 @@ METHOD, BANDS, DEPTH, CANDIDATES, SCORED, BEAM = range(6)
 
 Pairs = tuple[Int64s, Int64s, Float64s]
 """Rows a < b of each pair, and their scores."""
-
-_NONE_WIDER: Final[Mapping[int, tuple[Int64s, Float64s]]] = MappingProxyType({})
 
 
 class Explanation(NamedTuple):
@@ -77,7 +74,7 @@ class Explanation(NamedTuple):
     measured_recall: float | None = None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class BatchHits:
     """Hits of m queries by row, as arrays.
 
@@ -100,7 +97,7 @@ class BatchHits:
     sizes: Int64s
     work: Int64s
     expected_recall: Float64s
-    wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=lambda: _NONE_WIDER)
+    wider: Mapping[int, tuple[Int64s, Float64s]] = field(default_factory=dict)
 
     @classmethod
     def of(  # noqa: PLR0913 (a column each)
@@ -132,7 +129,7 @@ class BatchHits:
                 work[:, column] = values
         recall = np.empty(m, np.float64)
         recall[:] = expected_recall
-        return cls(rows, scores, sizes, work, recall, wider or _NONE_WIDER)
+        return cls(rows, scores, sizes, work, recall, wider or {})
 
     @classmethod
     def none(cls) -> BatchHits:
@@ -200,11 +197,10 @@ class BatchHits:
 
     def some(self, chosen: AnyArray) -> BatchHits:
         """Return the hits of some queries, by their numbers."""
-        wider = (
-            {place: self.wider[i] for place, i in enumerate(chosen.tolist()) if i in self.wider}
-            if self.wider
-            else _NONE_WIDER
-        )
+        wider = {}
+        if self.wider:
+            numbers = enumerate(chosen.tolist())
+            wider = {place: self.wider[i] for place, i in numbers if i in self.wider}
         return BatchHits(
             self.rows[chosen],
             self.scores[chosen],
@@ -307,7 +303,7 @@ class LiveSample:
         return cls(rows, live)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class RowView:
     """The rows one search may see: rows 0 … n-1 of a collection.
 

@@ -27,26 +27,6 @@ class DeltaPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BatchPolicy:
-    """How many queries are searched for together.
-
-    max_ties: queries times rows: all rows may tie, where all items are equal.
-    """
-
-    max_ties: int = 1 << 25
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecoveryPolicy:
-    """How a file is read at a start.
-
-    chunk_bytes: bytes of rows that are read at a time, about.
-    """
-
-    chunk_bytes: int = 1 << 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionPolicy:
     """When rows are renumbered without the dead ones.
 
@@ -149,18 +129,6 @@ class AuditPolicy:
     busy: float = 0.01
     max_waiting: int = 16
     weeks: int = 53
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupCommitPolicy:
-    """How many changes one commit takes.
-
-    max_rows: rows of a commit of several changes.
-    max_groups: commits after which a borrowed thread is given back.
-    """
-
-    max_rows: int = 4096
-    max_groups: int = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,23 +69,14 @@ class FileChange:
 class _LogState(NamedTuple):
     """What the shared memory says of the log."""
 
-    page_bytes: int
     frames: int
-    pages: int
     salts: bytes
     backfilled: int
     is_moving: bool
-
-    @property
-    def log_bytes(self) -> int:
-        """Bytes that the log has at least."""
-        frame = _FRAME_HEADER_BYTES + self.page_bytes
-        return _LOG_HEADER_BYTES + self.frames * frame if self.frames else 0
-
-    @property
-    def file_bytes(self) -> int:
-        """Bytes that the file has at least: other pages are in frames that were not moved."""
-        return self.page_bytes * (self.pages - (self.frames - self.backfilled))
+    log_bytes: int
+    """That the log has at least."""
+    file_bytes: int
+    """That the file has at least: other pages are in frames that were not moved."""
 
 
 class OpenedFiles:
@@ -266,9 +257,10 @@ class OpenedFiles:
                 break
         _, _, _, _, _, size, frames, pages, _, salts, _ = _HEADER.unpack_from(data)
         done, started = _BACKFILLED.unpack_from(data, _BACKFILLED_AT)
-        return _LogState(
-            1 << 16 if size == 1 else size, frames, pages, salts, done, started != done
-        )
+        page = 1 << 16 if size == 1 else size
+        log_bytes = _LOG_HEADER_BYTES + frames * (_FRAME_HEADER_BYTES + page) if frames else 0
+        file_bytes = page * (pages - (frames - done))
+        return _LogState(frames, salts, done, started != done, log_bytes, file_bytes)
 
 
 def _name_change(name: str, file: os.stat_result) -> FileChange | None:

@@ -98,12 +98,12 @@ class Change:
     def is_one_row(self) -> bool:
         """Whether it is a new row, and no more."""
         is_more = self.removed or self.names or self.load or self.next_id is not None
-        return len(self.rows) == 1 and not is_more
+        return len(self.rows.ids) == 1 and not is_more
 
     @property
     def is_empty(self) -> bool:
         """Whether it changes nothing."""
-        return not (self.removed or self.rows or self.load)
+        return not (self.removed or self.rows.ids or self.load)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,7 +29,6 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
     StoreError,
 )
-from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.contracts.saved_index import with_checksum
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import (
@@ -83,7 +83,8 @@ _READING: Final = ("query_only = ON", "application_id")
 _MAX_ROWS_PER_CHUNK: Final = 1 << 11
 """With eight times as many, the tuples of a chunk leave the cache: reading took twice as long."""
 _PARTS_A_READ: Final = 16
-_RECOVERY: Final = RecoveryPolicy()
+CHUNK_BYTES: Final = 1 << 20
+"""Of rows that are read at a time, about."""
 _log = logging.getLogger(__name__)
 
 _LAST_NAMES: Final = "\U0010ffff" * 255
@@ -170,7 +171,7 @@ class Store:
                 last_row = f"{str(sequence)[:40]!r} is the sequence number of its last row"
                 raise DamagedFile(self.name, last_row)
             last = max(last, sequence)
-        self._next_sequence = last + 1
+        self.next_sequence = last + 1  # of the next row that is put without one
 
     @staticmethod
     def create(path: Path, name: str, identity: Identity) -> None:
@@ -207,11 +208,6 @@ class Store:
             self._bytes = bytes_of(self.path)
         return self._bytes
 
-    @property
-    def next_sequence(self) -> int:
-        """Key of the next row that is put without one; the others follow one by one."""
-        return self._next_sequence
-
     def write(
         self,
         changes: Sequence[Change],
@@ -225,20 +221,20 @@ class Store:
         Raises DiskFull, DirectoryLocked, OutOfDescriptors, StorageFailed (nothing was stored. After
             any other error it is unknown whether all was, or nothing).
         """
-        sequence = self._next_sequence
+        sequence = self.next_sequence
         if len(changes) == 1 and changes[0].is_one_row:
             # A statement alone is a transaction: two further ones would begin and end it.
             with self._committing(), sql_errors(self.name, self.path):
                 [sequence] = changes[0].rows.sequences or (sequence,)
                 self._insert((sequence,), changes[0].rows)
-            self._next_sequence = sequence + 1
+            self.next_sequence = sequence + 1
             return
         with self._transaction(), turn():
             for change in changes:
                 if change.removed:
                     self._delete(change.removed)
                 rows = change.rows
-                sequences = rows.sequences or range(sequence, sequence + len(rows))
+                sequences = rows.sequences or range(sequence, sequence + len(rows.ids))
                 self._insert(sequences, rows)
                 sequence = sequences[-1] + 1 if sequences else sequence
                 if change.names:
@@ -248,7 +244,7 @@ class Store:
                 if change.next_id is not None:
                     text = with_checksum(b"%d" % change.next_id)
                     self.connection.execute(sql.WRITE_META, ("next_id", text))
-        self._next_sequence = sequence
+        self.next_sequence = sequence
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -342,14 +338,14 @@ class Store:
             raise DamagedFile(self.name, reason)
 
     def _insert(self, sequences: Sequence[int], rows: RowBatch) -> None:
-        count = len(rows)
+        count = len(rows.ids)
         texts = (rows.ids, rows.vectors, rows.codes, rows.payloads)
         columns = (sequences, *texts, rows.checksums, rows.codes_checksums)
         if count == 1:  # most writes
             self.connection.execute(sql.INSERTS[1], [column[0] for column in columns])
             return
         for piece in sql.pieces(count):
-            cells = zip(*(column[piece] for column in columns), strict=True)
+            cells = zip(*map(itemgetter(piece), columns), strict=True)
             statement = sql.INSERTS[piece.stop - piece.start]
             self.connection.execute(statement, tuple(chain.from_iterable(cells)))
 
@@ -369,7 +365,7 @@ class Store:
             self.connection.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
-    def chunks(self, policy: RecoveryPolicy = _RECOVERY) -> Iterator[RowBatch]:
+    def chunks(self) -> Iterator[RowBatch]:
         """Yield all rows in order of their sequence numbers, some at a time.
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
@@ -378,7 +374,7 @@ class Store:
         """
         count = len(self)
         found = named = 0
-        share = policy.chunk_bytes * count // (self.bytes_on_disk + 1)
+        share = CHUNK_BYTES * count // (self.bytes_on_disk + 1)
         size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
         for rows in self._batches(sql.READ_ALL, size):
             chunk = self._check_rows(rows)

@@ -253,7 +253,7 @@ class ClusterCollection(ClusterOperations):
         progress: Callable[[ix.WriteResult], ix.LoadRecord] | None = None,
     ) -> PreparedPut:
         """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists."""
-        ix.check_ids(["0" if each is None else each for each in items.ids])
+        ix.check_ids(items.ids)
         places = ix.last_places(items.ids, mode)
         vectors, payloads = items.vectors, items.payloads
         ids: Sequence[str | None] = items.ids

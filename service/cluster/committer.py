@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import struct
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -214,17 +213,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         # called with each change that is stored, in the order of commits, before its writes end
         publish: Callable[[ChangeSet], object] = lambda _: None,
     ) -> None:
-        self._max_rows = ix.POLICIES.group_commit.max_rows
-        super().__init__(ix.POLICIES.group_commit.max_groups)
+        super().__init__()
         self.name = name
         self._publish = publish
         self._database = database
         self._number = number
         self.last = Moment(0, 0)  # of the last change that was acknowledged
-        self.commits = 0
-        self.commit_seconds = 0.0  # how long these have taken
-        # how many took up to each of `COMMIT_BOUNDS`, and longer than all
-        self.commit_counts = [0] * (len(ix.COMMIT_BOUNDS) + 1)
 
     @overload
     def commit(self, write: PreparedPut) -> ix.WriteResult: ...
@@ -237,28 +231,15 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 
         After an error nothing is stored, unless a StoreUnavailable says that this is not known.
         """
-        return self.wait_for(write)
+        return super().commit(write)
 
-    def submit(
-        self, read: Callable[[], PreparedPut], ended: Callable[[Any], None], run: ix.Run
-    ) -> None:
-        """Queue items to be put, which the leader reads before the collection is locked.
+    def row_count(self, write: PreparedWrite) -> int:
+        """Return the number of rows of a write."""
+        return len(write.ids)
 
-        ``ended`` is called with the result, what ``read`` or `commit` raise, or CancelledError once
-        ``run`` has no more threads to lead by.
-        """
-        self.queue_read(read, ended, run)
-
-    def next_group(self) -> list[_Queued]:
-        """Take from the queue as many writes as one transaction may hold."""
-        group = [self.queue.popleft()]
-        rows = _rows(group[0])
-        while self.queue and not _chooses(group[0]) and not _chooses(self.queue[0]):
-            rows += _rows(self.queue[0])
-            if rows > self._max_rows:
-                break
-            group.append(self.queue.popleft())
-        return group
+    def is_barrier(self, write: PreparedWrite) -> bool:
+        """Return whether a write must see all earlier writes committed."""
+        return isinstance(write, PreparedDelete) and write.choose is not None
 
     def commit_group(self, group: Sequence[_Queued]) -> None:
         """Read what was submitted, commit, and end each write."""
@@ -290,10 +271,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             for waiting in group:  # a small one may fit
                 self.commit_group([waiting])
             return
-        seconds = time.perf_counter() - start
-        self.commits += 1
-        self.commit_seconds += seconds
-        self.commit_counts[bisect_left(ix.COMMIT_BOUNDS, seconds)] += 1
+        self.count_commit(time.perf_counter() - start)
         self.last = max(self.last, Moment(committed.epoch, committed.key))
         if committed.change is not None:
             self._publish(committed.change)
@@ -537,16 +515,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         if not is_stored:
             raise StoreUnavailable(first_line(doubt)) from doubt
         return epoch
-
-
-def _rows(waiting: _Queued) -> int:
-    """Return the number of rows of a write; an unread one counts as one."""
-    return 1 if waiting.write is None else len(waiting.write.ids)
-
-
-def _chooses(waiting: _Queued) -> bool:
-    """Return whether a write must see all earlier writes committed."""
-    return isinstance(waiting.write, PreparedDelete) and waiting.write.choose is not None
 
 
 def _needs_lock(write: PreparedWrite) -> bool:

@@ -67,7 +67,7 @@ def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
     view, rows = memory.view, None
     if head.get("ids") is not None:
         view, rows = memory.locate_all(head["ids"])
-    permitted, _ = memory.mask(view, decode_filter(head.get("filter")))
+    permitted = memory.mask(view, decode_filter(head.get("filter")))
     if rows is not None:
         among, permitted = permitted, np.zeros_like(permitted)
         permitted[rows] = among[rows]

@@ -31,26 +31,6 @@ _LAST_SECONDS: Final = 2.0
 _log = logging.getLogger(__name__)
 
 
-class Pace:
-    """How long searches of a kind work: a recent average, a cautious guess before the first."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[object, float] = {}
-
-    def estimate(self, key: object, entries: int) -> float:
-        """Return the seconds to expect of a search of this kind over ``entries`` stored entries."""
-        return self._seconds.get(key, entries / _ENTRIES_PER_SECOND)
-
-    def record(self, key: object, seconds: float) -> None:
-        """Take note of a search; one slow case weighs little, a lasting change shows soon."""
-        before = self._seconds.get(key)
-        if before is None:
-            if len(self._seconds) >= _MAX_KEYS:
-                self._seconds.clear()
-            before = seconds
-        self._seconds[key] = before + (seconds - before) / 4
-
-
 class Pool:
     """Threads with a bounded queue before them."""
 
@@ -191,8 +171,8 @@ class Pools:
         self.parsing = Pool("bodies", threads=1, limit=max_queue)
         # Copies of whole files: one at a time, and never in the way of a write.
         self.files = Pool("files", threads=1, limit=max_loads)
-        self.pace = Pace()
         self._inline_seconds = inline_seconds
+        self._paces: dict[object, float] = {}  # recent seconds of a search, by its kind
 
     @classmethod
     def of(cls, settings: Settings) -> Pools:
@@ -221,12 +201,20 @@ class Pools:
         count: searches that it does, at least 1.
         may_block: it may take far longer than searches of its key do: never on the event loop.
         """
-        if not may_block and count * self.pace.estimate(key, entries) <= self._inline_seconds:
+        expected = self._paces.get(key, entries / _ENTRIES_PER_SECOND)
+        if not may_block and count * expected <= self._inline_seconds:
             answer, seconds = _time(function)
         else:
             answer, seconds = await self.searches.run(_time, function)
-        self.pace.record(key, seconds / count)
+        self._note_pace(key, seconds / count)
         return answer
+
+    def _note_pace(self, key: object, seconds: float) -> None:
+        """Take note of a search; one slow case weighs little, a lasting change shows soon."""
+        if key not in self._paces and len(self._paces) >= _MAX_KEYS:
+            self._paces.clear()
+        before = self._paces.get(key, seconds)
+        self._paces[key] = before + (seconds - before) / 4
 
     @property
     def _pools(self) -> tuple[Pool, ...]:

@@ -22,8 +22,6 @@ _HITS_AT_ONCE: Final = 1 << 20
 """Hits that a batch finds before they are counted; each takes 100 bytes."""
 _VECTORS_AT_ONCE: Final = 64
 _TYPICAL_NONZEROS: Final = 64
-_WARMED_UP: Final = ("gcws", "exact")
-"""Kinds of backends whose kernels are compiled at the start."""
 
 
 class LocalSearches:
@@ -49,10 +47,9 @@ class LocalSearches:
         Short searches for one vector that wait at the same time are one call of the index.
         """
         count = 1 if asked.vectors is None else len(asked.vectors)
-        is_compared = collection.config.backend.kind not in _WARMED_UP
         # It may read files, or compile kernels as the first of its kind.
         may_block = (
-            is_compared
+            not isinstance(collection.config.backend, ix.GcwsParams | ix.ExactParams)
             or asked.backend is not None
             or asked.params.rerank != "gmm"
             or asked.may_block
@@ -126,7 +123,10 @@ class LocalSearches:
         Raises AnswerTooLarge.
         """
         # Read before the search: the audit of this very query may end before its answer is made.
-        recalls = [measured_recall(collection, one) if one.explain else None for one in queries]
+        recalls: list[float | None] = [None] * len(queries)
+        for number, one in enumerate(queries):
+            if one.explain:
+                recalls[number] = measured_recall(collection, one)
         start = time.perf_counter()
         found, costs = search_batch(collection, queries)
         seconds = (time.perf_counter() - start) / max(1, len(found))  # the mean of one query

@@ -109,13 +109,13 @@ def test_a_view_outlives_a_compaction(filled: Filler) -> None:
     filled.put({"b": 5}, b'{"n":1}')
     before, expected = collection.view, found(collection, 1)
     where = parse_filter({"must": [{"key": "n", "match": {"value": 1}}]})
-    assert collection.mask(before, where)[0].tolist() == [0, 0, 0, 1]
+    assert collection.mask(before, where).tolist() == [0, 0, 0, 1]
     collection.compact()
     assert len(before) == 4
     assert len(collection.view) == 3
     assert found(collection, 1, view=before) == expected == found(collection, 1)
-    assert collection.mask(before, where)[0].tolist() == [0, 0, 0, 1]
-    assert collection.mask(collection.view, where)[0].tolist() == [0, 0, 1]
+    assert collection.mask(before, where).tolist() == [0, 0, 0, 1]
+    assert collection.mask(collection.view, where).tolist() == [0, 0, 1]
     assert collection.view.sequences.tolist() == [1, 3, 4]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from gcws_search.index.catalog.catalog import Catalog
 from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import group_commit
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import (
@@ -21,7 +22,6 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
-from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
@@ -176,7 +176,7 @@ def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCo
     put(stored, {"a": 1})
     pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
     stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
-    large = {f"i{n}": n + 1.0 for n in range(GroupCommitPolicy().max_rows - 2)}
+    large = {f"i{n}": n + 1.0 for n in range(group_commit.MAX_ROWS - 2)}
     results, _ = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"b": 2}),

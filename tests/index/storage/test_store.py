@@ -13,12 +13,11 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     IncompatibleFile,
 )
-from gcws_search.index.contracts.policies import RecoveryPolicy
 from gcws_search.index.storage.connection import Transaction, connect
 from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
-from gcws_search.index.storage.store import Store
+from gcws_search.index.storage.store import CHUNK_BYTES, Store
 
 RUNS_BY_ITSELF = "none of a collection's"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
@@ -242,7 +241,7 @@ def test_links_are_not_waited_for_and_items_are(store: Store) -> None:
 
 
 def test_large_rows_are_read_a_few_at_a_time(store: Store) -> None:
-    size = RecoveryPolicy().chunk_bytes // 3
+    size = CHUNK_BYTES // 3
     for i in range(7):
         store.write([Change([], rows([f"i{i}"], size=size))])
     lengths = [len(chunk.ids) for chunk in store.chunks()]

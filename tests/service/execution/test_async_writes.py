@@ -6,10 +6,9 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index import Policies
+from gcws_search.index.collection import group_commit
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Put
-from gcws_search.index.contracts.policies import GroupCommitPolicy
 from gcws_search.index.storage.store import Store
 from gcws_search.service.errors import Stopping
 from gcws_search.service.execution.async_writes import AwaitedPuts
@@ -133,7 +132,8 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    client = serve(policies=Policies(group_commit=GroupCommitPolicy(max_groups=1)))
+    monkeypatch.setattr(group_commit, "MAX_GROUPS", 1)
+    client = serve()
     fill(client)
     gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
 

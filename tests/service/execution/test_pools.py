@@ -4,13 +4,14 @@ import asyncio
 import os
 import sys
 import threading
+import time
 from concurrent.futures import CancelledError
 
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.errors import QueueFull, Stopping
-from gcws_search.service.execution.pools import Pace, Pool, Pools
+from gcws_search.service.execution.pools import Pool, Pools
 
 
 def test_a_full_pool_refuses_and_frees_its_places() -> None:
@@ -124,15 +125,30 @@ def test_what_a_load_submits_after_the_end_is_dropped() -> None:
     pool.close()
 
 
-def test_pace_follows_what_is_recorded() -> None:
-    pace = Pace()
-    assert pace.estimate("a", 2_000_000_000) == 2.0
-    pace.record("a", 0.004)
-    assert pace.estimate("a", 2_000_000_000) == 0.004
-    for _ in range(30):
-        pace.record("a", 0.001)
-    assert pace.estimate("a", 0) == pytest.approx(0.001, rel=0.01)
-    assert pace.estimate("b", 0) == 0
+def test_where_a_search_runs_follows_what_those_of_its_kind_took() -> None:
+    def work() -> None:
+        until = time.thread_time() + 0.02
+        while time.thread_time() < until:
+            pass
+
+    async def scenario() -> None:
+        workers = Pools(
+            threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
+        )
+
+        async def is_inline(entries: int) -> bool:
+            thread = await workers.search("a", entries, threading.current_thread)
+            return thread is threading.current_thread()
+
+        assert [await is_inline(10**12), await is_inline(10**12)] == [False, True]
+        await workers.search("a", 0, work)
+        assert [await is_inline(0), await workers.search("b", 0, lambda: 1)] == [False, 1]
+        for _ in range(30):
+            await is_inline(0)
+        assert await is_inline(0)
+        workers.close()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.parametrize(
