@@ -159,7 +159,8 @@ class StoredCollection:
         self.metadata = self._load_meta("metadata", metadata_of, "its metadata is")
         reason = "the number of its next item is"
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
-        rows = load_rows(self.store, self.space, self.memory.backend, progress)
+        chunk_bytes = self.memory.policies.chunk_bytes
+        rows = load_rows(self.store, self.space, self.memory.backend, chunk_bytes, progress)
         with storage_errors(self.name), rows as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.memory.next_id = max(self.memory.next_id, next_id)

@@ -23,8 +23,6 @@ Result = TypeVar("Result")
 
 MAX_ROWS: Final = 4096
 """Of a commit of several writes."""
-MAX_GROUPS: Final = 64
-"""Commits after which a borrowed thread is given back."""
 COMMIT_BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
 """Seconds by which commits are counted; those that take longer are counted last."""
 
@@ -61,11 +59,15 @@ class QueuedWrite(Generic[Write, Input, Result]):
 
 
 class GroupCommit(Generic[Write, Input, Result]):
-    """Takes writes from any thread, and commits one group at a time."""
+    """Takes writes from any thread, and commits one group at a time.
 
-    def __init__(self) -> None:
+    max_groups: commits after which a thread lent to a submitted write is given back.
+    """
+
+    def __init__(self, max_groups: int) -> None:
+        self._max_groups = max_groups
         self.lock = threading.Lock()  # held while a group is committed
-        self._queue: deque[QueuedWrite[Write, Input, Result]] = deque()
+        self.queue: deque[QueuedWrite[Write, Input, Result]] = deque()
         self._arriving = threading.Lock()
         self._has_leader = False  # whether somebody commits, or is about to
         self.commits = 0
@@ -95,16 +97,16 @@ class GroupCommit(Generic[Write, Input, Result]):
 
     def _next_group(self) -> list[QueuedWrite[Write, Input, Result]]:
         """Take the writes that one commit can hold off the queue; one that is not read is a row."""
-        group = [self._queue.popleft()]
+        group = [self.queue.popleft()]
         rows = 0
-        while self._queue:
-            last, following = group[-1].write, self._queue[0].write
+        while self.queue:
+            last, following = group[-1].write, self.queue[0].write
             if any(each is not None and self.is_barrier(each) for each in (last, following)):
                 break
             rows += 1 if last is None else self.row_count(last)
             if rows + (1 if following is None else self.row_count(following)) > MAX_ROWS:
                 break
-            group.append(self._queue.popleft())
+            group.append(self.queue.popleft())
         return group
 
     def commit(self, write: Write) -> Result:
@@ -143,14 +145,14 @@ class GroupCommit(Generic[Write, Input, Result]):
         ended: called with the result or the error, or with CancelledError once ``run`` has no more
             threads; by any thread.
         """
-        lead = partial(run, partial(self._lead, MAX_GROUPS), self._drop_submitted)
+        lead = partial(run, partial(self._lead, self._max_groups), self._drop_submitted)
         if self._enqueue(QueuedWrite[Write, Input, Result](None, read, lead, ended)):
             lead()
 
     def _enqueue(self, waiting: QueuedWrite[Write, Input, Result]) -> bool:
         """Return whether nobody leads yet: the caller has to."""
         with self._arriving:
-            self._queue.append(waiting)
+            self.queue.append(waiting)
             leads = not self._has_leader
             self._has_leader = True
         return leads
@@ -159,7 +161,7 @@ class GroupCommit(Generic[Write, Input, Result]):
         """Commit the writes that wait, in at most ``groups`` groups; then pass the lead on."""
         try:
             for _ in range(groups):
-                if not self._queue:
+                if not self.queue:
                     break
                 with self.lock:
                     group = self._next_group()
@@ -170,7 +172,7 @@ class GroupCommit(Generic[Write, Input, Result]):
 
     def _pass_leadership(self) -> None:
         with self._arriving:
-            following = self._queue[0] if self._queue else None
+            following = self.queue[0] if self.queue else None
             self._has_leader = following is not None
         if following is not None:
             following.lead()
@@ -178,9 +180,9 @@ class GroupCommit(Generic[Write, Input, Result]):
     def _drop_submitted(self) -> None:
         """End what was submitted, for there is no thread for it; let the next caller lead."""
         with self._arriving:
-            dropped = [each for each in self._queue if each.read is not None]
+            dropped = [each for each in self.queue if each.read is not None]
             for waiting in dropped:
-                self._queue.remove(waiting)
+                self.queue.remove(waiting)
         for waiting in dropped:
             waiting.end(CancelledError())
         self._pass_leadership()

@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -51,9 +51,6 @@ from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
-
-MAX_TIES: Final = 1 << 25
-"""Queries searched for together times rows: all rows may tie, where all items are equal."""
 
 _log = logging.getLogger(__name__)
 
@@ -478,7 +475,7 @@ class MemoryCollection:
             searched, state = indexed.backend, indexed.state
         count = view.count if permitted is view.alive else int(np.count_nonzero(permitted))
         rows = self._sees(view, permitted, count)
-        m, step = len(queries.norms), max(1, MAX_TIES // max(1, len(view.sequences)))
+        m, step = len(queries.norms), max(1, self.policies.max_ties // max(1, len(view.sequences)))
         if m <= step:
             return searched.search(state, rows, queries, params, skip)
         parts = []

@@ -37,6 +37,7 @@ def load_rows(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
+    chunk_bytes: int,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[Iterator[EncodedBatch]]:
     """Read all rows of a file, some ahead of those that are asked for.
@@ -48,7 +49,7 @@ def load_rows(
     progress: called with the number of rows read since the last call, by a thread that reads.
     Raises DamagedFile, DiskFull (while the rows are taken).
     """
-    with closing(read_ahead(_pieces(store, space, backend, progress))) as pieces:
+    with closing(read_ahead(_pieces(store, space, backend, chunk_bytes, progress))) as pieces:
         yield pieces
 
 
@@ -56,10 +57,11 @@ def _pieces(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
+    chunk_bytes: int,
     progress: Callable[[int], None] | None,
 ) -> Generator[EncodedBatch]:
     with _replace_outdated_codes(store) as replace_codes:
-        for chunk in store.chunks():
+        for chunk in store.chunks(chunk_bytes):
             try:
                 encoded = _decode(chunk, space, backend, rehash=replace_codes is not None)
             except (ValueError, InvalidInput) as error:

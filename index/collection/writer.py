@@ -317,7 +317,7 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         collection: MemoryCollection,
         changed: Callable[[Sequence[Write]], None] = lambda _: None,
     ) -> None:
-        super().__init__()
+        super().__init__(collection.policies.max_groups)
         self._store = store
         self._collection = collection
         self._changed = changed

@@ -8,6 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+CHUNK_BYTES: Final = 1 << 20
+"""Of rows that are read from a file at a time, about."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaPolicy:

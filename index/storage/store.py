@@ -29,6 +29,7 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
     StoreError,
 )
+from gcws_search.index.contracts.policies import CHUNK_BYTES
 from gcws_search.index.contracts.saved_index import with_checksum
 from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import (
@@ -83,8 +84,6 @@ _READING: Final = ("query_only = ON", "application_id")
 _MAX_ROWS_PER_CHUNK: Final = 1 << 11
 """With eight times as many, the tuples of a chunk leave the cache: reading took twice as long."""
 _PARTS_A_READ: Final = 16
-CHUNK_BYTES: Final = 1 << 20
-"""Of rows that are read at a time, about."""
 _log = logging.getLogger(__name__)
 
 _LAST_NAMES: Final = "\U0010ffff" * 255
@@ -365,7 +364,7 @@ class Store:
             self.connection.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
-    def chunks(self) -> Iterator[RowBatch]:
+    def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[RowBatch]:
         """Yield all rows in order of their sequence numbers, some at a time.
 
         Nothing may be written meanwhile, but for codes of rows that have been read.
@@ -374,7 +373,7 @@ class Store:
         """
         count = len(self)
         found = named = 0
-        share = CHUNK_BYTES * count // (self.bytes_on_disk + 1)
+        share = chunk_bytes * count // (self.bytes_on_disk + 1)
         size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
         for rows in self._batches(sql.READ_ALL, size):
             chunk = self._check_rows(rows)

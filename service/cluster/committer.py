@@ -213,7 +213,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         # called with each change that is stored, in the order of commits, before its writes end
         publish: Callable[[ChangeSet], object] = lambda _: None,
     ) -> None:
-        super().__init__()
+        super().__init__(ix.POLICIES.max_groups)
         self.name = name
         self._publish = publish
         self._database = database

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gcws_search.index import Policies
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.catalog.check import check_directory
 from gcws_search.index.catalog.collection import StoredCollection
@@ -18,7 +19,6 @@ from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.storage import store
 from tests.support.index.items import held, holding, opened_catalog, vector
 from tests.support.index.policies import graphs_from
 from tests.support.paths import OLD_FORMATS
@@ -81,8 +81,7 @@ def test_encoding_anew_that_is_broken_off_changes_nothing_and_is_made_at_the_nex
     before = codes_of(path)
     with monkeypatch.context() as patched:
         patched.setattr(GcwsBackend, "encode", _failing_after(3, GcwsBackend.encode))
-        patched.setattr(store, "CHUNK_BYTES", 1)
-        failed = opened_catalog(tmp_path)
+        failed = opened_catalog(tmp_path, Policies(chunk_bytes=1))
         assert list(failed.failures) == ["things"]
         failed.close()
     assert version_of(path) == "1"

@@ -13,11 +13,12 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     IncompatibleFile,
 )
+from gcws_search.index.contracts.policies import CHUNK_BYTES
 from gcws_search.index.storage.connection import Transaction, connect
 from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
-from gcws_search.index.storage.store import CHUNK_BYTES, Store
+from gcws_search.index.storage.store import Store
 
 RUNS_BY_ITSELF = "none of a collection's"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)

@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index.collection import group_commit
+from gcws_search.index import Policies
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Put
 from gcws_search.index.storage.store import Store
@@ -132,8 +132,7 @@ def test_a_vector_of_which_the_transform_leaves_nothing_is_refused_alone(
 def test_those_who_wait_for_another_turn_are_told_that_the_pool_is_closed(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_commit, "MAX_GROUPS", 1)
-    client = serve()
+    client = serve(policies=Policies(max_groups=1))
     fill(client)
     gate, pool = Gate(monkeypatch), client.app.state.service.workers.writes
 
