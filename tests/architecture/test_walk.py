@@ -36,9 +36,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(46, 142, 96),
-    "put": Walk(48, 210, 118),
-    "query beside new items": Walk(53, 196, 120),
+    "query": Walk(45, 132, 92),
+    "put": Walk(48, 186, 110),
+    "query beside new items": Walk(52, 188, 118),
 }
 """They only go down."""
 SECONDS = 60
