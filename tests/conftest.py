@@ -1,8 +1,10 @@
 """Fixtures and settings every test shares."""
 
+import functools
 import gc
 import os
 import shutil
+import ssl
 import tempfile
 import zlib
 from pathlib import Path
@@ -28,6 +30,10 @@ if (
 ):
     os.environ["TMPDIR"] = str(SHARED_MEMORY)
     tempfile.tempdir = None  # it is found anew
+
+# Each client of httpx would read all root certificates, which takes longer than most tests do;
+# nothing here is encrypted.
+ssl.create_default_context = functools.cache(ssl.create_default_context)  # type: ignore[assignment]
 
 TESTS = Path(__file__).parent
 MARKS = {
