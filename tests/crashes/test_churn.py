@@ -12,9 +12,9 @@ from tests.crashes.servers import Asking, Nursery, Running
 URL = "/v1/collections/things"
 ITEMS = 200
 BATCH = 50
-PAYLOAD = 4096
-WARM = 100
-ROUNDS = 400
+PAYLOAD = 16384
+WARM = 30
+ROUNDS = 100
 MIB = 1 << 20
 
 

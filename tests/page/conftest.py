@@ -1,4 +1,4 @@
-"""A browser, and a server a module with collections that the page can show."""
+"""A browser and a server, which all tests share, with collections that the page can show."""
 
 import os
 import time
@@ -43,7 +43,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     with launched(os.environ[VARIABLE]) as started:
         yield started
@@ -126,7 +126,7 @@ def wait_for(condition: Callable[[], object]) -> None:
         time.sleep(0.05)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Return the address of a server with collections of many kinds."""
     with listening(tmp_path_factory.mktemp("data")) as port:

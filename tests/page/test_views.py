@@ -1,4 +1,4 @@
-"""Every view at its address: it shows what it is for, to everybody, and again when reloaded."""
+"""Every view at its address: it shows what it is for, to everybody who is sent it."""
 
 from typing import Final
 
@@ -32,20 +32,13 @@ VIEWS: Final = {
 
 
 @pytest.mark.parametrize("name", VIEWS)
-def test_a_view_is_shown_to_everybody_and_again_when_reloaded(
-    url: str, tab: OpenTab, name: str
-) -> None:
+def test_a_view_is_shown_to_everybody(url: str, tab: OpenTab, name: str) -> None:
     address, whole, words = VIEWS[name]
     here = tab(url)
     page = here.open(address)
     page.locator(whole).first.wait_for()
     page.get_by_text(words).first.wait_for()
     here.look(name)
-    before = page.locator("main h1").all_inner_texts()
-    page.reload()
-    page.locator(whole).first.wait_for()
-    page.get_by_text(words).first.wait_for()
-    assert page.locator("main h1").all_inner_texts() == before
 
 
 @pytest.mark.parametrize("view", ["browse", "query", "map", "understand", "item?id=x"])
