@@ -4,7 +4,6 @@ Of every three kills two come at random instants, a sixth of them while the serv
 at a named point, each point in turn. After each the next server must hold exactly what the writers
 were told that it holds, and find it.
 
-With ``--zombies`` a former primary of a cluster's database comes back: `tests.crashes.zombies`.
 With ``--cluster`` parts of a cluster on this machine are killed: `tests.crashes.cluster`.
 """
 
@@ -44,22 +43,6 @@ def of_a_cluster(kinds: Sequence[str], seed: int) -> None:
     tell(f"{trial.told}. Nothing lost ({clock(began)})")
 
 
-def of_zombies(rounds: int, seed: int) -> None:
-    """Have a former primary come back, one round after the other."""
-    from tests.crashes.zombies import ZombieTrial  # noqa: PLC0415  # needs a database
-
-    began = time.monotonic()
-    trial = ZombieTrial(seed)
-    try:
-        for number in range(1, rounds + 1):
-            start = time.monotonic()
-            trial.round()
-            tell(f"{number}. {trial.told}: {clock(start)}")
-    finally:
-        trial.stop()
-    tell(f"{rounds} rounds: {trial.told}. Nothing lost, nothing old ({clock(began)})")
-
-
 def in_some_order(given: str | None, kills: int, seed: int) -> list[str]:
     """Return what is killed: each kind in turn, or as often as is given, mixed.
 
@@ -82,13 +65,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--cluster", action="store_true")
-    parser.add_argument("--zombies", type=int, help="rounds in which a former primary comes back")
     parser.add_argument("--kinds", help="what of a cluster is killed, such as replica=40,router=30")
     options = parser.parse_args()
     tell(f"seed {options.seed}")
-    if options.zombies:
-        of_zombies(options.zombies, options.seed)
-        return
     if options.cluster:
         of_a_cluster(in_some_order(options.kinds, options.kills, options.seed), options.seed)
         return

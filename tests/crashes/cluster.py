@@ -19,10 +19,27 @@ import httpx
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import MESSAGES, Replica, Row, bucket_of, raise_error
+from gcws_search.service.cluster.contract import (
+    MESSAGES,
+    CollectionRow,
+    Replica,
+    Row,
+    bucket_of,
+    raise_error,
+)
 from gcws_search.service.messages import Message, decode, encode
 from tests.crashes.checking import expect
-from tests.crashes.cluster_clients import BASE, DIM, OK, SECONDS, URL, Clients, item_of, vector_of
+from tests.crashes.cluster_clients import (
+    BASE,
+    DIM,
+    NAME,
+    OK,
+    SECONDS,
+    URL,
+    Clients,
+    item_of,
+    vector_of,
+)
 from tests.crashes.cluster_points import POINTS, Needs, Trap
 from tests.support.service.ports import HOST
 from tests.support.service.postgres_pair import PostgresPair, kill_server
@@ -56,7 +73,7 @@ class ClusterTrial:
     """A cluster that things are killed of.
 
     ``kills``: by kind. ``seconds``: how long it took until something worked again, by what.
-    ``servers``: the databases.
+    ``servers``: the databases. Others may use the ``cluster``, and collections of their own.
     """
 
     def __init__(self, seed: int) -> None:
@@ -75,7 +92,7 @@ class ClusterTrial:
     def _start(self, seed: int) -> None:
         self.servers.start(_DATABASE)
         self.servers.add_standby()
-        cluster = self._cluster = RayCluster(self.servers.url(_DATABASE))
+        cluster = self.cluster = RayCluster(self.servers.url(_DATABASE))
         self._closing.append(cluster.stop)
         self._trap = Trap(cluster.folder / "points")
         cluster.variables |= self._trap.variables
@@ -120,18 +137,18 @@ class ClusterTrial:
             self._expect_failures_of(self.clients.killed)
             self.check()
         except BaseException as error:
-            error.add_note(self._cluster.logs())
+            error.add_note(self.cluster.logs())
             raise
         self.kills[kind] += 1
 
     def _kill(self, kind: str) -> None:
-        self._cluster.wait_until_whole()
+        self.cluster.wait_until_whole()
         clients = self.clients
         clients.killed = kind
         with clients.running():
             time.sleep(self._random.uniform(0.2, 1.5))
             lost = getattr(self, f"_kill_{kind}")()
-            self._cluster.wait_until_whole(but=lost)
+            self.cluster.wait_until_whole(but=lost)
             # Writes of one collection have one order: none of before is under way after that.
             clients.wait_for_write(time.monotonic())
             clients.wait_for_searches(4)
@@ -157,10 +174,10 @@ class ClusterTrial:
     # Replicas and routers
 
     def _kill_replica(self) -> list[str]:
-        victim = self._random.choice(self._cluster.wait_until_whole())
+        victim = self._random.choice(self.cluster.wait_until_whole())
         began = time.monotonic()
         os.kill(process_of(victim), signal.SIGKILL)
-        self._cluster.wait_until_whole(but=[victim.address])
+        self.cluster.wait_until_whole(but=[victim.address])
         self._note("a replica is listed after its kill", time.monotonic() - began)
         return []
 
@@ -176,7 +193,7 @@ class ClusterTrial:
         name = [*POINTS][self.kills["point"] % len(POINTS)]
         point = POINTS[name]
         self.clients.killed = f"{point.part} at a point"
-        there = self._cluster.wait_until_whole()
+        there = self.cluster.wait_until_whole()
         listed = {process_of(each): each for each in there}
         self._trap.arm(name, self._random.randint(1, point.max_times))
         try:
@@ -212,9 +229,9 @@ class ClusterTrial:
         return []
 
     def _folder_of(self, replica: Replica, process: int) -> str:
-        node = self._cluster.nodes.index(self._cluster.node_of(process))
+        node = self.cluster.nodes.index(self.cluster.node_of(process))
         name = f"{replica.shard}-of-{replica.shards}-replica-{replica.replica}"
-        return str(self._cluster.folder / f"node-{node}" / "cluster" / "main" / name)
+        return str(self.cluster.folder / f"node-{node}" / "cluster" / "main" / name)
 
     # Databases
 
@@ -298,7 +315,7 @@ class ClusterTrial:
 
     def _restart_all(self) -> list[str]:
         """Kill replicas and routers in some order; return the addresses that are lost."""
-        there = self._cluster.listed()
+        there = self.cluster.listed()
         victims: list[Replica | RouterProcess] = [*there, *self._routers]
         self._random.shuffle(victims)
         for victim in victims:
@@ -312,7 +329,7 @@ class ClusterTrial:
     # Ray
 
     def _kill_head(self) -> list[str]:
-        cluster = self._cluster
+        cluster = self.cluster
         if cluster.head is not None:
             kill_all(cluster.head)
         self._pause()
@@ -320,7 +337,7 @@ class ClusterTrial:
         return []
 
     def _kill_node(self) -> list[str]:
-        cluster, there = self._cluster, self._cluster.wait_until_whole()
+        cluster, there = self.cluster, self.cluster.wait_until_whole()
         victim = cluster.node_of(process_of(self._random.choice(there)))
         lost = [each.address for each in there if cluster.node_of(process_of(each)) is victim]
         began = time.monotonic()
@@ -332,7 +349,7 @@ class ClusterTrial:
 
     def _kill_all(self) -> list[str]:
         """Kill all but the disks: replicas, routers, head, both databases and nodes."""
-        cluster, there = self._cluster, self._cluster.wait_until_whole()
+        cluster, there = self.cluster, self.cluster.wait_until_whole()
         running = [number for number, each in enumerate(cluster.nodes) if each.poll() is None]
         servers = self._random.sample((self.servers.primary, self.servers.standby), 2)
         kill_server(servers[0], self._how())
@@ -355,15 +372,19 @@ class ClusterTrial:
 
     # Comparing
 
+    @property
+    def _collection(self) -> CollectionRow:
+        there = self.cluster.database.collections()
+        return next(each for each in there if each.name == NAME)
+
     @contextmanager
     def changed(self, statement: str) -> Iterator[None]:
         """Change the items of the database behind everybody's back, until the block ends."""
-        [collection] = self._cluster.database.collections()
-        table = f"items_{collection.number}"
+        table = f"items_{self._collection.number}"
         before = f"CREATE TABLE before AS TABLE {table}"
         undo = f"DELETE FROM {table}; INSERT INTO {table} TABLE before; DROP TABLE before"
-        change = statement.format(collection.number)
-        with self._cluster.database.connections.use() as connection:
+        change = statement.format(self._collection.number)
+        with self.cluster.database.connections.use() as connection:
             for each in (before, change):
                 connection.execute(each.encode())
             try:
@@ -374,8 +395,7 @@ class ClusterTrial:
 
     def check(self) -> None:
         """Compare what was acknowledged, what the database has, and what each replica has."""
-        database = self._cluster.database
-        [collection] = database.collections()
+        database, collection = self.cluster.database, self._collection
         rows = database.page(collection.number, after=0, limit=1 << 20, with_vector=True)
         config = ix.CollectionConfig.from_dict(collection.config)
         space = ix.StoredCollection.in_memory("things", config, threads=1).space
@@ -391,8 +411,8 @@ class ClusterTrial:
     ) -> None:
         asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
         data = encode(Message(asked | {"with_vector": True}))
-        headers = {"Authorization": f"Bearer {self._cluster.variables['GCWS_CLUSTER_KEY']}"}
-        there = self._cluster.wait_until_whole()
+        headers = {"Authorization": f"Bearer {self.cluster.variables['GCWS_CLUSTER_KEY']}"}
+        there = self.cluster.wait_until_whole()
         for each in there:
             address = f"http://{each.address}{MESSAGES}"
             answer = httpx.post(address, content=data, headers=headers, timeout=2 * SECONDS)

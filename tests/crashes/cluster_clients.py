@@ -21,7 +21,8 @@ from tests.crashes.checking import expect
 from tests.support.service.ports import HOST
 from tests.support.service.ray_cluster import RouterProcess
 
-URL: Final = "/v1/collections/things"
+NAME: Final = "things"
+URL: Final = f"/v1/collections/{NAME}"
 BASE: Final = 200
 """Items that nobody changes."""
 DIM: Final = 6
@@ -218,7 +219,7 @@ class Clients:
     def _write(self, number: int) -> None:
         """Put and delete items, one request after the other; a request is all or nothing."""
         draw, version = self._draws[number], 0
-        while not self._stopping.wait(0.02):
+        while not self._stopping.wait(0.05):
             [state] = self.possible[number]
             version += 1
             ids = [
@@ -274,7 +275,7 @@ class Clients:
         """Search for what nobody changes: an answer has all of it, or is none."""
         body = {"vector": [1] * DIM, "limit": BASE, "recall": 1}
         body["filter"] = {"must": {"key": "kind", "match": {"value": "base"}}}
-        while not self._stopping.wait(0.01):
+        while not self._stopping.wait(0.05):
             number += 1
             status, answer = self.ask(number, "search", "POST", "/query", body)
             if status == OK:

@@ -271,4 +271,4 @@ def until(holds: Any, said: Any = None) -> None:  # noqa: ANN401
     end = time.monotonic() + SECONDS
     while not holds():
         assert time.monotonic() < end, said() if said else ""
-        time.sleep(0.02)
+        time.sleep(0.1)

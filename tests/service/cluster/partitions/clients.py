@@ -23,7 +23,8 @@ BASE: Final = {f"base{each}" for each in range(60)}
 DIM: Final = 6
 _TEXT: Final = 1500
 """Bytes of an item that nobody changes: an answer with all of them is long."""
-_PAUSE: Final = 0.01
+_PAUSE: Final = 0.1
+"""Seconds between two requests of a client: waits are long, and more load shows no more."""
 _SOME: Final = 5
 _REFUSALS: Final = (503, 507)
 _VERSIONS: Final = count(1)

@@ -14,13 +14,13 @@ import httpx
 import numpy as np
 import pytest
 
+from tests.crashes.cluster import ClusterTrial
 from tests.support.service.ports import HOST
-from tests.support.service.postgres import Postgres
 from tests.support.service.ray_cluster import RayCluster, RouterProcess
 
 DIM = 8
 ITEMS = 300
-URL = "/v1/collections/things"
+URL = "/v1/collections/placed"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,27 +36,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="package")
-def server() -> Iterator[Postgres]:
-    """Return a PostgreSQL of these tests alone: some of them end it."""
-    server = Postgres()
+def trial() -> Iterator[ClusterTrial]:
+    """Return the cluster of all tests of this folder, with clients that only kills have ask."""
+    trial = ClusterTrial(7)
     try:
-        server.create()
-        server.start()
-        yield server
+        yield trial
     finally:
-        server.remove()
+        trial.stop()
 
 
 @pytest.fixture(scope="package")
-def cluster(server: Postgres) -> Iterator[RayCluster]:
-    with server.database() as url:
-        cluster = RayCluster(url)
-        try:
-            cluster.start_head()
-            cluster.start_nodes(3)
-            yield cluster
-        finally:
-            cluster.stop()
+def cluster(trial: ClusterTrial) -> RayCluster:
+    return trial.cluster
 
 
 class Router:
@@ -95,7 +86,6 @@ class Router:
 @pytest.fixture(scope="package")
 def router(cluster: RayCluster) -> Iterator[Router]:
     """Return a router whose collection is filled."""
-    cluster.up()
     router = Router(cluster)
     try:
         assert router.http.put(URL, json={"dim": DIM}).status_code == 201
@@ -121,7 +111,7 @@ class Load:
         self._thread = threading.Thread(target=self._run)
 
     def _run(self) -> None:
-        while not self._stopping.wait(0.01):
+        while not self._stopping.wait(0.05):
             try:
                 if self.queries % 10 == 0:
                     self.writes += 1

@@ -1,21 +1,9 @@
 """A short run of ``python -m tests.crashes --cluster``."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.crashes.checking import Lost
 from tests.crashes.cluster import KINDS, ClusterTrial
-
-
-@pytest.fixture(scope="module")
-def trial() -> Iterator[ClusterTrial]:
-    trial = ClusterTrial(7)
-    try:
-        yield trial
-    finally:
-        trial.stop()
-
 
 SHORT = ("database", "replica", "promotion", "router", "point")
 
