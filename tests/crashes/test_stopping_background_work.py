@@ -105,7 +105,7 @@ def test_a_start_that_compiles_kernels_is_left(tmp_path: Path) -> None:
 
 def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) -> None:
     for before in range(TRIES):
-        server = servers.start(data, **SETTINGS)
+        server = servers.start(data, point=None, times=1, **SETTINGS)
         try:
             wait_for(partial(phase_of, server), lambda phase: phase in ("loading", "ready"))
             if stop(server).count("startup: ready") == before:
