@@ -2,13 +2,12 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import REPOSITORY
+from tests.support.paths import REPOSITORY, sources
 
 EVERYWHERE = {"background", "contracts", "threads", "kernels"}
 """Packages that all layers above them may import."""
@@ -82,13 +81,6 @@ SERVICE_FLOORS = (
 PRODUCT = ("index", "service", "gcws_search")
 
 
-@cache
-def sources(package: str) -> list[tuple[Path, ast.Module]]:
-    """Return every module below a top-level folder, parsed."""
-    paths = sorted((REPOSITORY / package).rglob("*.py"))
-    return [(path, ast.parse(path.read_text())) for path in paths]
-
-
 def imported(tree: ast.Module) -> Iterator[str]:
     """Yield the dotted names a module imports, members of ``from`` imports included.
 
@@ -120,9 +112,9 @@ def tops(tree: ast.Module) -> set[str]:
     return {top(name) for name in imported(tree)}
 
 
-def reached(path: Path, above: str) -> set[str]:
-    """Return the next word of each name below ``above`` that a file imports."""
-    names = imported(ast.parse(path.read_text()))
+def reached(tree: ast.Module, above: str) -> set[str]:
+    """Return the next word of each name below ``above`` that a module imports."""
+    names = imported(tree)
     return {name.removeprefix(above).split(".")[0] for name in names if name.startswith(above)}
 
 
@@ -157,9 +149,9 @@ def packages() -> list[Path]:
 
 def test_packages_import_only_along_the_arrows() -> None:
     found: dict[str, set[str]] = {name: set() for name in ARROWS}
-    for path, _ in sources("index"):
+    for path, tree in sources("index"):
         if ours := part(path):
-            found[ours] |= reached(path, "index.") - {ours}
+            found[ours] |= reached(tree, "index.") - {ours}
     beyond = {name: more for name, to in found.items() if (more := to - ARROWS[name])}
     assert not beyond
     unused = {name: less for name, to in found.items() if (less := ARROWS[name] - EVERYWHERE - to)}
@@ -170,8 +162,8 @@ def test_kernels_import_only_along_the_arrows() -> None:
     kernels = REPOSITORY / "index" / "kernels"
     found: dict[str, set[str]] = {name: set() for name in KERNEL_ARROWS}
     for name in KERNEL_ARROWS:
-        for path in (kernels / name).glob("*.py"):
-            found[name] |= reached(path, "index.kernels.") - {name, "compiling"}
+        for _, tree in sources(f"index/kernels/{name}"):
+            found[name] |= reached(tree, "index.kernels.") - {name, "compiling"}
     assert found == KERNEL_ARROWS
     assert set(KERNEL_ARROWS) == {path.parent.name for path in kernels.glob("*/__init__.py")}
 
@@ -235,15 +227,6 @@ def test_a_package_says_what_it_holds(folder: Path) -> None:
     files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
     inner = list(folder.glob("*/__init__.py"))
     assert len(files) + len(inner) > 1, "a package of one file"
-
-
-def test_no_two_public_classes_of_index_share_a_name() -> None:
-    named: dict[str, list[Path]] = {}
-    for path, tree in sources("index"):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                named.setdefault(node.name, []).append(path)
-    assert not {name: paths for name, paths in named.items() if len(paths) > 1}
 
 
 def test_index_knows_nothing_of_http() -> None:

@@ -3,32 +3,29 @@
 import ast
 import re
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
-from tests.support.paths import REPOSITORY
+from tests.support.paths import sources
 
-
-def modules() -> Iterator[Path]:
-    """Yield every module of the product."""
-    for package in ("index", "service", "gcws_search"):
-        yield from sorted((REPOSITORY / package).rglob("*.py"))
+PRODUCT = "index", "service", "gcws_search"
 
 
 def test_no_two_public_classes_share_a_name() -> None:
     places: dict[str, set[Path]] = {}
-    for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+    for path, tree in chain.from_iterable(map(sources, PRODUCT)):
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, set()).add(path.resolve())
+                places.setdefault(node.name, set()).add(path)
     assert len(places) > 300
     assert not {name: paths for name, paths in places.items() if len(paths) > 1}
 
 
 def packages() -> Iterator[Path]:
     """Yield the folders that say in a list what each of their modules holds."""
-    for path in modules():
+    for path, _ in chain.from_iterable(map(sources, PRODUCT)):
         if path.name == "__init__.py" and path.parent.name != "gcws_search":
             yield path.parent
 

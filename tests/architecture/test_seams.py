@@ -2,21 +2,18 @@
 
 import ast
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 
-from tests.support.paths import REPOSITORY
+from tests.support.paths import REPOSITORY, sources
 
 POINTS = {REPOSITORY / "tests" / "crashes" / name for name in ("points.py", "cluster_points.py")}
 """Name the points of the program at which a process of a trial ends itself."""
 OWN = {"self", "cls"}
 
 
-@cache
-def trees() -> list[tuple[Path, ast.Module]]:
-    """Return every module of tests but the named points, parsed."""
-    paths = sorted((REPOSITORY / "tests").rglob("*.py"))
-    return [(path, ast.parse(path.read_text())) for path in paths if path not in POINTS]
+def trees() -> Iterator[tuple[Path, ast.Module]]:
+    """Yield every module of tests but the named points, parsed."""
+    return ((path, tree) for path, tree in sources("tests") if path not in POINTS)
 
 
 def is_private(name: str) -> bool:

@@ -17,7 +17,7 @@ from gcws_search.client.retries import RetryPolicy
 from gcws_search.commands.app import app
 from tests.support.paths import REPOSITORY
 
-ROWS = 20_000
+ROWS = 8000
 LINES = [
     json.dumps({"id": str(row), "vector": [row + 1, 1], "payload": {"row": row}}).encode() + b"\n"
     for row in range(ROWS)
