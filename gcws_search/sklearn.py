@@ -23,9 +23,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
-from gcws_search.index.comparison.binning import RandomBinning
-from gcws_search.index.comparison.fourier import FourierMap
-from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
+from gcws_search.index.comparison.features import FourierMap, NystroemMap, draw_landmarks
+from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
 from gcws_search.index.contracts.errors import InvalidInput, InvalidParameter

@@ -16,8 +16,8 @@ from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.joins.all_pairs import all_pairs
-from gcws_search.index.similarities.public import Kernel
+from gcws_search.index.joins.exact_join import all_pairs
+from gcws_search.index.similarities.kernels import Kernel
 from gcws_search.index.threads import Workers
 
 State = TypeVar("State")

@@ -7,7 +7,7 @@ import numpy as np
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import interleaved
 from benchmarks.library.sketch import VECTORS, dense_batch, sparse_batch, wide_batch
-from gcws_search.index.comparison.binning import RandomBinning
+from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
 from gcws_search.index.hashing.gcws import Gcws

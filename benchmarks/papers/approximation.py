@@ -12,11 +12,11 @@ from benchmarks.harness.report import Table
 from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, batch_of
 from benchmarks.papers.laws import normalised_variance
-from gcws_search.index.comparison.nystroem import NystroemMap
+from gcws_search.index.comparison.features import NystroemMap
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.parameters import NystroemKind
+from gcws_search.index.similarities.gmm import GmmKernel
 from gcws_search.index.similarities.kernels import RbfKernel
-from gcws_search.index.similarities.public import GmmKernel
 
 ROWS: Final = 500
 """Test rows whose kernel values with each other are looked at."""

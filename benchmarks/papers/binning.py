@@ -15,7 +15,7 @@ from benchmarks.harness.report import Table
 from benchmarks.papers.labelled import Labelled, batch_of, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.comparison.binning import RandomBinning
+from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s
 from gcws_search.index.contracts.batches import padded_width
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams

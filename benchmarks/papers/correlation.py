@@ -20,7 +20,8 @@ from benchmarks.papers.correlation_theory import (
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.similarities.public import correlation_from_gmm, gmm
+from gcws_search.index.similarities.gmm import gmm
+from gcws_search.index.similarities.public import correlation_from_gmm
 
 LENGTH: Final = 1000
 REPEATS: Final = 4000

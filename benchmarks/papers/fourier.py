@@ -14,12 +14,12 @@ from benchmarks.papers import laws
 from benchmarks.papers.correlation_theory import gmm_limit
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.comparison.fourier import FourierMap
+from gcws_search.index.comparison.features import FourierMap
 from gcws_search.index.contracts.arrays import Float32s, Float64s
 from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.similarities.public import gmm
+from gcws_search.index.similarities.gmm import gmm
 
 REPEATS: Final = 4000
 QUICK_REPEATS: Final = 200

@@ -20,8 +20,7 @@ from benchmarks.papers.kept import Kept, Key
 from benchmarks.papers.labelled import Labelled, load, made
 from benchmarks.papers.machines import Codes, Rows, accuracy
 from benchmarks.papers.sheet import Options, Sheet, main, panels
-from gcws_search.index.comparison.fourier import FourierMap
-from gcws_search.index.comparison.nystroem import NystroemMap
+from gcws_search.index.comparison.features import FourierMap, NystroemMap
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import FourierParams, NystroemKind, NystroemParams
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Gcws

@@ -1,18 +1,17 @@
 """A map: places in a plane for a sample of items and for others, with their neighbours.
 
-Places are those of kernel PCA on landmarks by the GMM, so likeness that two axes cannot show is
-left to the neighbours. Neighbours are those within the sample, by exact scores.
+Places are those of kernel PCA on landmarks by the GMM ([KPCA] §3), so likeness that two axes cannot
+show is left to the neighbours. Neighbours are those within the sample, by exact scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.analysis.principal_components import PrincipalComponents
 from gcws_search.index.collection.explain import Explainable
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
@@ -32,8 +31,42 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.payload.columns import first_scalar
-from gcws_search.index.similarities.public import gmm_matrix, gmm_rows
+from gcws_search.index.similarities.gmm import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
+
+
+@dataclass(frozen=True, slots=True)
+class PrincipalComponents:
+    """Axes learned from landmarks."""
+
+    means: Float64s  # (m,): mean kernel of each landmark with all of them
+    # (m, c): a / √λ of each axis; zeros for an axis along which the landmarks do not differ.
+    weights: Float64s
+
+    @classmethod
+    def of(cls, kernel: Float64s, count: int) -> PrincipalComponents:
+        """Return ``count`` axes along which landmarks differ most, by their (m, m) kernel."""
+        m = len(kernel)
+        means = kernel.mean(axis=1)
+        centred = kernel - means[:, None] - means[None, :] + means.mean()
+        eigenvalues, vectors = np.linalg.eigh((centred + centred.T) / 2)
+        weights = np.zeros((m, count))
+        round_off = eigenvalues[-1] * m * np.finfo(np.float32).eps
+        for axis in range(min(count, m)):
+            value, vector = eigenvalues[-1 - axis], vectors[:, -1 - axis]
+            if value > max(round_off, 0.0):
+                # The sign of an eigenvector is anybody's: the greatest entry is positive.
+                sign = np.sign(vector[np.argmax(np.abs(vector))])
+                weights[:, axis] = sign * vector / np.sqrt(value)
+        return cls(means, weights)
+
+    def places(self, kernel: Float64s) -> Float64s:
+        """Return (n, c): where vectors lie on each axis, by their (n, m) kernel with landmarks."""
+        own = kernel.mean(axis=1, keepdims=True)
+        centred = kernel - own - self.means + self.means.mean()
+        places: Float64s = centred @ self.weights
+        return places
+
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter

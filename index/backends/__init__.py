@@ -16,8 +16,8 @@ from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.background import Searches
-from gcws_search.index.comparison.binning_backend import RandomBinningBackend
 from gcws_search.index.comparison.feature_backend import FeatureBackend
+from gcws_search.index.comparison.random_binning import RandomBinningBackend
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,

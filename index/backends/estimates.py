@@ -12,7 +12,7 @@ from gcws_search.index.exact.rerank import Ranked
 from gcws_search.index.exact.scan import rank_rows
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.lsh.gather import search_tables
+from gcws_search.index.lsh.search import search_tables
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 

@@ -14,9 +14,9 @@ from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins.all_pairs import ExactJoin
+from gcws_search.index.joins.exact_join import ExactJoin
 from gcws_search.index.joins.pair_sink import PairSink
-from gcws_search.index.similarities.public import GmmKernel
+from gcws_search.index.similarities.gmm import GmmKernel
 from gcws_search.index.threads import Workers
 
 

@@ -36,9 +36,9 @@ from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins.pair_sink import PairSink
 from gcws_search.index.joins.planner import PairJoin
 from gcws_search.index.lsh.band_keys import BandKeys
-from gcws_search.index.lsh.probe import TableSearch
+from gcws_search.index.lsh.search import TableSearch
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.similarities.public import GmmKernel
+from gcws_search.index.similarities.gmm import GmmKernel
 from gcws_search.index.threads import StoppedError, Workers
 
 _NONE: Final = np.full(1, -1, np.int64)

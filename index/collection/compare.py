@@ -25,7 +25,8 @@ from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBa
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.similarities.public import GmmKernel, Kernel
+from gcws_search.index.similarities.gmm import GmmKernel
+from gcws_search.index.similarities.kernels import Kernel
 from gcws_search.index.vectors.space import VectorSpace
 
 SAMPLE: Final = 100

@@ -12,8 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.index.backend import Backend, ProgressReport, no_report
-from gcws_search.index.comparison.fourier import FourierMap
-from gcws_search.index.comparison.nystroem import NystroemMap, draw_landmarks
+from gcws_search.index.comparison.features import FourierMap, NystroemMap, draw_landmarks
 from gcws_search.index.contracts.arrays import (
     Float32s,
     Int64s,
@@ -32,8 +31,8 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, count_of
 from gcws_search.index.exact.rerank import Ranked, batch_hits, refuse_proof, rerank, scan_by
-from gcws_search.index.similarities.gmm import EPSILON
-from gcws_search.index.similarities.public import FoldedRbfKernel, GmmKernel, Kernel, RbfKernel
+from gcws_search.index.similarities.gmm import EPSILON, GmmKernel
+from gcws_search.index.similarities.kernels import FoldedRbfKernel, Kernel, RbfKernel
 from gcws_search.index.threads import Workers
 
 FeatureMap = FourierMap | NystroemMap

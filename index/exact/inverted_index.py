@@ -8,8 +8,13 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.kernels.sparse.postings import part_postings, slot_borders, sort_entries
-from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE, PostingSegment
+from gcws_search.index.kernels.sparse.postings import (
+    COLUMN_SHARE,
+    PostingSegment,
+    part_postings,
+    slot_borders,
+    sort_entries,
+)
 from gcws_search.index.threads import Workers
 
 

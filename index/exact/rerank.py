@@ -13,7 +13,8 @@ from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import rank_rows, rescore, scan
-from gcws_search.index.similarities.public import GmmKernel, Kernel
+from gcws_search.index.similarities.gmm import GmmKernel
+from gcws_search.index.similarities.kernels import Kernel
 from gcws_search.index.threads import Workers
 
 Ranked = tuple[Int64s, Float64s]

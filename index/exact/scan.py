@@ -26,10 +26,10 @@ from gcws_search.index.kernels.gmm.sparse import (
     spread_size,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
-from gcws_search.index.kernels.ordering.heap import Heaps, empty_heaps, empty_lists
+from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
 from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.kernels.sparse.maxscore import scan_segment
-from gcws_search.index.kernels.sparse.query_terms import scratch
+from gcws_search.index.kernels.sparse.postings import scratch
 from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
@@ -144,7 +144,7 @@ class _Scan:
             )
         out = self._out
         if part.stop - part.start < len(self._queries):
-            out = out.part(part)
+            out = ExactHits._make(each[part] for each in out)
         self._incomplete.append(
             rerank_exactly(rows_of(some), self._scanner.rows, ranked, self._limits, out)
         )

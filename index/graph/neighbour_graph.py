@@ -42,7 +42,7 @@ from gcws_search.index.kernels.graph.build import (
     mark_named,
 )
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
-from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+from gcws_search.index.kernels.ordering.keys import sort_keys
 from gcws_search.index.kernels.quantized.rows import SPARSE
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import ALONE, Workers

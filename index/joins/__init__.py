@@ -2,6 +2,5 @@
 
 - `planner`: chooses a join by its cost
 - `pair_sink`: the best pairs so far; the bucket join
-- `prefix_join`: sparse rows by the slots that a similar pair must share
-- `all_pairs`: every row with every row
+- `exact_join`: every row with every row, or sparse rows by the slots that a similar pair must share
 """

@@ -15,7 +15,7 @@ from gcws_search.index.hashing.banding import BandPlan, depth_for
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh.bucket_join import exact_pairs, join_table
 from gcws_search.index.kernels.lsh.tables import SortedTable
-from gcws_search.index.kernels.ordering.merge import RowPairs, keep_new, merge
+from gcws_search.index.kernels.ordering.keys import RowPairs, keep_new, merge
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers

@@ -26,7 +26,7 @@ from gcws_search.index.cost_model import (
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
-from gcws_search.index.joins.all_pairs import ExactJoin
+from gcws_search.index.joins.exact_join import ExactJoin
 from gcws_search.index.joins.pair_sink import PairSink, join_pairs
 from gcws_search.index.kernels.graph.pair_walk import (
     EXPANDED,

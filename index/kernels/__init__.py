@@ -16,8 +16,7 @@ Kernels may have been installed compiled, in the folder ``compiled`` of this one
 unless ``NUMBA_CPU_NAME`` or ``NUMBA_CPU_FEATURES`` says what to compile for.
 
 - `compiling`: the decorators of kernels
-- `cache`: the folders of compiled kernels, and what happens on a full disk
-- `cpu`: what kernels are compiled for in advance
+- `cache`: the folders of compiled kernels, what happens on a full disk, and CPUs to compile for
 """
 
 import hashlib
@@ -31,9 +30,10 @@ from gcws_search.index.kernels.cache import (
     KernelCache,
     cache_folder,
     cache_of,
+    cpus_of,
+    features_here,
     installed_kernels,
 )
-from gcws_search.index.kernels.cpu import cpus_of, features_here
 
 _HERE = Path(__file__).parent
 _CONFIG: Any = numba.config

@@ -1,15 +1,16 @@
-"""Exact GMM of one query and chosen rows, and how far float32 scores can be from it."""
+"""GMM of vectors, Σ min / Σ max over the slots ([GMM] eq. 4-6), and how far float32 is from it."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float64s, Int64s
+from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.kernels.gmm.dense import exact_dense
-from gcws_search.index.kernels.gmm.sparse import exact_sparse
+from gcws_search.index.kernels.gmm.dense import exact_dense, matrix_dense
+from gcws_search.index.kernels.gmm.sparse import exact_sparse, shared_rows, spread, spread_size
 
 EPSILON: Final = 2.0**-24
 """Relative error of one float32 rounding."""
@@ -32,3 +33,42 @@ def tolerance(vectors: VectorBatch, queries: VectorBatch) -> float:
     if vectors.form == "dense":
         return float((vectors.dense.shape[1] / 32 + 16) * EPSILON)
     return 2.0 * (queries.longest + 8) * EPSILON
+
+
+def gmm(a: VectorBatch, b: VectorBatch) -> float:
+    """Return the GMM of two single vectors of one space, in float64."""
+    return float(exact_scores(b, a, np.zeros(1, np.int64))[0])
+
+
+def gmm_rows(query: VectorBatch, rows: VectorBatch) -> Float64s:
+    """Return the (n,) GMM of one vector with each of n rows, in float64."""
+    return exact_scores(rows, query, np.arange(len(rows)))
+
+
+def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
+    """Return the (n, m) GMM of n vectors with m others, in float32."""
+    out = np.empty((len(a), len(b)), np.float32)
+    if a.form == "dense":
+        matrix_dense(a.dense, a.norms, b.dense, b.norms, out)
+        return out
+    longest = int(np.diff(a.indptr).max(initial=0))
+    held_slots = np.empty(spread_size(longest), np.uint32)
+    held_values = np.zeros(spread_size(longest), np.float32)
+    for i in range(len(a)):
+        entries = slice(a.indptr[i], a.indptr[i + 1])
+        spread(a.slots[entries], a.values[entries], held_slots, held_values)
+        shared = out[i]
+        shared_rows(held_slots, held_values, b.indptr, b.slots, b.values, 0, shared)
+        shared /= a.norms[i] + b.norms - shared
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class GmmKernel:
+    """Σ min / Σ max over the slots ([GMM] eq. 4-6)."""
+
+    name = "gmm"
+
+    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
+        """Return the (m, n) GMM of m queries and n rows, to float32 rounding."""
+        return gmm_matrix(queries, rows).astype(np.float64)

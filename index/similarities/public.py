@@ -1,20 +1,16 @@
-"""Exact kernels as a user would call them; GMM also of one against many, many against many."""
+"""Exact kernels as a user calls and names them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final
 
-import numpy as np
-
-from gcws_search.index.contracts.arrays import Float32s, Float64s
+from gcws_search.index.contracts.arrays import Float32s
 from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import MAX_DENSE_DIM, Distribution, Form, Transform
-from gcws_search.index.kernels.gmm.dense import matrix_dense
-from gcws_search.index.kernels.gmm.sparse import shared_rows, spread, spread_size
-from gcws_search.index.similarities.gmm import exact_scores
+from gcws_search.index.similarities.gmm import GmmKernel, gmm
 from gcws_search.index.similarities.kernels import (
     FoldedRbfKernel,
     GaussianKernel,
@@ -25,43 +21,8 @@ from gcws_search.index.similarities.kernels import (
 )
 from gcws_search.index.vectors.space import VectorSpace
 
-__all__ = [
-    "KERNEL_NAMES",
-    "FoldedRbfKernel",
-    "GaussianKernel",
-    "GmmKernel",
-    "Kernel",
-    "LaplaceKernel",
-    "PolyaKernel",
-    "RbfKernel",
-    "Vector",
-    "correlation_from_gmm",
-    "folded_rbf",
-    "gaussian",
-    "gmm",
-    "gmm_matrix",
-    "gmm_rows",
-    "kernel_named",
-    "laplace",
-    "polya",
-    "rbf",
-    "score",
-    "similarity",
-]
-
 Vector = Sequence[float] | Float32s | SparseVector
 """A vector as a user has it."""
-
-
-@dataclass(frozen=True, slots=True)
-class GmmKernel:
-    """Σ min / Σ max over the slots ([GMM] eq. 4-6)."""
-
-    name = "gmm"
-
-    def scores(self, queries: VectorBatch, rows: VectorBatch) -> Float64s:
-        """Return the (m, n) GMM of m queries and n rows, to float32 rounding."""
-        return gmm_matrix(queries, rows).astype(np.float64)
 
 
 _KERNELS: Final[dict[str, Any]] = {
@@ -74,44 +35,6 @@ _KERNELS: Final[dict[str, Any]] = {
 }
 KERNEL_NAMES: Final = tuple(_KERNELS)
 """The words that name exact kernels in the API."""
-
-
-def gmm(a: VectorBatch, b: VectorBatch) -> float:
-    """Return the GMM of two single vectors, in float64.
-
-    Parameters
-    ----------
-    a, b : VectorBatch
-        One vector each, of one space.
-
-    Notes
-    -----
-    Σ min / Σ max over the slots ([GMM] eq. 4-6); in [0, 1], 1 for equal vectors.
-    """
-    return float(exact_scores(b, a, np.zeros(1, np.int64))[0])
-
-
-def gmm_rows(query: VectorBatch, rows: VectorBatch) -> Float64s:
-    """Return the (n,) GMM of one vector with each of n rows, in float64."""
-    return exact_scores(rows, query, np.arange(len(rows)))
-
-
-def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
-    """Return the (n, m) GMM of n vectors with m others, in float32."""
-    out = np.empty((len(a), len(b)), np.float32)
-    if a.form == "dense":
-        matrix_dense(a.dense, a.norms, b.dense, b.norms, out)
-        return out
-    longest = int(np.diff(a.indptr).max(initial=0))
-    held_slots = np.empty(spread_size(longest), np.uint32)
-    held_values = np.zeros(spread_size(longest), np.float32)
-    for i in range(len(a)):
-        entries = slice(a.indptr[i], a.indptr[i + 1])
-        spread(a.slots[entries], a.values[entries], held_slots, held_values)
-        shared = out[i]
-        shared_rows(held_slots, held_values, b.indptr, b.slots, b.values, 0, shared)
-        shared /= a.norms[i] + b.norms - shared
-    return out
 
 
 def correlation_from_gmm(score: float) -> float:

@@ -2,10 +2,8 @@
 
 - `space`: from input to arrays; what is wrong with an input; the transform
 - `inputs`: vectors that nobody has checked
-- `validation`: numbers checked
 - `names`: names of coordinates
-- `growing_rows`: rows that grow at their end
-- `mapped_array`: an array that grows in a file, for more rows than memory
+- `growing_rows`: rows that grow at their end, in memory or in mapped files
 - `row_copies`: rows once more in bytes, for scans
 - `quantization`: rows in 8 or 16 bits a value, for the graph
 - `equal_rows`: groups of rows that are equal

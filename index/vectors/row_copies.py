@@ -14,7 +14,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import AddressSpace, Float32s, large, with_room
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
-from gcws_search.index.kernels.ordering.heap import empty_heaps
+from gcws_search.index.kernels.ordering.hits import empty_heaps
 from gcws_search.index.kernels.quantized.quantize import copy_rows
 from gcws_search.index.kernels.quantized.rows import BYTES
 from gcws_search.index.kernels.quantized.scan import scan_copies

@@ -24,13 +24,12 @@ from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner, scan
 from gcws_search.index.hashing.gcws import compress_rows
-from gcws_search.index.joins.all_pairs import all_pairs
+from gcws_search.index.joins.exact_join import PrefixJoin, all_pairs
 from gcws_search.index.joins.pair_sink import PairSink
-from gcws_search.index.joins.prefix_join import PrefixJoin
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
-from gcws_search.index.lsh.probe import TableSearch
-from gcws_search.index.similarities.public import gmm, gmm_matrix
+from gcws_search.index.lsh.search import TableSearch
+from gcws_search.index.similarities.gmm import gmm, gmm_matrix
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.quantization import Quantizer

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search.index.kernels import COMPILED_FOLDER
-from gcws_search.index.kernels.cpu import AGREED, Cpu, cpus_of, features_here
+from gcws_search.index.kernels.cache import AGREED, Cpu, cpus_of, features_here
 
 COMPILE: Final = """
 from gcws_search.index import compile_kernels, kernels_are_cached

@@ -15,7 +15,7 @@ import lazy_loader
 import numba
 import pytest
 
-from gcws_search.index.kernels.cpu import AGREED, cpus_of, features_here
+from gcws_search.index.kernels.cache import AGREED, cpus_of, features_here
 from gcws_search.index.warmup.release import build_wheel
 from tests.support.paths import REPOSITORY
 
@@ -34,7 +34,7 @@ import json
 {FEW}
 from gcws_search.index.kernels.cache import KernelCache
 from gcws_search.index.kernels.gmm import dense
-from gcws_search.index.similarities.public import gmm_matrix
+from gcws_search.index.similarities.gmm import gmm_matrix
 from gcws_search.index.warmup.exercises import _Collection
 stats = dense.exact_dense.stats
 counts = [sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]

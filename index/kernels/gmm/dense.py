@@ -14,20 +14,22 @@ import numpy as np
 from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s, Int64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
     absolute,
     at,
     less,
     load,
     offset,
     pointer,
+    prefetch,
+    put,
     select,
     splat,
     total,
     widened,
 )
-from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
+from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 
 _ZERO = np.float32(0.0)
 _BLOCK = 128

@@ -4,8 +4,6 @@ Rounding may have pushed rows across the limit. Where the heap cannot hold all o
 from which rows must be collected is given instead of a complete answer.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +13,7 @@ from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.dense import exact_dense
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.gmm.sparse import exact_sparse
-from gcws_search.index.kernels.ordering.heap import Heaps, push
-from gcws_search.index.kernels.ordering.rank import rank
+from gcws_search.index.kernels.ordering.hits import Heaps, push, rank
 
 
 class HitLimits(NamedTuple):
@@ -37,10 +34,6 @@ class ExactHits(NamedTuple):
     # (m,): infinite, but where rows were dropped that may belong to the hits: these are among the
     # rows with at least this float32 score.
     bounds: Float32s
-
-    def part(self, some: slice) -> ExactHits:
-        """Return the room for some of the queries."""
-        return ExactHits(self.rows[some], self.scores[some], self.sizes[some], self.bounds[some])
 
 
 @inner

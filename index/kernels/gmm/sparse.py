@@ -13,9 +13,8 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.pointers import put
-from gcws_search.index.kernels.lanes.vector import at, pointer
-from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
+from gcws_search.index.kernels.lanes.vector import at, pointer, put
+from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 
 _MULTIPLIER = np.uint32(0x9E3779B1)
 _ZERO = np.float32(0.0)

@@ -14,7 +14,6 @@ from gcws_search.index.contracts.arrays import LANES, Float32s, UInt8s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
     holds_everywhere,
@@ -22,11 +21,12 @@ from gcws_search.index.kernels.lanes.vector import (
     load,
     offset,
     pointer,
+    put,
     select,
     splat,
     store,
 )
-from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
+from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 
 MANY = 32
 """Queries of a thread from which turning the rows pays."""

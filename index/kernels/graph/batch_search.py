@@ -32,9 +32,17 @@ from gcws_search.index.kernels.graph.entry_points import (
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
 from gcws_search.index.kernels.graph.tiers import are_tied, has_low_contrast, score_at
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
-from gcws_search.index.kernels.lanes.vector import at, keep, offset, pointer, uncounted
-from gcws_search.index.kernels.ordering.rank import rank, rank_nearly_sorted
+from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
+    at,
+    keep,
+    offset,
+    pointer,
+    prefetch,
+    put,
+    uncounted,
+)
+from gcws_search.index.kernels.ordering.hits import rank, rank_nearly_sorted
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
     QueryAddresses,

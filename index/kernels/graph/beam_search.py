@@ -29,14 +29,16 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     score_of,
     set_expanded,
 )
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
     at,
     offset,
     pointer_to_float32,
     pointer_to_int32,
     pointer_to_int64,
     pointer_to_uint64,
+    prefetch,
+    put,
 )
 from gcws_search.index.kernels.quantized.rows import fetch_ahead, score_rows
 

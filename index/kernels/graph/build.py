@@ -40,8 +40,7 @@ from gcws_search.index.kernels.graph.entry_points import (
     enter,
     find_entry_points,
 )
-from gcws_search.index.kernels.lanes.pointers import put
-from gcws_search.index.kernels.lanes.vector import at, offset, pointer
+from gcws_search.index.kernels.lanes.vector import at, offset, pointer, put
 from gcws_search.index.kernels.quantized.rows import (
     SPARSE,
     fetch_ahead,

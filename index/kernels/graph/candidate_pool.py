@@ -14,22 +14,20 @@ import numpy as np
 from gcws_search.index.contracts.arrays import LANES
 from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.hashing.randomness import mix64
-from gcws_search.index.kernels.lanes.pointers import (
+from gcws_search.index.kernels.lanes.vector import (
+    after,
     as_double_address,
+    at,
     double_of_bits,
     float_bits,
     float_of_bits,
-    put,
-)
-from gcws_search.index.kernels.lanes.vector import (
-    after,
-    at,
     lane_numbers,
     last,
     last_and,
     less,
     load,
     offset,
+    put,
     select,
     splat,
     store,

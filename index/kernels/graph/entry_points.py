@@ -11,8 +11,14 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Int64s, UInt8s
 from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.graph.beam_search import mark, scratch_at
-from gcws_search.index.kernels.lanes.pointers import prefetch, put
-from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
+from gcws_search.index.kernels.lanes.vector import (
+    at,
+    offset,
+    pointer_to_int32,
+    pointer_to_uint64,
+    prefetch,
+    put,
+)
 from gcws_search.index.kernels.quantized.rows import fetch_ahead
 
 ROWS_A_SIDE = 2

@@ -13,8 +13,7 @@ from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch
-from gcws_search.index.kernels.lanes.vector import at, offset, pointer
+from gcws_search.index.kernels.lanes.vector import NUMBERS_A_LINE, at, offset, pointer, prefetch
 
 SCORED = 0
 EXPANDED = 1

@@ -37,9 +37,10 @@ from gcws_search.index.kernels.hashing.randomness import (
     slot_words,
     weyl,
 )
-from gcws_search.index.kernels.lanes.compress import SPARE, append_less, lower
 from gcws_search.index.kernels.lanes.functions import log_positive
 from gcws_search.index.kernels.lanes.vector import (
+    SPARE,
+    append_less,
     as_floats,
     as_ints,
     at,
@@ -47,6 +48,7 @@ from gcws_search.index.kernels.lanes.vector import (
     lane_numbers,
     less,
     load,
+    lower,
     pointer,
     select,
     signed_shift,

@@ -22,13 +22,13 @@ from gcws_search.index.kernels.hashing.randomness import (
     slot_words,
 )
 from gcws_search.index.kernels.lanes.functions import log_positive
-from gcws_search.index.kernels.lanes.pointers import prefetch
 from gcws_search.index.kernels.lanes.vector import (
     lane_numbers,
     less,
     load,
     offset,
     pointer,
+    prefetch,
     select,
     splat,
     store,

@@ -6,14 +6,17 @@ values made here are plain LLVM vectors <16 x float> and <16 x i32>: one AVX-512
 registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by lane; integer lanes
 wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fused` says so,
 so results are the same everywhere.
+
+Beside them: addresses of arrays, and what is at them.
 """
 
 # numba's extension interface is untyped, and its code generators take fixed arguments.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
-# ruff: noqa: ANN001, ANN201, ANN202
+# mypy: disable-error-code="attr-defined"
+# ruff: noqa: ANN001, ANN002, ANN201, ANN202
 
 import operator
-from typing import Any
+from typing import Any, Final
 
 from llvmlite import ir
 from numba import extending, types
@@ -24,6 +27,18 @@ from numba.extending import lower_builtin, models, register_model
 from gcws_search.index.contracts.arrays import LANES
 
 intrinsic: Any = extending.intrinsic
+
+NUMBERS_A_LINE: Final = 16
+"""Numbers of 32 bits in a cache line of 64 bytes."""
+SPARE: Final = LANES
+"""Places behind the end of the list that `append_less` may overwrite."""
+
+_HALF = LANES // 2
+_BYTE = ir.IntType(8)
+_INT = ir.IntType(32)
+_LONG = ir.IntType(64)
+_BYTES = ir.VectorType(_BYTE, _HALF)
+_WORDS = ir.VectorType(_INT, _HALF)
 
 
 class Lanes(types.Type):
@@ -41,9 +56,10 @@ BOOLS = Lanes("bool")
 _LLVM = {
     "float32": ir.VectorType(ir.FloatType(), LANES),
     "float64": ir.VectorType(ir.DoubleType(), LANES),
-    "int32": ir.VectorType(ir.IntType(32), LANES),
+    "int32": ir.VectorType(_INT, LANES),
     "bool": ir.VectorType(ir.IntType(1), LANES),
 }
+_ELEMENTS: Any = {FLOATS: types.float32, DOUBLES: types.float64}
 
 
 @register_model(Lanes)
@@ -84,10 +100,28 @@ for _symbol, _instruction in (
     _operator(_symbol, INTS, _instruction)
 
 
+def call_llvm(builder, name, result, *args):
+    """Return what a function of LLVM returns."""
+    kind = ir.FunctionType(result, [arg.type for arg in args])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
+
+
+def _conversion(source, target, instruction, doc):
+    @intrinsic
+    def convert(typingctx, a):
+        def codegen(context, builder, sig, args):
+            return getattr(builder, instruction)(args[0], context.get_value_type(target))
+
+        return target(source), codegen
+
+    convert.__doc__ = doc
+    return convert
+
+
 def _constant_splat(builder, value, kind):
     vector = ir.Constant(_LLVM[kind], ir.Undefined)
-    first = builder.insert_element(vector, value, ir.Constant(ir.IntType(32), 0))
-    order = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
+    first = builder.insert_element(vector, value, ir.Constant(_INT, 0))
+    order = ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES)
     return builder.shuffle_vector(first, vector, order)
 
 
@@ -171,24 +205,36 @@ def uncounted(typingctx, value):
     return value(value), codegen
 
 
-def _pointer_from_integer(element, doc):
-    @intrinsic
-    def from_integer(typingctx, address):
-        def codegen(context, builder, sig, args):
-            return builder.inttoptr(args[0], context.get_value_type(sig.return_type))
-
-        return types.CPointer(element)(types.int64), codegen
-
-    from_integer.__doc__ = doc
-    return from_integer
+def _address_from_integer(element):
+    return _conversion(
+        types.int64,
+        types.CPointer(element),
+        "inttoptr",
+        f"Return an int64 as address of {element}s.",
+    )
 
 
-pointer_to_uint64 = _pointer_from_integer(types.uint64, "Return an int64 as address of uint64s.")
-pointer_to_int32 = _pointer_from_integer(types.int32, "Return an int64 as address of int32s.")
-pointer_to_int64 = _pointer_from_integer(types.int64, "Return an int64 as address of int64s.")
-pointer_to_uint32 = _pointer_from_integer(types.uint32, "Return an int64 as address of uint32s.")
-pointer_to_uint8 = _pointer_from_integer(types.uint8, "Return an int64 as address of uint8s.")
-pointer_to_float32 = _pointer_from_integer(types.float32, "Return an int64 as address of float32s.")
+pointer_to_uint64 = _address_from_integer(types.uint64)
+pointer_to_int32 = _address_from_integer(types.int32)
+pointer_to_int64 = _address_from_integer(types.int64)
+pointer_to_uint32 = _address_from_integer(types.uint32)
+pointer_to_uint8 = _address_from_integer(types.uint8)
+pointer_to_float32 = _address_from_integer(types.float32)
+as_float_address = _conversion(
+    types.CPointer(types.uint8),
+    types.CPointer(types.float32),
+    "bitcast",
+    "Return an address of bytes as one of float32s.",
+)
+as_double_address = _conversion(
+    types.CPointer(types.uint64),
+    types.CPointer(types.float64),
+    "bitcast",
+    "Return an address of uint64s as one of float64s.",
+)
+double_of_bits = _conversion(
+    types.uint64, types.float64, "bitcast", "Return the float64 of 64 bits."
+)
 
 
 @intrinsic
@@ -259,8 +305,8 @@ def gathered(typingctx, address, places):
     def codegen(context, builder, sig, args):
         lanes = ir.Constant(_LLVM["float32"], ir.Undefined)
         for lane in range(LANES):
-            number = ir.Constant(ir.IntType(32), lane)
-            place = builder.zext(builder.extract_element(args[1], number), ir.IntType(64))
+            number = ir.Constant(_INT, lane)
+            place = builder.zext(builder.extract_element(args[1], number), _LONG)
             lanes = builder.insert_element(
                 lanes, builder.load(builder.gep(args[0], [place])), number
             )
@@ -322,15 +368,14 @@ def holds_everywhere(typingctx, condition):
 @intrinsic
 def after(typingctx, first, a):
     """Return ``first`` and then all lanes but the last one."""
-    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
-    element = elements.get(a)
+    element = _ELEMENTS.get(a)
     if element is None:
         return None
 
     def codegen(context, builder, sig, args):
         front = _constant_splat(builder, args[0], a.kind)
         order = [LANES, *range(LANES - 1)]
-        index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+        index = ir.Constant(ir.VectorType(_INT, LANES), order)
         return builder.shuffle_vector(args[1], front, index)
 
     return a(element, a), codegen
@@ -339,13 +384,12 @@ def after(typingctx, first, a):
 @intrinsic
 def last(typingctx, a):
     """Return the last lane."""
-    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
-    element = elements.get(a)
+    element = _ELEMENTS.get(a)
     if element is None:
         return None
 
     def codegen(context, builder, sig, args):
-        return builder.extract_element(args[0], ir.Constant(ir.IntType(32), LANES - 1))
+        return builder.extract_element(args[0], ir.Constant(_INT, LANES - 1))
 
     return element(a), codegen
 
@@ -358,7 +402,7 @@ def last_and(typingctx, a, b):
 
     def codegen(context, builder, sig, args):
         order = [LANES - 1, *range(LANES, 2 * LANES - 1)]
-        index = ir.Constant(ir.VectorType(ir.IntType(32), LANES), order)
+        index = ir.Constant(ir.VectorType(_INT, LANES), order)
         return builder.shuffle_vector(*args, index)
 
     return a(a, a), codegen
@@ -369,11 +413,7 @@ def fused(typingctx, a, b, c):
     """Return a·b + c rounded once, as IEEE 754 defines it: the same on every processor."""
 
     def codegen(context, builder, sig, args):
-        vector = _LLVM["float32"]
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector] * 3), f"llvm.fma.v{LANES}f32"
-        )
-        return builder.call(function, args)
+        return call_llvm(builder, f"llvm.fma.v{LANES}f32", _LLVM["float32"], *args)
 
     return FLOATS(FLOATS, FLOATS, FLOATS), codegen
 
@@ -382,11 +422,7 @@ def _of_each_lane(name, doc):
     @intrinsic
     def of_each(typingctx, a):
         def codegen(context, builder, sig, args):
-            vector = _LLVM["float32"]
-            function = cgutils.get_or_insert_function(
-                builder.module, ir.FunctionType(vector, [vector]), f"llvm.{name}.v{LANES}f32"
-            )
-            return builder.call(function, args)
+            return call_llvm(builder, f"llvm.{name}.v{LANES}f32", _LLVM["float32"], *args)
 
         return FLOATS(FLOATS), codegen
 
@@ -406,11 +442,7 @@ def absolute(typingctx, a):
         return None
 
     def codegen(context, builder, sig, args):
-        vector = _LLVM[a.kind]
-        function = cgutils.get_or_insert_function(
-            builder.module, ir.FunctionType(vector, [vector]), f"llvm.fabs.v{LANES}{suffix}"
-        )
-        return builder.call(function, args)
+        return call_llvm(builder, f"llvm.fabs.v{LANES}{suffix}", _LLVM[a.kind], *args)
 
     return a(a), codegen
 
@@ -418,8 +450,7 @@ def absolute(typingctx, a):
 @intrinsic
 def total(typingctx, a):
     """Return the sum of the lanes, halves added to halves, as one number."""
-    elements: Any = {FLOATS: types.float32, DOUBLES: types.float64}
-    element = elements.get(a)
+    element = _ELEMENTS.get(a)
     if element is None:
         return None
 
@@ -428,33 +459,20 @@ def total(typingctx, a):
         width = LANES
         while width > 1:
             half = width // 2
-            index = ir.VectorType(ir.IntType(32), half)
+            index = ir.VectorType(_INT, half)
             low = builder.shuffle_vector(vector, vector, ir.Constant(index, list(range(half))))
             high = builder.shuffle_vector(
                 vector, vector, ir.Constant(index, list(range(half, width)))
             )
             vector = builder.fadd(low, high)
             width = half
-        return builder.extract_element(vector, ir.Constant(ir.IntType(32), 0))
+        return builder.extract_element(vector, ir.Constant(_INT, 0))
 
     return element(a), codegen
 
 
-def _conversion(source, target, instruction, doc):
-    @intrinsic
-    def convert(typingctx, a):
-        def codegen(context, builder, sig, args):
-            return getattr(builder, instruction)(args[0], _LLVM[target.kind])
-
-        return target(source), codegen
-
-    convert.__doc__ = doc
-    return convert
-
-
 to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
 to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
-narrowed = _conversion(DOUBLES, FLOATS, "fptrunc", "Return float64 lanes as float32.")
 widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
 as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
@@ -482,3 +500,116 @@ def product_of_halves(typingctx, a, b):
         return builder.and_(lanes, ir.Constant(_LLVM["int32"], [0xFFFF] * LANES))
 
     return INTS(INTS, INTS), codegen
+
+
+@intrinsic
+def put(typingctx, address, place, value):
+    """Write a number to ``place`` behind an address."""
+    if not isinstance(address, types.CPointer):
+        return None
+
+    def codegen(context, builder, sig, args):
+        element = sig.args[0].dtype
+        written = context.cast(builder, args[2], sig.args[2], element)
+        context.pack_value(builder, element, written, builder.gep(args[0], [args[1]]))
+        return context.get_dummy_value()
+
+    return types.none(address, types.intp, value), codegen
+
+
+def _prefetch(nearness, doc):
+    @intrinsic
+    def ask(typingctx, address):
+        def codegen(context, builder, sig, args):
+            place = builder.bitcast(args[0], _BYTE.as_pointer())
+            read, near, data = (ir.Constant(_INT, number) for number in (0, nearness, 1))
+            call_llvm(builder, "llvm.prefetch.p0i8", ir.VoidType(), place, read, near, data)
+            return context.get_dummy_value()
+
+        return types.none(address), codegen
+
+    ask.__doc__ = doc
+    return ask
+
+
+prefetch = _prefetch(
+    3, "Ask for the cache line at an address, to be read soon; any address is allowed."
+)
+prefetch_stream = _prefetch(
+    2, "Ask for a cache line of a long stream, far ahead: into the second cache."
+)
+
+
+@intrinsic
+def float_bits(typingctx, value):
+    """Return the bits of a float32 as a uint64; of floats not below 0 they rise as the floats."""
+
+    def codegen(context, builder, sig, args):
+        return builder.zext(builder.bitcast(args[0], _INT), _LONG)
+
+    return types.uint64(types.float32), codegen
+
+
+@intrinsic
+def float_of_bits(typingctx, bits):
+    """Return the float32 of the lower 32 bits: the inverse of `float_bits`."""
+
+    def codegen(context, builder, sig, args):
+        return builder.bitcast(builder.trunc(args[0], _INT), ir.FloatType())
+
+    return types.float32(types.uint64), codegen
+
+
+def _order(bits: int) -> int:
+    """Return the numbers of the lanes in a set of eight, rising, a byte each, then zeros."""
+    lanes = [lane for lane in range(_HALF) if bits >> lane & 1]
+    return sum(lane << 8 * i for i, lane in enumerate(lanes))
+
+
+_ORDERS = ir.Constant(ir.ArrayType(_LONG, 1 << _HALF), [_order(bits) for bits in range(1 << _HALF)])
+
+
+@intrinsic
+def append_less(typingctx, numbers, place, a, b, first):
+    """Write first + l for every lane l where a < b; return the place behind the last.
+
+    ``first`` is int32 lanes, all the same. ``numbers`` is an address of int32. Up to SPARE places
+    behind the one returned are overwritten.
+    """
+    if numbers != types.CPointer(types.int32) or (a, b) != (FLOATS, FLOATS):
+        return None
+
+    def codegen(context, builder, sig, args):
+        target, place, a, b, first = args
+        orders = cgutils.global_constant(builder.module, "lane_orders", _ORDERS)
+        for start in (0, _HALF):
+            order = ir.Constant(_WORDS, list(range(start, start + _HALF)))
+            halves = [builder.shuffle_vector(lanes, lanes, order) for lanes in (a, b)]
+            mask = builder.bitcast(builder.fcmp_ordered("<", *halves), ir.IntType(8))
+            bits = builder.zext(mask, _LONG)
+            chosen = builder.load(builder.gep(orders, [ir.Constant(_LONG, 0), bits]))
+            chosen = builder.zext(builder.bitcast(chosen, _BYTES), _WORDS)
+            vector = builder.shuffle_vector(first, first, order)
+            vector = builder.add(vector, ir.Constant(_WORDS, [start] * _HALF))
+            to = builder.bitcast(builder.gep(target, [place]), _WORDS.as_pointer())
+            builder.store(builder.add(chosen, vector), to, align=4)
+            place = builder.add(place, call_llvm(builder, "llvm.ctpop.i64", _LONG, bits))
+        return place
+
+    return types.int64(numbers, types.int64, FLOATS, FLOATS, INTS), codegen
+
+
+@intrinsic
+def lower(typingctx, address, place, value):
+    """Put an integer at ``place`` behind an address if it is less than what is there."""
+    if not isinstance(address, types.CPointer) or value != address.dtype:
+        return None
+
+    def codegen(context, builder, sig, args):
+        target = builder.gep(args[0], [args[1]])
+        present = builder.load(target)
+        smaller = builder.icmp_signed("<", args[2], present)
+        builder.store(builder.select(smaller, args[2], present), target)
+        return context.get_dummy_value()
+
+    return types.none(address, types.int64, value), codegen

@@ -9,7 +9,7 @@ from gcws_search.index.kernels.gmm.exact_rerank import exact_gmm
 from gcws_search.index.kernels.gmm.rows import Rows
 from gcws_search.index.kernels.lanes.vector import offset, pointer
 from gcws_search.index.kernels.lsh.tables import SortedTable
-from gcws_search.index.kernels.ordering.merge import RowPairs
+from gcws_search.index.kernels.ordering.keys import RowPairs
 
 
 @inner

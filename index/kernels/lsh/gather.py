@@ -7,31 +7,12 @@ found does not depend on how rows are split into segments.
 Source: [FOREST].
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s, UInt64s
+from gcws_search.index.contracts.arrays import Int32s, UInt8s, UInt64s
 from gcws_search.index.kernels.compiling import kernel
 from gcws_search.index.kernels.lanes.vector import at, offset, pointer_to_int32, pointer_to_uint64
 from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
-
-CERTAIN = 0
-GATHERED = 1
-DEPTH = 2
-TABLES = 3
-"""Places of the counters."""
-COUNTERS = 4
-
-
-class GatheredRows(NamedTuple):
-    """Room for the rows gathered for one query."""
-
-    rows: Int32s  # (n,): permitted rows, in the order they are gathered in
-    # (COUNTERS,): CERTAIN rows came before the last bucket, GATHERED with it; DEPTH of that bucket,
-    # 0 when all tables are exhausted; TABLES probed at that depth.
-    counters: Int64s
-    visited: UInt64s  # (n / 64, rounded up): a bit for each row that was met
 
 
 @kernel
@@ -42,12 +23,17 @@ def gather(
     segments: TableSegments,
     depths: int,
     wanted: int,
-    out: GatheredRows,
-) -> None:
-    """Gather rows for one query by its (L,) keys, from ``depths`` up, but not the row ``skip``."""
-    segments, out = TableSegments(*segments), GatheredRows(*out)
+    visited: UInt64s,
+    out: Int32s,
+) -> tuple[int, int, int]:
+    """Gather permitted rows for one query by its (L,) keys, from ``depths`` up.
+
+    visited (n / 64, rounded up): written on. out (n,): rows in the order they are gathered in.
+    Returns how many came before the last bucket, how many with it, and the depth of that bucket: 0
+    when all tables are exhausted.
+    """
+    segments = TableSegments(*segments)
     addresses = segments.addresses
-    visited, rows, counters = out.visited, out.rows, out.counters
     tables = keys.shape[0]
     left = np.empty((addresses.shape[0], tables), np.int64)
     right = np.empty((addresses.shape[0], tables), np.int64)
@@ -81,17 +67,10 @@ def gather(
                         continue
                     visited[row >> 6] |= bit
                     if permitted[row] != 0 and row != skip:
-                        rows[found] = np.int32(row)
+                        out[found] = np.int32(row)
                         found += 1
                 left[s, table] = first
                 right[s, table] = last
             if found >= wanted:
-                counters[CERTAIN] = certain
-                counters[GATHERED] = found
-                counters[DEPTH] = depth
-                counters[TABLES] = table + 1
-                return
-    counters[CERTAIN] = found
-    counters[GATHERED] = found
-    counters[DEPTH] = 0
-    counters[TABLES] = tables
+                return certain, found, depth
+    return found, found, 0

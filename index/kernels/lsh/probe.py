@@ -14,8 +14,6 @@ on the hash, and by then at least the recall asked for is found in the mean, for
 Source: [PUFF] (stop rule), [FOREST] (shrinking prefixes); theory of banding.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,16 +33,14 @@ from gcws_search.index.kernels.lanes.vector import (
     pointer_to_uint64,
 )
 from gcws_search.index.kernels.lsh.tables import TableSegments, find_places
-from gcws_search.index.kernels.ordering.heap import push
-from gcws_search.index.kernels.ordering.rank import rank
+from gcws_search.index.kernels.ordering.hits import push, rank
 
 DEPTH = 0
 TABLES = 1
 CANDIDATES = 2
-SCORED = 3
-ANSWERED = 4
+ANSWERED = 3
 """Columns of the counters; ANSWERED is 0 where a scan must answer instead."""
-COUNTERS = 5
+COUNTERS = 4
 
 _TRIAL = 0.02
 """Share of a scan's cost that is spent before growth is judged: good hits found meanwhile raise
@@ -124,10 +120,6 @@ class ProbeRequests(NamedTuple):
     skip: Int64s  # (m,): a row that a query must not return, or -1
     scan_nanoseconds: Float64s  # (m,): what a scan for each query would take
 
-    def part(self, some: slice) -> ProbeRequests:
-        """Return what some of the queries ask."""
-        return ProbeRequests(self.keys[some], self.skip[some], self.scan_nanoseconds[some])
-
 
 class ProbeHits(NamedTuple):
     """Room for what probing finds for m queries."""
@@ -137,16 +129,6 @@ class ProbeHits(NamedTuple):
     sizes: Int64s  # (m,)
     counters: Int64s  # (m, COUNTERS)
     recall: Float64s  # (m,): expected share of items as similar as the hits that was found
-
-    def part(self, some: slice) -> ProbeHits:
-        """Return the room for some of the queries."""
-        return ProbeHits(
-            self.scores[some],
-            self.rows[some],
-            self.sizes[some],
-            self.counters[some],
-            self.recall[some],
-        )
 
 
 class _Comparison(NamedTuple):
@@ -352,7 +334,6 @@ def probe(
         out.recall[m] = 1.0 - mean_miss(out.scores[m], size, rule, depth, done)
         counters = out.counters[m]
         counters[DEPTH], counters[TABLES] = depth, tables
-        counters[CANDIDATES] = counters[SCORED] = candidates
-        counters[ANSWERED] = 1 if answered else 0
+        counters[CANDIDATES], counters[ANSWERED] = candidates, 1 if answered else 0
     keep(table_slots)
     keep(table_values)

@@ -13,7 +13,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.lanes.vector import at
-from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+from gcws_search.index.kernels.ordering.keys import sort_keys
 
 
 class SortedTable(NamedTuple):

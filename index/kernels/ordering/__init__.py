@@ -1,7 +1,5 @@
 """Hits and keys in order.
 
-- `heap`: the best hits so far
-- `rank`: hits by exact score
-- `radix_sort`: keys with their rows
-- `merge`: sorted pairs merged
+- `hits`: the best so far; by exact score
+- `keys`: sorted with their rows, and merged
 """

@@ -8,21 +8,18 @@ the best of plain vector code. The sums are whole numbers, so all ways agree.
 # numba's extension interface is untyped, and its code generators take fixed arguments.
 # mypy: disable-error-code="no-untyped-def, untyped-decorator, misc, no-any-return, no-untyped-call"
 # mypy: disable-error-code="attr-defined"
-# ruff: noqa: ANN001, ANN002, ANN201, ANN202
-
-from typing import Any
+# ruff: noqa: ANN001, ANN201, ANN202
 
 from llvmlite import binding, ir
-from numba import extending, types
-from numba.core import cgutils, config
+from numba import types
+from numba.core import config
 from numba.extending import models, register_model
 
 from gcws_search.index.contracts.arrays import LANES
-from gcws_search.index.kernels.lanes.vector import FLOATS, INTS
+from gcws_search.index.kernels.lanes.vector import FLOATS, INTS, call_llvm, intrinsic
 
 REGISTER_BYTES = 64
 """Rows are padded to a multiple of this."""
-intrinsic: Any = extending.intrinsic
 
 _BYTE = ir.IntType(8)
 _SHORT = ir.IntType(16)
@@ -71,11 +68,6 @@ class _SumsModel(models.PrimitiveModel):
         super().__init__(dmm, fe_type, _SUMS)
 
 
-def _call(builder, name, result, *args):
-    kind = ir.FunctionType(result, [arg.type for arg in args])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), args)
-
-
 def _part(builder, vector, first, count):
     order = ir.Constant(ir.VectorType(_INT, count), list(range(first, first + count)))
     return builder.shuffle_vector(vector, vector, order)
@@ -94,11 +86,11 @@ def _load(builder, address, start, kind):
 
 def _byte_sums(builder, x, y):
     if "avx512bw" in _FEATURES:
-        return _call(builder, "llvm.x86.avx512.psad.bw.512", _SUMS, x, y)
+        return call_llvm(builder, "llvm.x86.avx512.psad.bw.512", _SUMS, x, y)
     if "avx2" in _FEATURES:
         quarter = ir.VectorType(_LONG, 4)
         halves = [
-            _call(
+            call_llvm(
                 builder,
                 "llvm.x86.avx2.psad.bw",
                 quarter,
@@ -143,7 +135,7 @@ def total_of_sums(typingctx, sums):
     """Return all sums together, as an int64."""
 
     def codegen(context, builder, sig, args):
-        return _call(builder, "llvm.vector.reduce.add.v8i64", _LONG, args[0])
+        return call_llvm(builder, "llvm.vector.reduce.add.v8i64", _LONG, args[0])
 
     return types.int64(SUMS), codegen
 
@@ -182,11 +174,11 @@ def totals_of_sums(typingctx, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p):  
 def _short_sums(builder, difference):
     ones = ir.Constant(_SHORTS, [1] * 32)
     if "avx512bw" in _FEATURES:
-        return _call(builder, "llvm.x86.avx512.pmaddw.d.512", _INTS, difference, ones)
+        return call_llvm(builder, "llvm.x86.avx512.pmaddw.d.512", _INTS, difference, ones)
     if "avx2" in _FEATURES:
         eight = ir.VectorType(_INT, 8)
         halves = [
-            _call(
+            call_llvm(
                 builder,
                 "llvm.x86.avx2.pmadd.wd",
                 eight,
@@ -212,7 +204,7 @@ def add_short_differences(typingctx, sums, a, b, start):
         x, y = _load(builder, left, first, _SHORTS), _load(builder, right, first, _SHORTS)
         signed = builder.sub(x, y)
         no = ir.Constant(ir.IntType(1), 0)
-        difference = _call(builder, "llvm.abs.v32i16", _SHORTS, signed, no)
+        difference = call_llvm(builder, "llvm.abs.v32i16", _SHORTS, signed, no)
         return builder.add(before, _short_sums(builder, difference))
 
     return INTS(INTS, a, b, types.intp), codegen
@@ -223,6 +215,6 @@ def total_of_ints(typingctx, ints):
     """Return the sum of int32 lanes."""
 
     def codegen(context, builder, sig, args):
-        return _call(builder, "llvm.vector.reduce.add.v16i32", _INT, args[0])
+        return call_llvm(builder, "llvm.vector.reduce.add.v16i32", _INT, args[0])
 
     return types.int32(INTS), codegen

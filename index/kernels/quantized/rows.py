@@ -16,9 +16,10 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import LANES, Int64s
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, as_float_address, prefetch, put
 from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
     absolute,
+    as_float_address,
     at,
     load,
     offset,
@@ -26,6 +27,8 @@ from gcws_search.index.kernels.lanes.vector import (
     pointer_to_int64,
     pointer_to_uint8,
     pointer_to_uint32,
+    prefetch,
+    put,
     splat,
     total,
 )

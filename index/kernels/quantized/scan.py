@@ -22,8 +22,8 @@ from gcws_search.index.contracts.batches import RowCopies
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm.dense import dense_score_within, reach
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.pointers import NUMBERS_A_LINE, prefetch, prefetch_stream, put
 from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
     absolute,
     at,
     holds_everywhere,
@@ -32,10 +32,13 @@ from gcws_search.index.kernels.lanes.vector import (
     load,
     offset,
     pointer,
+    prefetch,
+    prefetch_stream,
+    put,
     splat,
     store,
 )
-from gcws_search.index.kernels.ordering.heap import Heaps, push, threshold
+from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 from gcws_search.index.kernels.quantized.l1_distance import (
     REGISTER_BYTES,
     add_byte_differences,

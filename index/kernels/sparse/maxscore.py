@@ -17,7 +17,6 @@ from gcws_search.index.contracts.arrays import (
 )
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.pointers import put
 from gcws_search.index.kernels.lanes.vector import (
     at,
     holds_everywhere,
@@ -25,10 +24,11 @@ from gcws_search.index.kernels.lanes.vector import (
     load,
     offset,
     pointer,
+    put,
     splat,
 )
-from gcws_search.index.kernels.ordering.heap import Heap, Heaps, push, threshold
-from gcws_search.index.kernels.sparse.query_terms import (
+from gcws_search.index.kernels.ordering.hits import Heap, Heaps, push, threshold
+from gcws_search.index.kernels.sparse.postings import (
     Left,
     PostingSegment,
     TermQuery,

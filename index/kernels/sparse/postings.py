@@ -1,11 +1,296 @@
-"""Making an inverted index of sparse rows: for every slot the rows that have it, and how much."""
+"""An inverted index of sparse rows, and the terms of a query in a segment of it.
+
+A segment keeps the magnitudes of a slot as its postings, or as a column with a number for every row
+where many rows have it. A query's slots are its terms: they are added to sums, or looked up.
+"""
+
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt32s
-from gcws_search.index.kernels.compiling import kernel
-from gcws_search.index.kernels.ordering.radix_sort import sort_keys
-from gcws_search.index.kernels.sparse.query_terms import PostingSegment
+from gcws_search.index.contracts.arrays import (
+    Float32s,
+    Float64s,
+    Int32s,
+    Int64s,
+    UInt8s,
+    UInt16s,
+    UInt32s,
+)
+from gcws_search.index.kernels.compiling import inner, kernel
+from gcws_search.index.kernels.gmm.rows import Rows
+from gcws_search.index.kernels.gmm.sparse import shared_mass, spread, spread_size
+from gcws_search.index.kernels.lanes.vector import (
+    NUMBERS_A_LINE,
+    at,
+    offset,
+    pointer,
+    prefetch,
+    put,
+)
+from gcws_search.index.kernels.ordering.keys import sort_by_gaps, sort_keys
+
+COLUMN_SHARE = 8
+"""Adding a column takes as long as adding postings of one row in this many. A slot of more rows has
+a column."""
+_BLOCK = 2048
+"""Rows whose sums stay in the first cache while columns are added."""
+_LOOK = 10.0
+_LOOK_UP = 1.5
+_WALK = 40.0
+_WALKED = 1.5
+_OFFERED = 3.0
+"""What looking at one row takes, in postings: beside, and for each column; beside, and for each
+entry of it; where all has been added."""
+_ZERO = np.float32(0.0)
+
+
+class PostingSegment(NamedTuple):
+    """Rows first … first + n - 1, by slot."""
+
+    first: int
+    slots: UInt32s  # (d,): rising
+    starts: Int64s  # (d + 1,): where each slot's postings start
+    greatest: Float32s  # (d,): the greatest magnitude of each slot
+    column_of: Int32s  # (d,): number of its column, -1 where it has postings
+    rows: UInt16s  # (p,): row numbers less ``first``, by slot, rising
+    values: Float32s  # (p,)
+    columns: Float32s  # (c, n): magnitudes, 0 for rows without the slot
+    min_norm: np.float32  # of the rows
+
+
+class TermScratch(NamedTuple):
+    """What the scan of one query writes on."""
+
+    sums: Float32s  # (n,): Σ min of the terms added so far; -∞ once a row's whole sum is known
+    listed: Int32s  # (n + 1,): rows that may be hits
+    best_scores: Float32s  # (k,)
+    best_rows: Int64s  # (k,)
+    table_slots: UInt32s  # (size,): the terms left, spread
+    table_values: Float32s
+    # From here on of each term, those first that add most for their work.
+    columns: Int64s  # (t,): its column, or -1
+    places: Int64s  # (t,): of its slot in the segment
+    slots: UInt32s  # (t,): the query's
+    values: Float32s
+    rest: Float64s  # (t + 1,): what it and those after it can add at most
+    work: Float64s  # (t + 1,): postings that adding them takes
+    posted: Int64s  # (t + 1,): how many of them have postings
+
+
+def scratch(rows: int, longest: int, hits: int) -> TermScratch:
+    """Return room for the scan of ``rows`` rows for queries of at most ``longest`` slots."""
+    size = spread_size(longest)
+    return TermScratch(
+        np.empty(rows, np.float32),
+        np.empty(rows + 1, np.int32),
+        np.empty(hits, np.float32),
+        np.empty(hits, np.int64),
+        np.empty(size, np.uint32),
+        np.empty(size, np.float32),
+        np.empty(longest, np.int64),
+        np.empty(longest, np.int64),
+        np.empty(longest, np.uint32),
+        np.empty(longest, np.float32),
+        np.empty(longest + 1, np.float64),
+        np.empty(longest + 1, np.float64),
+        np.empty(longest + 1, np.int64),
+    )
+
+
+class TermQuery(NamedTuple):
+    """One query."""
+
+    slots: UInt32s  # (t,)
+    values: Float32s
+    norm: np.float32
+    skip: int  # a row that it must not return, or -1
+    permitted: UInt8s  # (all rows,)
+    min_score: np.float32  # lower scores are not wanted
+    # How far apart float32 scores in the wrong order can be: what scores less than the worst hit
+    # held by more than this may be left out.
+    slack: np.float32
+
+
+class Left(NamedTuple):
+    """The terms left out, by addresses; see `TermScratch` and `PostingSegment`."""
+
+    first: Any  # numbers of the terms
+    last: Any
+    rest: Any  # what they can add at most
+    walked: Any  # whether some of them have postings: a row is walked then
+    columns: Any
+    values: Any
+    magnitudes: Any
+    n: Any
+    table_slots: Any
+    table_values: Any
+    size: Any
+    row_slots: Any
+    row_values: Any
+
+
+@inner
+def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
+    """Return the place of the last slot that is not greater, from ``low`` on; ``low`` if none."""
+    left = slots.shape[0] - low
+    while left > 1:
+        half = left // 2
+        low = low + half if slots[low + half] <= slot else low
+        left -= half
+    return low
+
+
+@inner
+def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
+    """List a query's terms in a segment, those first that add most for their work; return how many.
+
+    ``out`` is written from ``columns`` on.
+    """
+    room = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
+    places = np.empty(room, np.int64)
+    numbers = np.empty(room, np.int64)
+    bounds = np.empty(room, np.float64)
+    works = np.empty(room, np.float64)
+    count = 0
+    low = 0
+    for i in range(room):
+        low = _find_slot(segment.slots, query.slots[i], low)
+        if segment.slots[low] != query.slots[i]:
+            continue
+        places[count] = low
+        numbers[count] = i
+        bounds[count] = min(query.values[i], segment.greatest[low])
+        works[count] = segment.starts[low + 1] - segment.starts[low]
+        if segment.column_of[low] >= 0:
+            works[count] = segment.columns.shape[1] / COLUMN_SHARE
+        count += 1
+    ratios = np.empty(count, np.float64)  # bits of floats not below 0 rise as the floats do
+    order = np.empty(count, np.int32)
+    for i in range(count):
+        ratios[i] = works[i] / bounds[i]
+        order[i] = np.int32(i)
+    sort_by_gaps(ratios.view(np.uint64), order, count)
+    out.rest[count] = out.work[count] = 0.0
+    out.posted[count] = 0
+    for j in range(count - 1, -1, -1):
+        i = order[j]
+        column = np.int64(segment.column_of[places[i]])
+        out.columns[j] = column
+        out.places[j] = places[i]
+        out.slots[j] = query.slots[numbers[i]]
+        out.values[j] = query.values[numbers[i]]
+        out.rest[j] = out.rest[j + 1] + bounds[i]
+        out.work[j] = out.work[j + 1] + works[i]
+        out.posted[j] = out.posted[j + 1] + np.int64(column < 0)
+    return count
+
+
+@inner
+def _add_postings(rows: Any, values: Any, count: Any, value: Any, sums: Any) -> None:
+    """Add min(value, ·) of a slot's postings to the rows' sums."""
+    for i in range(count):
+        row = np.intp(at(rows, i))
+        put(sums, row, at(sums, row) + min(value, at(values, i)))
+
+
+@inner
+def _add_column(column: Any, value: Any, sums: Any, first: Any, last: Any) -> None:
+    """Add min(value, ·) of a column to the sums of the rows first … last - 1."""
+    for i in range(first, last):
+        put(sums, i, at(sums, i) + min(value, at(column, i)))
+
+
+@inner
+def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) -> None:
+    """Add the terms first … last - 1 to the sums of all rows."""
+    n = segment.columns.shape[1]
+    sums = pointer(out.sums)
+    rows = pointer(segment.rows)
+    values = pointer(segment.values)
+    for j in range(first, last):
+        if out.columns[j] < 0:
+            start = segment.starts[out.places[j]]
+            count = segment.starts[out.places[j] + 1] - start
+            _add_postings(offset(rows, start), offset(values, start), count, out.values[j], sums)
+    columns = pointer(segment.columns)
+    for block in range(0, n, _BLOCK):
+        end = min(n, block + _BLOCK)
+        for j in range(first, last):
+            if out.columns[j] >= 0:
+                _add_column(offset(columns, out.columns[j] * n), out.values[j], sums, block, end)
+
+
+@inner
+def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch) -> Left:
+    """Return the terms first … last - 1, spread where rows must be walked."""
+    walked = out.posted[first] > 0
+    size = spread_size(last - first)
+    if walked:
+        spread(
+            out.slots[first:last],
+            out.values[first:last],
+            out.table_slots[:size],
+            out.table_values[:size],
+        )
+    return Left(
+        first,
+        last,
+        out.rest[first],
+        walked,
+        pointer(out.columns),
+        pointer(out.values),
+        pointer(segment.columns),
+        segment.columns.shape[1],
+        pointer(out.table_slots),
+        pointer(out.table_values),
+        size,
+        pointer(rows.slots),
+        pointer(rows.values),
+    )
+
+
+@inner
+def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
+    """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
+    if left.walked:
+        return shared_mass(
+            left.table_slots,
+            left.table_values,
+            left.size,
+            left.row_slots,
+            left.row_values,
+            start,
+            stop,
+        )
+    sum_ = _ZERO
+    for j in range(left.first, left.last):
+        held = at(left.magnitudes, at(left.columns, j) * left.n + row)
+        sum_ += min(at(left.values, j), held)
+    return sum_
+
+
+@inner
+def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
+    """Ask for what `added` will read."""
+    if left.walked:
+        for i in range(start, stop, NUMBERS_A_LINE):
+            prefetch(offset(left.row_slots, i))
+            prefetch(offset(left.row_values, i))
+    else:
+        for j in range(left.first, left.last):
+            prefetch(offset(left.magnitudes, at(left.columns, j) * left.n + row))
+
+
+@inner
+def look_work(left: Left, segment: PostingSegment, rows: Rows) -> float:
+    """Return what looking at one row takes, in postings."""
+    if left.first == left.last:
+        return _OFFERED
+    if not left.walked:
+        return _LOOK + _LOOK_UP * (left.last - left.first)
+    entries = rows.indptr[segment.first + left.n] - rows.indptr[segment.first]
+    return _WALK + _WALKED * entries / left.n
 
 
 @kernel

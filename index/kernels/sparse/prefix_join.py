@@ -23,10 +23,8 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import Rows
-from gcws_search.index.kernels.lanes.pointers import prefetch
-from gcws_search.index.kernels.lanes.vector import offset, pointer
-from gcws_search.index.kernels.ordering.merge import RowPairs
-from gcws_search.index.kernels.ordering.radix_sort import sort_by_gaps
+from gcws_search.index.kernels.lanes.vector import offset, pointer, prefetch
+from gcws_search.index.kernels.ordering.keys import RowPairs, sort_by_gaps
 
 _ENTRY_BITS = 20
 MAX_ENTRIES = 1 << _ENTRY_BITS

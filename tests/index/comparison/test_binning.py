@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.comparison.binning import RandomBinning
+from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
-from gcws_search.index.similarities.public import PolyaKernel
+from gcws_search.index.similarities.kernels import PolyaKernel
 from tests.support.data import generated
 from tests.support.data.adapters import from_csr, space_of
 from tests.support.reference import kernels

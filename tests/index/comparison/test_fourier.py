@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.comparison.fourier import FourierMap
+from gcws_search.index.comparison.features import FourierMap
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.kernels.hashing.fourier import fill_normals, fill_phases

@@ -5,7 +5,7 @@ import numpy.typing as npt
 import orjson
 import pytest
 
-from gcws_search.index.comparison.nystroem import NystroemMap
+from gcws_search.index.comparison.features import NystroemMap
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import NystroemKind, NystroemParams
 from gcws_search.index.threads import Workers

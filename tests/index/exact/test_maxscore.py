@@ -11,7 +11,7 @@ from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy
 from gcws_search.index.exact.scan import Scanner, scan, scan_work
-from gcws_search.index.kernels.sparse.query_terms import COLUMN_SHARE
+from gcws_search.index.kernels.sparse.postings import COLUMN_SHARE
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.strategies import sparse_vectors

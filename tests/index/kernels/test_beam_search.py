@@ -22,8 +22,7 @@ from gcws_search.index.kernels.graph.beam_search import (
 )
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
-from gcws_search.index.kernels.lanes.pointers import put
-from gcws_search.index.kernels.lanes.vector import pointer
+from gcws_search.index.kernels.lanes.vector import pointer, put
 from gcws_search.index.kernels.quantized.rows import FLOATS, rows_at
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer
 from tests.support.index.graphs import ROWS, TABLES, UNITS, Graph

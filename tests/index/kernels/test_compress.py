@@ -5,8 +5,7 @@ import numpy.typing as npt
 from numba import njit
 
 from gcws_search.index.contracts.arrays import LANES
-from gcws_search.index.kernels.lanes.compress import SPARE, append_less, lower
-from gcws_search.index.kernels.lanes.vector import load, pointer, splat
+from gcws_search.index.kernels.lanes.vector import SPARE, append_less, load, lower, pointer, splat
 
 
 @njit(nogil=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.kernels.cpu import AGREED, cpus_of, features_here
+from gcws_search.index.kernels.cache import AGREED, cpus_of, features_here
 from gcws_search.index.warmup import release
 
 V4, V3, GENERIC = AGREED

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.kernels.ordering.merge import keep_new, merge
+from gcws_search.index.kernels.ordering.keys import keep_new, merge
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.kernels.ordering.radix_sort import sort_keys
+from gcws_search.index.kernels.ordering.keys import sort_keys
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 128, 129, 3000])

@@ -19,7 +19,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import Tally, hash_nanoseconds, scan_nanoseconds
-from gcws_search.index.lsh import probe
+from gcws_search.index.lsh import search as table_search
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.index.known_rows import (
     FLOAT32_TIES,
@@ -353,7 +353,7 @@ def with_tables(
 ) -> tuple[SmallIndex, list[int]]:
     """Return an index with all its tables, which pay or never do, and what its calls hash."""
     if not paying:
-        monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+        monkeypatch.setattr(table_search, "row_nanoseconds", lambda _: 1e9)
     index = asked(config_of("dense", GcwsParams())).add(rows)
     assert isinstance(index.backend, GcwsBackend)
     index.state = index.backend.with_all_tables(index.state, index.rows.view())
@@ -412,7 +412,7 @@ def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended
     assert isinstance(backend, GcwsBackend)
     tally, query = Tally(0.0), index.prepare(rows[:1])
     policy = ProbePolicy(hashing_of_tried=np.inf, dense_probing=0.5)
-    search = probe.TableSearch(
+    search = table_search.TableSearch(
         backend.plan.of_first(index.state.tables.bands),
         partial(backend.band_keys.keys, last=index.state.tables.bands),
         index.state.tables,
@@ -424,7 +424,7 @@ def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended
     params = SearchParams(limit=50, recall=0.99, guarantee="proven")
     nobody = np.full(1, -1)
     scan, hashing = scan_nanoseconds(view, query)[0], hash_nanoseconds(query, backend.plan)[0]
-    monkeypatch.setattr(probe, "row_nanoseconds", lambda _: 1e9)
+    monkeypatch.setattr(table_search, "row_nanoseconds", lambda _: 1e9)
     found = search.search(view, query, params, nobody)
     assert found.explanation(0).method == "scan"
     assert tally.seen == 1

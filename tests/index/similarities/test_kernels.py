@@ -10,11 +10,9 @@ import pytest
 from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import Distribution
-from gcws_search.index.similarities.distances import cosines, folded_differences
+from gcws_search.index.similarities.kernels import Kernel, PolyaKernel, cosines, folded_differences
 from gcws_search.index.similarities.public import (
     KERNEL_NAMES,
-    Kernel,
-    PolyaKernel,
     folded_rbf,
     gaussian,
     kernel_named,

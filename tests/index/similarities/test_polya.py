@@ -7,8 +7,7 @@ import pytest
 
 from gcws_search.index.contracts.parameters import SHAPES, Distribution
 from gcws_search.index.similarities.kernels import PolyaKernel
-from gcws_search.index.similarities.polya import GammaPower, pitches
-from gcws_search.index.similarities.polya_curves import curve_of
+from gcws_search.index.similarities.polya import GammaPower, curve_of, pitches
 from tests.support.reference import kernels
 from tests.support.statistics import SIGMAS
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts.arrays import Float32s
-from gcws_search.index.vectors.mapped_array import MappedArray
+from gcws_search.index.vectors.growing_rows import MappedArray
 
 EMPTY: Float32s = np.empty((0, 16), np.float32)
 

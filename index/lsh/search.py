@@ -1,6 +1,7 @@
-"""Search by hash tables: hash the query, probe, score exactly; or scan where that is quicker.
+"""Search by hash tables: probe until the recall is proven, or gather candidates by depth.
 
-The stop rule and its proof are in `kernels.lsh.probe`.
+Where a scan is quicker than probing, it answers. The stop rule and its proof are in
+`kernels.lsh.probe`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.hits import TABLES as BY_TABLES, BatchHits, LiveSample, RowView
+from gcws_search.index.contracts.hits import BANDS, DEPTH, TABLES, BatchHits, LiveSample, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (
@@ -23,36 +24,66 @@ from gcws_search.index.cost_model import (
     scan_nanoseconds,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
+from gcws_search.index.exact.rerank import Ranked, batch_hits
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.kernels.gmm.rows import rows_of
-from gcws_search.index.kernels.lsh.probe import (
-    ANSWERED,
-    CANDIDATES,
-    COUNTERS,
-    DEPTH,
-    SCORED,
-    TABLES,
-    ProbeHits,
-    ProbeRequests,
-    Rule,
-    probe,
-)
+from gcws_search.index.kernels.lsh import probe as columns
+from gcws_search.index.kernels.lsh.gather import gather
+from gcws_search.index.kernels.lsh.probe import ProbeHits, ProbeRequests, Rule, probe
 from gcws_search.index.kernels.lsh.tables import TableSegments
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.similarities.gmm import tolerance
 from gcws_search.index.threads import Workers
 
 
-def _no_hits(m: int, limit: int) -> ProbeHits:
-    """Return room for the hits of m queries."""
-    return ProbeHits(
-        np.empty((m, limit), np.float64),
-        np.empty((m, limit), np.int64),
-        np.zeros(m, np.int64),
-        np.zeros((m, COUNTERS), np.int64),
-        np.zeros(m, np.float64),
+def search_tables(  # noqa: PLR0913 (what is searched, and for what)
+    method: int,
+    plan: BandPlan,
+    tables: Tables,
+    view: RowView,
+    keys: UInt64s,
+    rank: Callable[[int, Int64s], Ranked],
+    *,
+    params: SearchParams,
+    skip: Int64s,
+    workers: Workers,
+) -> BatchHits:
+    """Return the candidates of m queries by (m, L) keys, as ``rank(query, rows)`` ranks them."""
+    m, n = len(keys), len(view.vectors)
+    depths, candidates = np.zeros(m, np.int64), np.zeros(m, np.int64)
+    answers: list[Ranked | None] = [None] * m
+    segments = TableSegments(tables.addresses, plan.bits)
+
+    def answer(first: int, last: int) -> None:
+        visited, gathered = np.empty((n + 63) // 64, np.uint64), np.empty(n, np.int32)
+        for i in range(first, last):
+            certain, found, depths[i] = gather(
+                keys[i], int(skip[i]), view.permitted, segments, plan.depths, params.pool,
+                visited, gathered,
+            )  # fmt: skip
+            if depths[i] > 0:  # the lowest rows of the last bucket
+                others: Int64s = np.sort(gathered[certain:found]).astype(np.int64)
+            else:  # all tables are exhausted: rows that share no prefix with the query
+                unseen = view.permitted.astype(np.bool_)
+                unseen[gathered[:found]] = False
+                if skip[i] >= 0:
+                    unseen[skip[i]] = False
+                others = np.flatnonzero(unseen)
+            chosen = np.concatenate([gathered[:certain], others[: params.pool - certain]])
+            candidates[i] = len(chosen)
+            answers[i] = rank(i, np.sort(chosen).astype(np.int64))
+
+    workers.split(m, answer)
+    hits = batch_hits(
+        method,
+        [each for each in answers if each is not None],
+        candidates=candidates,
+        scored=0 if params.rerank == "none" else candidates,
     )
+    hits.work[:, BANDS] = tables.bands
+    hits.work[:, DEPTH] = depths
+    return hits
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,34 +189,6 @@ class TableSearch:
     ) -> BatchHits:
         return scan(view, queries, params, skip=skip, inverted=self.inverted, workers=self.workers)
 
-    def _probe(
-        self,
-        view: RowView,
-        queries: VectorBatch,
-        limit: int,
-        rule: Rule,
-        skip: Int64s,
-        cost_limits: Float64s,
-    ) -> ProbeHits:
-        """Probe the tables for each query."""
-        m, rows = len(queries), rows_of(view.vectors)
-        requests = ProbeRequests(self.keys_of(queries), skip, cost_limits)
-        segments = TableSegments(self.tables.addresses, self.plan.bits)
-        found = _no_hits(m, limit)
-        row_cost = row_nanoseconds(view)
-
-        def run(first: int, last: int) -> None:
-            some, ours, out = queries, requests, found
-            if last - first < m:
-                part = slice(first, last)
-                some = queries[part]
-                ours = requests.part(part)
-                out = found.part(part)
-            probe(rows_of(some), ours, rows, view.permitted, segments, row_cost, rule, out)
-
-        self.workers.split(m, run)
-        return found
-
     def answers(
         self,
         view: RowView,
@@ -198,9 +201,9 @@ class TableSearch:
 
         A query is given up after ``cost_limits`` nanoseconds.
         """
-        plan = self.plan
+        plan, m, limit = self.plan, len(queries), params.limit
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
-        limits = cost_limits if plan.prefix else np.full(len(queries), np.inf)
+        limits = cost_limits if plan.prefix else np.full(m, np.inf)
         rule = Rule(
             depths=plan.depths,
             tables=plan.bands,
@@ -210,19 +213,39 @@ class TableSearch:
             min_score=float(params.min_score),
             slack=2 * tolerance(view.vectors, queries),
         )
-        found = self._probe(view, queries, params.limit, rule, skip, limits)
+        requests = ProbeRequests(self.keys_of(queries), skip, limits)
+        rows, row_cost = rows_of(view.vectors), row_nanoseconds(view)
+        segments = TableSegments(self.tables.addresses, plan.bits)
+        found = ProbeHits(
+            np.empty((m, limit), np.float64),
+            np.empty((m, limit), np.int64),
+            np.zeros(m, np.int64),
+            np.zeros((m, columns.COUNTERS), np.int64),
+            np.zeros(m, np.float64),
+        )
+
+        def run(first: int, last: int) -> None:
+            some, ours, out = queries, requests, found
+            if last - first < m:
+                part = slice(first, last)
+                some = queries[part]
+                ours = ProbeRequests._make(each[part] for each in requests)
+                out = ProbeHits._make(each[part] for each in found)
+            probe(rows_of(some), ours, rows, view.permitted, segments, row_cost, rule, out)
+
+        self.workers.split(m, run)
         counters = found.counters.T
         hits = BatchHits.of(
-            BY_TABLES,
+            TABLES,
             found.rows,
             found.scores,
             found.sizes,
             expected_recall=found.recall,
-            bands=counters[TABLES],
-            depth=counters[DEPTH],
-            candidates=counters[CANDIDATES],
-            scored=counters[SCORED],
+            bands=counters[columns.TABLES],
+            depth=counters[columns.DEPTH],
+            candidates=counters[columns.CANDIDATES],
+            scored=counters[columns.CANDIDATES],
         )
         if not plan.prefix and params.guarantee == "measured":
-            return hits, np.arange(len(queries))
-        return hits, np.flatnonzero(counters[ANSWERED])
+            return hits, np.arange(m)
+        return hits, np.flatnonzero(counters[columns.ANSWERED])
