@@ -14,6 +14,7 @@ from gcws_search.index.contracts.hits import METHODS, BatchHits, RowView
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     Distribution,
+    GcwsParams,
     RandomBinningParams,
     SearchParams,
 )
@@ -123,7 +124,8 @@ class RandomBinningBackend(Backend[Tables]):
         self, config: CollectionConfig, params: RandomBinningParams, workers: Workers
     ) -> None:
         self.workers = workers
-        self.plan = BandPlan.of_codes(params.bands)
+        # A sample is one number, in the place of i*.
+        self.plan = BandPlan.of(GcwsParams(bands=params.bands, encoding="zero_bit"))
         self.code_width = self.plan.bands  # its key in each table
         self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
         width = row_width(config.form, config.dim)

@@ -35,24 +35,10 @@ _POLICY: Final = PostingPolicy()
 
 
 @dataclass(frozen=True, slots=True)
-class Postings:
-    """The rows first … last - 1 by slot."""
-
-    first: int
-    last: int
-    segment: PostingSegment
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory held."""
-        return sum(part.nbytes for part in self.segment if isinstance(part, np.ndarray))
-
-
-@dataclass(frozen=True, slots=True)
 class InvertedIndex:
     """Postings of rows 0 … covered - 1, in segments; later rows have none yet."""
 
-    segments: tuple[Postings, ...] = ()
+    segments: tuple[PostingSegment, ...] = ()
     policy: PostingPolicy = _POLICY
 
     @property
@@ -87,7 +73,7 @@ class InvertedIndex:
             stop = min(last, first + policy.max_rows, max(first + 1, int(full)))
             borders.append((first, stop))
             first = stop
-        posted: dict[int, Postings] = {}
+        posted: dict[int, PostingSegment] = {}
 
         def post(start: int, end: int) -> None:
             for number in range(start, end):
@@ -98,7 +84,7 @@ class InvertedIndex:
         return InvertedIndex((*segments, *new), policy)
 
 
-def _post(rows: VectorBatch, first: int, last: int) -> Postings:
+def _post(rows: VectorBatch, first: int, last: int) -> PostingSegment:
     indptr, n = rows.indptr[first : last + 1], last - first
     count = int(indptr[-1] - indptr[0])
     entry_slots = np.empty(count, np.uint32)
@@ -128,4 +114,4 @@ def _post(rows: VectorBatch, first: int, last: int) -> Postings:
         np.float32(rows.norms[first:last].min()),
     )
     part_postings(entry_starts, entry_rows, entry_values, segment)
-    return Postings(first, last, segment)
+    return segment

@@ -21,9 +21,7 @@ from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rer
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows, rows_of
 from gcws_search.index.kernels.gmm.sparse import (
     offer_sparse,
-    shared_rows,
-    spread,
-    spread_size,
+    shared_masses,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
@@ -288,17 +286,15 @@ class Scanner:
         longest = max((each.last - each.first for each in segments), default=0)
         room = scratch(longest, queries.longest, out.scores.shape[1])
         for postings in segments:
-            scan_segment(asked, postings.segment, self.rows, wanted, slack, room, out, work)
+            scan_segment(asked, postings, self.rows, wanted, slack, room, out, work)
         return work
 
     def _shared(self, query: VectorBatch, first: int) -> Float32s:
         """Return Σ min of one query and the sparse rows from ``first`` on."""
-        rows = self.rows
-        size = spread_size(len(query.slots))
-        slots, values = np.empty(size, np.uint32), np.empty(size, np.float32)
-        spread(query.slots, query.values, slots, values)
-        shared = np.empty(len(self.vectors) - first, np.float32)
-        shared_rows(slots, values, rows.indptr, rows.slots, rows.values, first, shared)
+        rows, shared = self.rows, np.empty(len(self.vectors) - first, np.float32)
+        shared_masses(
+            query.slots, query.values, rows.indptr, rows.slots, rows.values, first, shared
+        )
         return shared
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, first: int = 0) -> Int64s:

@@ -15,10 +15,10 @@ from gcws_search.index.kernels.hashing.band_keys import (
     B_BIT,
     FULL,
     ZERO_BIT,
-    pack_prefix_keys,
-    pack_whole_keys,
+    BandLayout,
+    pack_keys,
 )
-from gcws_search.index.kernels.hashing.gcws_table import BandLayout, keys_from_table
+from gcws_search.index.kernels.hashing.gcws_table import keys_from_table
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
@@ -44,51 +44,24 @@ class BandPlan:
     # sample matches with probability at least s + (1 - s)·floor.
     floor: float
     encoding: int
-    code_bits: int
+    code_bits: int  # of one sample
 
     @classmethod
     def of(cls, params: GcwsParams) -> BandPlan:
         """Return the plan of a collection's parameters."""
-        encoding = _ENCODINGS[params.encoding]
-        if params.band_width is not None:
-            return cls(
-                bands=params.bands,
-                band_width=params.band_width,
-                prefix=False,
-                depths=1,
-                bits=KEY_BITS,
-                step=params.band_width,
-                floor=0.0,
-                encoding=encoding,
-                code_bits=params.bits,
-            )
-        bits = params.bits if encoding == B_BIT else PREFIX_BITS
-        width = KEY_BITS // bits
+        encoding, is_whole = _ENCODINGS[params.encoding], params.band_width is not None
+        bits = params.bits if is_whole or encoding == B_BIT else PREFIX_BITS
+        width = params.band_width or KEY_BITS // bits
         return cls(
             bands=params.bands,
             band_width=width,
-            prefix=True,
-            depths=width,
-            bits=bits,
-            step=1,
-            floor=2.0**-bits,
+            prefix=not is_whole,
+            depths=1 if is_whole else width,
+            bits=KEY_BITS if is_whole else bits,
+            step=width if is_whole else 1,
+            floor=0.0 if is_whole else 2.0**-bits,
             encoding=encoding,
             code_bits=bits,
-        )
-
-    @classmethod
-    def of_codes(cls, bands: int) -> BandPlan:
-        """Return the plan of keys that hold samples of one number each, in `Signatures.slots`."""
-        return cls(
-            bands=bands,
-            band_width=KEY_BITS // PREFIX_BITS,
-            prefix=True,
-            depths=KEY_BITS // PREFIX_BITS,
-            bits=PREFIX_BITS,
-            step=1,
-            floor=2.0**-PREFIX_BITS,
-            encoding=ZERO_BIT,
-            code_bits=PREFIX_BITS,
         )
 
     @property
@@ -101,23 +74,25 @@ class BandPlan:
         """In how many bands every item has its keys from the start: all, where depth is fixed."""
         return min(self.bands, FIRST_TABLES) if self.prefix else self.bands
 
+    @property
+    def layout(self) -> BandLayout:
+        """How samples become keys."""
+        return BandLayout(self.band_width, self.code_bits, self.encoding, self.prefix)
+
     def of_first(self, bands: int) -> BandPlan:
         """Return the plan of the first bands alone."""
         return self if bands == self.bands else replace(self, bands=bands)
 
     def pack(self, signatures: Signatures, out: UInt64s, *, start: int = 0, band: int = 0) -> None:
         """Write (n, b) keys in bands ``band`` … by the samples from number ``start`` on."""
-        pack = pack_prefix_keys if self.prefix else pack_whole_keys
-        bits = self.bits if self.prefix else self.code_bits
         levels = signatures.levels.view(np.uint32)
-        pack(signatures.slots, levels, start, band, self.band_width, bits, self.encoding, out)
+        pack_keys(signatures.slots, levels, start, band, self.layout, out)
 
     def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
         """Sketch vectors and write their (n, b) keys in bands ``band`` … ``band`` + b - 1."""
         if hash_.keeps_table:
-            bits = self.bits if self.prefix else self.code_bits
-            layout = BandLayout(self.band_width, bits, self.encoding, self.prefix)
-            keys_from_table(batch.dense, hash_.parameters(), hash_.slots, band, layout, out)
+            table = hash_.parameters()
+            keys_from_table(batch.dense, table, hash_.slots, band, self.layout, out)
         else:
             start = band * self.band_width // LANES * LANES
             count = round_up((band + out.shape[1]) * self.band_width - start)
@@ -129,11 +104,6 @@ class BandPlan:
         out = np.empty((len(signatures.slots), self.bands), np.uint64)
         self.pack(signatures, out)
         return out
-
-
-def match_probability(plan: BandPlan, score: float, depth: int) -> float:
-    """Return the chance that one band of a pair matches down to a depth."""
-    return float(match_probabilities(plan, np.array(score), depth))
 
 
 def match_probabilities(plan: BandPlan, scores: Float64s, depth: int) -> Float64s:
@@ -150,6 +120,7 @@ def depth_for(plan: BandPlan, score: float, recall: float) -> int | None:
     if score <= 0:
         return None
     for depth in range(plan.depths, 0, -1):
-        if 1.0 - (1.0 - match_probability(plan, score, depth)) ** plan.bands >= recall:
+        match = float(match_probabilities(plan, np.array(score), depth))
+        if 1.0 - (1.0 - match) ** plan.bands >= recall:
             return depth
     return None

@@ -67,14 +67,6 @@ class PairSample:
 
 
 @dataclass(frozen=True, slots=True)
-class BucketJoin:
-    """What joining tables is expected to take."""
-
-    bands: int  # how many tables
-    nanoseconds: float  # for those that have to be made, and for all pairs in common buckets
-
-
-@dataclass(frozen=True, slots=True)
 class PairJoin:
     """The join of one state with itself."""
 
@@ -102,35 +94,37 @@ class PairJoin:
 
     def _offer_some(self, sink: PairSink, recall: float) -> bool:
         """Offer the share asked for in the quickest way; False where tables cannot promise it."""
-        joining = self._joining(sink.threshold, recall, None)
-        exact = self._exact(sink.threshold, joining.nanoseconds)
-        quickest = min(joining.nanoseconds, exact.nanoseconds)
+        bands, bucket_cost = self._plan_buckets(sink.threshold, recall, None)
+        exact = self._exact(sink.threshold, bucket_cost)
+        quickest = min(bucket_cost, exact.nanoseconds)
         policy = self.policy
         trial = policy.min_gain * all_pairs_nanoseconds(self.view, policy.sampled)
         if self.links is not None and sink.threshold > 0 and quickest > trial:
             sample = self.sample_partners(sink.threshold)
             searches = None if sample is None else self.plan_searches(self.links, sample, recall)
-            joining = self._joining(sink.threshold, recall, sample)
+            bands, bucket_cost = self._plan_buckets(sink.threshold, recall, sample)
             if exact.prefixes is None:  # tables seemed to be quicker
-                exact = self._exact(sink.threshold, joining.nanoseconds)
-            quickest = min(joining.nanoseconds, exact.nanoseconds)
+                exact = self._exact(sink.threshold, bucket_cost)
+            quickest = min(bucket_cost, exact.nanoseconds)
             if searches is not None and searches.nanoseconds < quickest:
                 self.join_links(self.links, sink, searches.patience)
                 return True
-        if joining.nanoseconds > exact.nanoseconds:
+        if bucket_cost > exact.nanoseconds:
             exact.offer(sink, self.workers)
             return True
         return join_pairs(
             self.view,
-            self.widen(joining.bands),
-            self.plan.of_first(joining.bands),
+            self.widen(bands),
+            self.plan.of_first(bands),
             sink,
             recall=recall,
             workers=self.workers,
         )
 
-    def _joining(self, threshold: float, recall: float, sample: PairSample | None) -> BucketJoin:
-        """Return the quickest join: by the tables there are, or by twice as many, and so on.
+    def _plan_buckets(
+        self, threshold: float, recall: float, sample: PairSample | None
+    ) -> tuple[int, float]:
+        """Return how many tables to join, those there are or twice as many, …, and nanoseconds.
 
         The more tables, the deeper and smaller are the buckets that are enough; those of further
         tables are taken to be as full as those of the first. Every pair is found in several
@@ -159,9 +153,9 @@ class PairJoin:
             for bands, shared, found in zip(choices, pairs.tolist(), repeats, strict=True)
         ]
         if not costs:
-            return BucketJoin(existing, float("inf"))
+            return existing, inf
         best = int(np.argmin(costs))
-        return BucketJoin(choices[best], costs[best])
+        return choices[best], costs[best]
 
     def repeats(self, sample: PairSample, plan: BandPlan, depth: int) -> float:
         """Return how often pairs are found in all tables together, at a depth."""

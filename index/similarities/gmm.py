@@ -10,7 +10,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.kernels.gmm.dense import exact_dense, matrix_dense
-from gcws_search.index.kernels.gmm.sparse import exact_sparse, shared_rows, spread, spread_size
+from gcws_search.index.kernels.gmm.sparse import exact_sparse, shared_masses
 
 EPSILON: Final = 2.0**-24
 """Relative error of one float32 rounding."""
@@ -51,14 +51,10 @@ def gmm_matrix(a: VectorBatch, b: VectorBatch) -> Float32s:
     if a.form == "dense":
         matrix_dense(a.dense, a.norms, b.dense, b.norms, out)
         return out
-    longest = int(np.diff(a.indptr).max(initial=0))
-    held_slots = np.empty(spread_size(longest), np.uint32)
-    held_values = np.zeros(spread_size(longest), np.float32)
     for i in range(len(a)):
-        entries = slice(a.indptr[i], a.indptr[i + 1])
-        spread(a.slots[entries], a.values[entries], held_slots, held_values)
         shared = out[i]
-        shared_rows(held_slots, held_values, b.indptr, b.slots, b.values, 0, shared)
+        entries = slice(a.indptr[i], a.indptr[i + 1])
+        shared_masses(a.slots[entries], a.values[entries], b.indptr, b.slots, b.values, 0, shared)
         shared /= a.norms[i] + b.norms - shared
     return out
 

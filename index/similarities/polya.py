@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -43,26 +43,6 @@ def _special() -> Any:  # noqa: ANN401 (a module without types)
     return special
 
 
-class Pitches(Protocol):
-    """The law of a pitch S, in its family's own unit."""
-
-    @property
-    def mean(self) -> float:
-        """E[S], which is also the area under the kernel over the whole line."""
-
-    def kernel(self, distances: Float64s) -> Float64s:
-        """Return k(r) = E[(1 − r/S)₊], entry by entry, for distances r ≥ 0."""
-
-    def slope(self, distances: Float64s) -> Float64s:
-        """Return −k'(r) = E[1/S; S > r], entry by entry, for distances r > 0."""
-
-    def quantile(self, shares: Float64s) -> Float64s:
-        """Return S with P(S ≤ s) = share, for shares in (0, 1)."""
-
-    def upper_quantile(self, shares: Float64s) -> Float64s:
-        """Return S with P(S > s) = share: accurate where a share is tiny."""
-
-
 @dataclass(frozen=True, slots=True)
 class GammaPower:
     """S = unit · G^power with G ~ Gamma(shape)."""
@@ -73,25 +53,25 @@ class GammaPower:
 
     @property
     def mean(self) -> float:
-        """E[S]."""
+        """E[S], which is also the area under the kernel over the whole line."""
         return self.unit * float(_special().poch(self.shape, self.power))
 
     def kernel(self, distances: Float64s) -> Float64s:
-        """Return k(r); see `Pitches`."""
+        """Return k(r) = E[(1 − r/S)₊], entry by entry, for distances r ≥ 0."""
         x = self._gamma_of(distances)
         beyond = np.asarray(_special().gammaincc(self.shape, x), np.float64)
         return np.clip(beyond - distances * self._inverse(x), 0.0, 1.0)
 
     def slope(self, distances: Float64s) -> Float64s:
-        """Return −k'(r); see `Pitches`."""
+        """Return −k'(r) = E[1/S; S > r], entry by entry, for distances r > 0."""
         return self._inverse(self._gamma_of(distances))
 
     def quantile(self, shares: Float64s) -> Float64s:
-        """Return the lower quantiles; see `Pitches`."""
+        """Return S with P(S ≤ s) = share, for shares in (0, 1)."""
         return self._pitch_of(_special().gammaincinv(self.shape, shares))
 
     def upper_quantile(self, shares: Float64s) -> Float64s:
-        """Return the upper quantiles; see `Pitches`."""
+        """Return S with P(S > s) = share: accurate where a share is tiny."""
         return self._pitch_of(_special().gammainccinv(self.shape, shares))
 
     def _inverse(self, x: Float64s) -> Float64s:
@@ -114,7 +94,7 @@ class GammaPower:
 
 @dataclass(frozen=True, slots=True)
 class ShiftedPoisson:
-    """S = 1 + N with N ~ Poisson(rate)."""
+    """S = 1 + N with N ~ Poisson(rate); see `GammaPower`."""
 
     rate: float
 
@@ -129,23 +109,23 @@ class ShiftedPoisson:
         return int(self.rate + _DEVIATIONS * (1.0 + np.sqrt(self.rate))) + 2
 
     def kernel(self, distances: Float64s) -> Float64s:
-        """Return k(r); see `Pitches`."""
+        """Return k(r)."""
         whole = np.floor(distances)
         inverse = distances * self.slope(distances)
         return np.clip(_tail(whole, self.rate) - inverse, 0.0, 1.0)
 
     def slope(self, distances: Float64s) -> Float64s:
-        """Return −k'(r) = P(N > ⌊r⌋)/rate; see `Pitches`."""
+        """Return −k'(r) = P(N > ⌊r⌋)/rate."""
         return _tail(np.floor(distances) + 1.0, self.rate) / self.rate
 
     def quantile(self, shares: Float64s) -> Float64s:
-        """Return the lower quantiles; see `Pitches`."""
+        """Return the lower quantiles."""
         counts = self._counts()
         place = np.searchsorted(_special().pdtr(counts, self.rate), shares)
         return 1.0 + counts[np.minimum(place, len(counts) - 1)]
 
     def upper_quantile(self, shares: Float64s) -> Float64s:
-        """Return the upper quantiles; see `Pitches`."""
+        """Return the upper quantiles."""
         counts = self._counts()
         place = np.searchsorted(-_special().pdtrc(counts, self.rate), -shares)
         return 1.0 + counts[np.minimum(place, len(counts) - 1)]
@@ -154,6 +134,10 @@ class ShiftedPoisson:
         reach = _DEVIATIONS * (1.0 + np.sqrt(self.rate))
         first = np.floor(max(0.0, self.rate - reach))
         return np.arange(first, self.rate + reach + 1.0)
+
+
+Pitches = GammaPower | ShiftedPoisson
+"""The law of a pitch S, in its family's own unit."""
 
 
 def pitches(distribution: Distribution, shape: float | None = None) -> Pitches:

@@ -118,10 +118,13 @@ class GrowingRows:
 
         Raises OSError where the disk has no space for mapped files; the rows are as they were.
         """
+        self._make_room(count, entries)
+        self._copies.reserve(count)
+
+    def _make_room(self, count: int, entries: int) -> None:
         self._norms = with_room(self._norms, self._count, count)
         if self._form == "dense":
             self._dense = self._room(self._dense, self._count, count)
-            self._copies.reserve(count)
         else:
             self._indptr = with_room(self._indptr, self._count + 1, count + 1)
             self._slots = self._room(self._slots, self._entries, entries)
@@ -129,21 +132,16 @@ class GrowingRows:
 
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
-        count = self._count + len(batch)
-        self._norms = with_room(self._norms, self._count, count)
+        count, entries = self._count + len(batch), self._entries + len(batch.values)
+        self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":
-            self._dense = self._room(self._dense, self._count, count)
             self._dense[self._count : count] = batch.dense
             rows = VectorBatch("dense", dense=self._dense[:count], norms=self._norms[:count])
             self._copies.cover(rows, self._count)
         else:
-            entries = self._entries + len(batch.values)
-            self._indptr = with_room(self._indptr, self._count + 1, count + 1)
             self._indptr[self._count + 1 : count + 1] = batch.indptr[1:] + self._entries
-            self._slots = self._room(self._slots, self._entries, entries)
             self._slots[self._entries : entries] = batch.slots
-            self._values = self._room_of_values(self._values, self._entries, entries)
             self._values[self._entries : entries] = batch.values
             self._entries = entries
         self._count = count

@@ -164,17 +164,15 @@ def dimension(groups: Float32s, centres: Float32s) -> float:
     return 1.0 / inverse if inverse > 0 else np.inf
 
 
-def _distances(groups: Float32s, centres: Float32s) -> Float64s:
-    """Return (g, near): 1 − GMM of each centre and the rows near to it."""
-    return _distances_in_steps(groups, centres, 0.0, (-np.inf, np.inf))
-
-
-def _distances_in_steps(
-    groups: Float32s, centres: Float32s, step: float, within: tuple[float, float]
+def _distances(
+    groups: Float32s,
+    centres: Float32s,
+    step: float = 0.0,
+    low: float = -np.inf,
+    high: float = np.inf,
 ) -> Float64s:
-    """Return what `_distances` does of whole numbers of steps that are cut off at two ends."""
+    """Return (g, near): 1 − GMM of each centre and the rows near to it, if in steps, cut off."""
     out = np.empty(groups.shape[:2], np.float64)
-    low, high = within
     distances_of_groups(groups, centres, step, np.float32(low), np.float32(high), out)
     return out
 
@@ -190,10 +188,10 @@ def _best(
 
 def _agreement(quantizer: Quantizer, groups: Float32s, centres: Float32s, exact: Float64s) -> float:
     """Return the share of the nearest rows that rounding leaves among twice as many."""
-    within = -float(MAX_SHORT), float(MAX_SHORT)
+    low, high = -MAX_SHORT, MAX_SHORT
     if quantizer.kind == BYTES:
-        within = float(-quantizer.origin), float(_BYTE_VALUES - quantizer.origin)
-    rounded = _distances_in_steps(groups, centres, quantizer.step, within)
+        low, high = -quantizer.origin, _BYTE_VALUES - quantizer.origin
+    rounded = _distances(groups, centres, quantizer.step, low, high)
     order = np.lexsort((-exact, rounded), axis=1)  # of rows that tie any may come first: the worst
     return min(_share_of_nearest(exact, order, nearest) for nearest in _NEAREST)
 

@@ -179,8 +179,7 @@ class VectorSpace:
         keep = floats != 0
         if not keep.all():
             columns, floats = columns[keep], floats[keep]
-            indptr = np.zeros(n + 1, np.int64)
-            np.cumsum(np.bincount(row_of[keep], minlength=n), out=indptr[1:])
+            indptr = _borders(np.bincount(row_of[keep], minlength=n))
         raw = RawBatch("sparse", indptr=indptr, indices=columns, values=floats)
         return raw if self.form == "sparse" else self._expand(raw)
 
@@ -198,9 +197,7 @@ class VectorSpace:
                 loc=(first_row + row, "indices", at - int(indptr[row])),
             )
 
-    def from_items(
-        self, vectors: Sequence[Sequence[float] | Float32s | SparseVector], *, first_row: int = 0
-    ) -> RawBatch:
+    def from_items(self, vectors: Sequence[Sequence[float] | Float32s | SparseVector]) -> RawBatch:
         """Check vectors in either form, mixed, such as JSON brings them.
 
         Raises InvalidVector as `from_dense` and `from_sparse` do.
@@ -212,13 +209,11 @@ class VectorSpace:
             if usual is not None:
                 return usual
         if not any(isinstance(vector, SparseVector) for vector in vectors):
-            return self._from_dense_items(vectors, first_row)
+            return self._from_dense_items(vectors, 0)
         pieces: list[RawBatch] = []
         for sparse, run in groupby(vectors, key=lambda vector: isinstance(vector, SparseVector)):
-            some = list(run)
-            row = first_row + sum(len(piece) for piece in pieces)
             stack = self._stack_sparse if sparse else self._from_dense_items
-            pieces.append(stack(some, row))
+            pieces.append(stack(list(run), sum(map(len, pieces))))
         return concatenate(pieces)
 
     def _from_dense_items(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
@@ -263,8 +258,7 @@ class VectorSpace:
                 self._check_indices(np.array([0, len(columns)]), 0 * columns, columns, row)
             indices.append(columns.astype(np.int64))
             values.append(flat(vector.values, "iuf", (row, "values")))
-        indptr = np.zeros(len(vectors) + 1, np.int64)
-        np.cumsum([len(columns) for columns in indices], out=indptr[1:])
+        indptr = _borders([len(columns) for columns in indices])
         return self.from_sparse(
             indptr, np.concatenate(indices), np.concatenate(values), first_row=first_row
         )
@@ -326,8 +320,7 @@ class VectorSpace:
         if not unchanged and not magnitudes.all():  # underflow of a power
             keep = magnitudes > 0
             row_of = np.repeat(np.arange(len(raw)), np.diff(indptr))
-            indptr = np.zeros(len(raw) + 1, np.int64)
-            np.cumsum(np.bincount(row_of[keep], minlength=len(raw)), out=indptr[1:])
+            indptr = _borders(np.bincount(row_of[keep], minlength=len(raw)))
             slots, magnitudes = slots[keep], magnitudes[keep]
         return VectorBatch("sparse", indptr=indptr, slots=slots, values=magnitudes, norms=single)
 
@@ -377,8 +370,7 @@ class VectorSpace:
             dense = np.frombuffer(data, "<f4").astype(np.float32, copy=False)
             return RawBatch("dense", dense=dense.reshape(len(blobs), self.dim or 0))
         counts = np.fromiter(map(len, blobs), np.int64, len(blobs)) // 8
-        indptr = np.zeros(len(blobs) + 1, np.int64)
-        np.cumsum(counts, out=indptr[1:])
+        indptr = _borders(counts)
         words = np.frombuffer(data, "<i4").astype(np.int32, copy=False)
         if len(words) != 2 * indptr[-1]:
             raise ValueError("a sparse vector's bytes are not whole pairs of index and value")
@@ -439,8 +431,14 @@ def _pad(rows: Float32s) -> Float32s:
 
 def _compress(dense: Float32s) -> RawBatch:
     rows, columns = np.nonzero(dense)
-    indptr = np.zeros(len(dense) + 1, np.int64)
-    np.cumsum(np.bincount(rows, minlength=len(dense)), out=indptr[1:])
+    indptr = _borders(np.bincount(rows, minlength=len(dense)))
     return RawBatch(
         "sparse", indptr=indptr, indices=columns.astype(np.int32), values=dense[rows, columns]
     )
+
+
+def _borders(counts: Int64s | list[int]) -> Int64s:
+    """Return where compressed rows of so many entries begin, and where the last one ends."""
+    indptr = np.zeros(len(counts) + 1, np.int64)
+    np.cumsum(counts, out=indptr[1:])
+    return indptr

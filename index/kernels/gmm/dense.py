@@ -26,8 +26,8 @@ from gcws_search.index.kernels.lanes.vector import (
     put,
     select,
     splat,
+    to_doubles,
     total,
-    widened,
 )
 from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 
@@ -121,7 +121,7 @@ def scan_dense(
     # One query streams rows from memory, where reading less of each gains nothing; several find
     # the rows in cache, where arithmetic counts.
     count = query_norms.shape[0]
-    alone, listing = count == 1, out.scores.shape[1] == 0
+    alone = count == 1
     for tile_first in range(first, last, tile):
         tile_last = min(tile_first + tile, last)
         for m in range(count):
@@ -143,13 +143,9 @@ def scan_dense(
                 else:
                     score = dense_score_within(query, query_norm, address, norm, width, farthest)
                 if score >= bound and row != skipped:
-                    if listing:
-                        hits[size] = row
-                        size += 1
-                    else:
-                        size = push(scores, hits, size, score, row)
-                        bound = threshold(scores, size, min_score)
-                        farthest = reach(bound)
+                    size = push(scores, hits, size, score, row)
+                    bound = threshold(scores, size, min_score)
+                    farthest = reach(bound)
             out.sizes[m] = size
 
 
@@ -165,8 +161,8 @@ def exact_dense_at(query: Any, rows: Any, width: Any, chosen: Any, count: Any, o
         low = zero
         high = zero
         for i in range(0, width, LANES):
-            u = widened(load(query, i))
-            v = widened(load(row, i))
+            u = to_doubles(load(query, i))
+            v = to_doubles(load(row, i))
             p = absolute(u)
             q = absolute(v)
             shared = select(less(p, q), p, q)

@@ -13,7 +13,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt32s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
-from gcws_search.index.kernels.lanes.vector import at, pointer, put
+from gcws_search.index.kernels.lanes.vector import at, keep, pointer, put
 from gcws_search.index.kernels.ordering.hits import Heaps, push, threshold
 
 _MULTIPLIER = np.uint32(0x9E3779B1)
@@ -47,7 +47,7 @@ def _shift_of(size: int) -> np.uint32:
     return np.uint32(shift)
 
 
-@kernel
+@inner
 def spread(slots: UInt32s, values: Float32s, out_slots: UInt32s, out_values: Float32s) -> None:
     """Spread one vector into an open-addressing table, whose free places have the value 0."""
     out_values[:] = _ZERO
@@ -109,29 +109,26 @@ def offer_sparse(
         row = first + i
         score = shared[i] / (query_norm + norms[row] - shared[i])
         if score >= bound and permitted[row] != 0 and row != skipped:
-            if scores.shape[0] == 0:
-                hits[size] = row
-                size += 1
-            else:
-                size = push(scores, hits, size, score, row)
-                bound = threshold(scores, size, wanted.min_score)
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, wanted.min_score)
     out.sizes[m] = size
 
 
 @kernel
-def shared_rows(
-    table_slots: UInt32s,
-    table_values: Float32s,
+def shared_masses(
+    query_slots: UInt32s,
+    query_values: Float32s,
     indptr: Int64s,
     slots: UInt32s,
     values: Float32s,
     first: int,
     out: Float32s,
 ) -> None:
-    """Write Σ min of a spread query and rows first … first + len(out) - 1."""
-    held_slots = pointer(table_slots)
-    held_values = pointer(table_values)
-    size = table_slots.shape[0]
+    """Write Σ min of a query and rows first … first + len(out) - 1."""
+    size = spread_size(query_slots.shape[0])
+    table_slots, table_values = np.empty(size, np.uint32), np.empty(size, np.float32)
+    spread(query_slots, query_values, table_slots, table_values)
+    held_slots, held_values = pointer(table_slots), pointer(table_values)
     row_slots = pointer(slots)
     row_values = pointer(values)
     for i in range(out.shape[0]):
@@ -139,6 +136,8 @@ def shared_rows(
         out[i] = shared_mass(
             held_slots, held_values, size, row_slots, row_values, indptr[row], indptr[row + 1]
         )
+    keep(table_slots)
+    keep(table_values)
 
 
 @kernel

@@ -9,6 +9,8 @@ less: on data without negative values every i* is even, and where few slots win 
 are not spread evenly ([BBIT] permutes the slots first, for the same reason).
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from gcws_search.index.contracts.arrays import UInt16s, UInt32s, UInt64s
@@ -24,7 +26,7 @@ _LEVEL_STEP = np.uint64(0xD6E8FEB86659FD93)
 
 
 @inner
-def _encoded(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
+def _encode(slot: np.uint32, level: np.uint32, encoding: int) -> np.uint64:
     """Return what the encoding keeps of one sample before it is cut."""
     if encoding == FULL:
         return (np.uint64(slot) << np.uint64(32)) | np.uint64(level)
@@ -51,57 +53,43 @@ def cut_samples(slots: UInt32s, bits: int, out: UInt16s) -> None:
             out[row, j] = np.uint16(_cut(np.uint64(slots[row, j]), j, drop))
 
 
-@kernel
-def pack_prefix_keys(
-    slots: UInt32s,
-    levels: UInt32s,
-    start: int,
-    band: int,
-    band_width: int,
-    bits: int,
-    encoding: int,
-    out: UInt64s,
-) -> None:
-    """Pack bands so that rows sharing their first d samples share the key's first d·bits bits.
+class BandLayout(NamedTuple):
+    """How samples become keys."""
 
-    slots, levels (n, samples): samples from number ``start`` on.
-    out (n, bands): keys of bands ``band``, ``band`` + 1, …, of ``bits`` bits a sample.
-    """
-    spare = np.uint64(64 - band_width * bits)
+    width: int  # samples of a band
+    bits: int  # that are kept of a sample; of a whole key, by B_BIT alone
+    encoding: int
+    prefix: bool  # whether keys are prefix-ordered rather than hashed whole
+
+
+@inner
+def pack_bands(
+    slots: UInt32s, levels: UInt32s, start: int, band: int, layout: BandLayout, out: UInt64s
+) -> None:
+    """Do what `pack_keys` does."""
+    width, bits, encoding = layout.width, layout.bits, layout.encoding
     drop = np.uint64(64 - bits)
     for row in range(slots.shape[0]):
         for place in range(out.shape[1]):
             key = np.uint64(0)
-            for i in range(band_width):
-                j = (band + place) * band_width + i
-                encoded = _encoded(slots[row, j - start], levels[row, j - start], encoding)
-                key = (key << np.uint64(bits)) | _cut(encoded, j, drop)
-            out[row, place] = key << spare
+            for i in range(width):
+                j = (band + place) * width + i
+                encoded = _encode(slots[row, j - start], levels[row, j - start], encoding)
+                if layout.prefix:
+                    key = (key << np.uint64(bits)) | _cut(encoded, j, drop)
+                else:
+                    if encoding == B_BIT:
+                        encoded = _cut(encoded, j, drop)
+                    key = mix64((key ^ encoded * _LEVEL_STEP) + _GOLDEN_64)
+            out[row, place] = key << np.uint64(64 - width * bits) if layout.prefix else key
 
 
 @kernel
-def pack_whole_keys(
-    slots: UInt32s,
-    levels: UInt32s,
-    start: int,
-    band: int,
-    band_width: int,
-    b: int,
-    encoding: int,
-    out: UInt64s,
+def pack_keys(
+    slots: UInt32s, levels: UInt32s, start: int, band: int, layout: BandLayout, out: UInt64s
 ) -> None:
-    """Hash all samples of each band into one key: classical banding; see `pack_prefix_keys`.
+    """Write the keys of bands ``band``, ``band`` + 1, …, (n, bands).
 
-    b: bits that B_BIT keeps of a sample.
+    slots, levels (n, samples): samples from number ``start`` on.
     """
-    drop = np.uint64(64 - b)
-    for row in range(slots.shape[0]):
-        for place in range(out.shape[1]):
-            key = np.uint64(0)
-            for i in range(band_width):
-                j = (band + place) * band_width + i
-                encoded = _encoded(slots[row, j - start], levels[row, j - start], encoding)
-                if encoding == B_BIT:
-                    encoded = _cut(encoded, j, drop)
-                key = mix64((key ^ encoded * _LEVEL_STEP) + _GOLDEN_64)
-            out[row, place] = key
+    pack_bands(slots, levels, start, band, BandLayout(*layout), out)

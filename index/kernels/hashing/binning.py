@@ -15,20 +15,24 @@ cells an octave, so both ends are as finely cut as the middle.
 Source: [RFF] §4; [POLYA].
 """
 
+# Lanes and addresses have no Python type.
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: ANN001, ANN202
+
 from typing import Final
 
 import numpy as np
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s
 from gcws_search.index.kernels.compiling import inner, kernel
-from gcws_search.index.kernels.hashing.randomness import bin_words, scrambled, slot_words
+from gcws_search.index.kernels.hashing.randomness import bin_words, scramble, slot_words
 from gcws_search.index.kernels.lanes.vector import (
     absolute,
     as_floats,
     as_ints,
     floor,
-    fused,
-    gathered,
+    fma,
+    gather_floats,
     lane_numbers,
     less,
     load,
@@ -60,19 +64,19 @@ _NO_BITS = np.int32(0)
 
 
 @inner
-def _bins(low, high, samples, inverses):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def _bins(low, high, samples, inverses):
     """Return (1/S, β, A) of sixteen samples; ``inverses`` is an address, see `fill_bins`."""
     word, beta, odd = bin_words(low, high, samples)
     share = to_floats((word & splat(_MAGNITUDE)) | splat(_ONE))
     cell = (as_ints(share) - splat(_BITS_OF_ONE)) >> splat(_TO_CELL)
     side = (splat(_NO_BITS) - (word >> splat(_SIGN))) & splat(_SIDE)
-    return gathered(inverses, cell + side), beta, odd
+    return gather_floats(inverses, cell + side), beta, odd
 
 
 @inner
-def _bins_of(x, mixed, inverse, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
-    """Return the bin of x, or ``mixed``, its scrambled bits, where it is far from 0."""
-    place = fused(x, inverse, beta)
+def _bins_of(x, mixed, inverse, beta):
+    """Return the bin of x, or ``mixed``, its bits scrambled, where it is far from 0."""
+    place = fma(x, inverse, beta)
     near = less(absolute(place), splat(_MAX_BIN))
     return select(near, to_ints(floor(place)), mixed)
 
@@ -100,14 +104,14 @@ def fill_bins(
 
 
 @inner
-def _scrambled_bits(values: Float32s) -> Float32s:
+def _scramble_bits(values: Float32s) -> Float32s:
     """Return the bits of the values, scrambled, in whole registers."""
     count = values.shape[0]
     out = np.zeros(count + LANES, np.float32)
     for i in range(count):
         out[i] = values[i]
     for first in range(0, count, LANES):
-        store(out, first, as_floats(scrambled(as_ints(load(out, first)))))
+        store(out, first, as_floats(scramble(as_ints(load(out, first)))))
     return out
 
 
@@ -126,7 +130,7 @@ def bins_from_table(
     out (n, m): samples 0 … m - 1; m is a multiple of LANES.
     """
     n, m = out.shape
-    mixed = _scrambled_bits(values).view(np.int32)
+    mixed = _scramble_bits(values).view(np.int32)
     to_out = pointer(out)
     at_table = pointer(table)
     for block in range(m // LANES):
@@ -138,7 +142,7 @@ def bins_from_table(
                 odd = as_ints(load(at_table, place + 2 * LANES))
                 x, strange = splat(values[position]), splat(mixed[position])
                 total = total + _bins_of(x, strange, inverse, beta) * odd
-            store(to_out, row * m + block * LANES, scrambled(total))
+            store(to_out, row * m + block * LANES, scramble(total))
 
 
 @kernel
@@ -152,7 +156,7 @@ def bins_from_stream(
 ) -> None:
     """Do what `bins_from_table` does with parameters from the generator."""
     n, m = out.shape
-    mixed = _scrambled_bits(values).view(np.int32)
+    mixed = _scramble_bits(values).view(np.int32)
     to_out = pointer(out)
     at_inverses = pointer(inverses)
     for row in range(n):
@@ -168,4 +172,4 @@ def bins_from_stream(
                 total = total + _bins_of(x, strange, inverse, beta) * odd
                 store(to_out, row * m + block, total)
         for block in range(0, m, LANES):
-            store(to_out, row * m + block, scrambled(load(to_out, row * m + block)))
+            store(to_out, row * m + block, scramble(load(to_out, row * m + block)))

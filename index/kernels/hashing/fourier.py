@@ -13,7 +13,7 @@ from gcws_search.index.kernels.compiling import kernel
 from gcws_search.index.kernels.hashing.randomness import normal_pair, slot_words, uniforms
 from gcws_search.index.kernels.lanes.functions import cosine
 from gcws_search.index.kernels.lanes.vector import (
-    fused,
+    fma,
     keep,
     lane_numbers,
     load,
@@ -71,8 +71,8 @@ def project_sparse(
             for j in range(0, products.shape[0], 2 * LANES):
                 pairs = lane_numbers() + splat(np.int32(j // 2))
                 even, odd = normal_pair(splat(low), splat(high), pairs)
-                store(p, j, fused(x, even, load(p, j)))
-                store(p, j + LANES, fused(x, odd, load(p, j + LANES)))
+                store(p, j, fma(x, even, load(p, j)))
+                store(p, j + LANES, fma(x, odd, load(p, j + LANES)))
         out[row] = products[:k]
     keep(products)
 
@@ -90,7 +90,7 @@ def write_cosines(phases: Float32s, amplitudes: Float32s, normalised: bool, out:
         squares = splat(np.float32(0.0))
         for j in range(0, k, LANES):
             features = cosine(load(row, j) + load(w, j)) * load(a, j)
-            squares = fused(features, features, squares)
+            squares = fma(features, features, squares)
             store(row, j, features)
         norm = math.sqrt(total(squares))
         if normalised and norm > 0.0:

@@ -16,6 +16,10 @@ of two is below its chord. They are compared as bits, which order positive float
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
 
+# Lanes and addresses have no Python type.
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: ANN001, ANN202
+
 from typing import NamedTuple
 
 import numpy as np
@@ -31,8 +35,8 @@ from gcws_search.index.kernels.hashing.randomness import (
     level_of,
     min_chance,
     min_clock,
-    mixed,
-    mixed_with,
+    mix,
+    mix_terms,
     pitch_and_offset,
     slot_words,
     weyl,
@@ -44,7 +48,7 @@ from gcws_search.index.kernels.lanes.vector import (
     as_floats,
     as_ints,
     at,
-    fused,
+    fma,
     lane_numbers,
     less,
     load,
@@ -247,14 +251,14 @@ def _by_falling_power(values: Float32s, out: Int32s) -> None:
 
 
 @inner
-def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses)
+def _find_rates(low, high, m, drawn):
     """Write `min_rate` of one slot and m samples.
 
     In three loops of few steps each: while a processor waits for one step it looks for others only
     a few dozens ahead, and a long chain of steps leaves it none.
     """
     for b in range(0, m, LANES):
-        store(drawn, b, mixed_with(splat(low), splat(high), load(drawn, 2 * m + b)))
+        store(drawn, b, mix_terms(splat(low), splat(high), load(drawn, 2 * m + b)))
     for b in range(0, m, LANES):
         store(drawn, m + b, as_ints(min_chance(load(drawn, b), splat(low))))
     for b in range(0, m, LANES):
@@ -263,7 +267,7 @@ def _find_rates(low, high, m, drawn):  # type: ignore[no-untyped-def]  # noqa: A
 
 
 @inner
-def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (addresses, lanes)
+def _draw(queue, size, filled, first, log_greatest, best, limits):
     """Draw what is queued; lower ``best`` and ``limits``.
 
     Several loops, each over all of the queue: their chains of steps are short (see `_find_rates`),
@@ -272,7 +276,7 @@ def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: igno
     """
     for i in range(0, filled, LANES):
         samples = load(queue, i) + splat(np.int32(first))
-        store(queue, 2 * size + i, mixed(load(queue, size + i), load(queue, 2 * size + i), samples))
+        store(queue, 2 * size + i, mix(load(queue, size + i), load(queue, 2 * size + i), samples))
     for i in range(0, filled, LANES):
         r, beta = pitch_and_offset(load(queue, 2 * size + i), load(queue, size + i))
         store(queue, 5 * size + i, as_ints(r))
@@ -290,7 +294,7 @@ def _draw(queue, size, filled, first, log_greatest, best, limits):  # type: igno
         power = a + log_greatest
         power = select(less(power, splat(_LOWEST)), splat(_LOWEST), power)
         power = select(less(power, splat(_HIGHEST)), power, splat(_HIGHEST))
-        limit = fused(power, splat(_BITS_PER_UNIT), splat(_BITS_OF_ONE))
+        limit = fma(power, splat(_BITS_PER_UNIT), splat(_BITS_OF_ONE))
         store(queue, 2 * size + i, to_ints(limit))
     for i in range(filled):
         sample = np.int64(at(queue, i))

@@ -8,13 +8,11 @@ rising order. `gcws_stream` draws the same samples, to the bit, without a table.
 Source: [GMM] Algorithm 1; [ICWS] §3.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
 from gcws_search.index.contracts.arrays import LANES, Float32s, Int64s, UInt32s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
-from gcws_search.index.kernels.hashing.band_keys import pack_prefix_keys, pack_whole_keys
+from gcws_search.index.kernels.hashing.band_keys import BandLayout, pack_bands
 from gcws_search.index.kernels.hashing.randomness import (
     arrival_of,
     hash_parameters,
@@ -170,15 +168,6 @@ def sketch_from_table(
                     store(best_slots, row * LANES, best_slot)
 
 
-class BandLayout(NamedTuple):
-    """How samples become keys."""
-
-    width: int  # samples of a band
-    bits: int  # of a sample
-    encoding: int  # see `band_keys.pack_prefix_keys`
-    prefix: bool  # whether keys are prefix-ordered rather than hashed whole
-
-
 @kernel
 def keys_from_table(
     rows: Float32s,
@@ -190,14 +179,9 @@ def keys_from_table(
 ) -> None:
     """Write the (n, bands) keys of signed dense rows from ``band`` on; see `sketch_from_table`."""
     layout = BandLayout(*layout)
-    band_width, bits, encoding = layout.width, layout.bits, layout.encoding
-    first = band * band_width // LANES
-    samples = -(-(band + out.shape[1]) * band_width // LANES) * LANES - first * LANES
+    first = band * layout.width // LANES
+    samples = -(-(band + out.shape[1]) * layout.width // LANES) * LANES - first * LANES
     slots = np.empty((rows.shape[0], samples), np.uint32)
     levels = np.empty((rows.shape[0], samples), np.uint32)
     sketch_from_table(rows, table, slot_count, first, slots, levels)
-    start = first * LANES
-    if layout.prefix:
-        pack_prefix_keys(slots, levels, start, band, band_width, bits, encoding, out)
-    else:
-        pack_whole_keys(slots, levels, start, band, band_width, bits, encoding, out)
+    pack_bands(slots, levels, first * LANES, band, layout, out)

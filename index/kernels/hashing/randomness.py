@@ -17,6 +17,10 @@ coordinate and a sample or a pair of features.
 The mixing steps are those of Wellons' ``lowbias32`` and of Steele's ``splitmix64``.
 """
 
+# Lanes and addresses have no Python type.
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: ANN001, ANN201, ANN202
+
 from typing import Final
 
 import numpy as np
@@ -25,7 +29,7 @@ from gcws_search.index.kernels.compiling import inner
 from gcws_search.index.kernels.lanes.functions import cosine, log_quick, sine
 from gcws_search.index.kernels.lanes.vector import (
     floor,
-    fused,
+    fma,
     product_of_halves,
     root,
     splat,
@@ -92,53 +96,53 @@ def slot_words(seed: np.uint64, slot: np.uint32) -> tuple[np.int32, np.int32]:
 
 
 @inner
-def _draw(x, low, which):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def _draw(x, low, which):
     y = (x ^ splat(which)) * splat(_MIX_32_A)
     y = ((y ^ (y >> splat(_15))) + low) * splat(_MIX_32_B)
     return y ^ (y >> splat(_16))
 
 
 @inner
-def _gamma(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def _gamma(word):
     """Return −log(U₁U₂) of the midpoints that the halves of a word name in (0, 1)."""
-    first = fused(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
-    second = fused(to_floats(word & splat(_MASK_16)), splat(_TO_16), splat(_HALF_16))
+    first = fma(to_floats(word >> splat(_16)), splat(_TO_16), splat(_HALF_16))
+    second = fma(to_floats(word & splat(_MASK_16)), splat(_TO_16), splat(_HALF_16))
     return splat(_ZERO) - log_quick(first * second)
 
 
 @inner
-def fine_gamma(word, finer):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def fine_gamma(word, finer):
     """Return the same of uniforms of 32 bits: the lower halves of other words end both of them.
 
     The second is below 1 - 2^-20, so the gamma number has an inverse.
     """
-    end = fused(to_floats(finer & splat(_MASK_16)), splat(_TO_32), splat(_HALF_32))
-    first = fused(to_floats(word >> splat(_16)), splat(_TO_16), end)
-    second = fused(to_floats(word & splat(_MASK_16)), splat(_TO_16_BELOW_1), end)
+    end = fma(to_floats(finer & splat(_MASK_16)), splat(_TO_32), splat(_HALF_32))
+    first = fma(to_floats(word >> splat(_16)), splat(_TO_16), end)
+    second = fma(to_floats(word & splat(_MASK_16)), splat(_TO_16_BELOW_1), end)
     return splat(_ZERO) - log_quick(first * second)
 
 
 @inner
-def _uniform(word):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes)
+def _uniform(word):
     """Return the midpoint that the upper 23 bits of a word name in (0, 1)."""
-    return fused(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
+    return fma(to_floats(word >> splat(_9)), splat(_TO_23), splat(_HALF_23))
 
 
 @inner
-def mixed(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def mix(low, high, samples):
     """Return what the words of sixteen slots, by their `slot_words`, and samples have in common."""
-    return mixed_with(low, high, weyl(samples))
+    return mix_terms(low, high, weyl(samples))
 
 
 @inner
-def weyl(samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return the terms of the Weyl sequence that sixteen samples bring into `mixed`."""
+def weyl(samples):
+    """Return the terms of the Weyl sequence that sixteen samples bring into `mix`."""
     return samples * splat(_GOLDEN_32)
 
 
 @inner
-def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return what `mixed` does, given `weyl` of the samples: a loop over slots finds it once."""
+def mix_terms(low, high, terms):
+    """Return what `mix` does, given `weyl` of the samples: a loop over slots finds it once."""
     x = terms + low
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)
@@ -147,35 +151,35 @@ def mixed_with(low, high, terms):  # type: ignore[no-untyped-def]  # noqa: ANN00
 
 
 @inner
-def pitch_and_offset(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return (r, β) of what `mixed` returns: the steps of log ũ, and where they begin."""
+def pitch_and_offset(x, low):
+    """Return (r, β) of what `mix` returns: the steps of log ũ, and where they begin."""
     third = _draw(x, low, _DRAW_BETA)
     return fine_gamma(_draw(x, low, _DRAW_R), third), _uniform(third)
 
 
 @inner
-def clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return c of what `mixed` returns."""
+def clock(x, low):
+    """Return c of what `mix` returns."""
     return _gamma(_draw(x, low, _DRAW_C))
 
 
 @inner
-def base_of(r, beta, c):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def base_of(r, beta, c):
     """Return log c − r(1 − β)."""
-    return fused(r, beta - splat(_ONE), log_quick(c))
+    return fma(r, beta - splat(_ONE), log_quick(c))
 
 
 @inner
-def hash_parameters(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mixed`."""
-    x = mixed(low, high, samples)
+def hash_parameters(low, high, samples):
+    """Return (r, 1/r, β, log c − r(1 − β)) of sixteen slots and samples; see `mix`."""
+    x = mix(low, high, samples)
     r, beta = pitch_and_offset(x, low)
     return r, splat(_ONE) / r, beta, base_of(r, beta, clock(x, low))
 
 
 @inner
-def min_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return a number not above 2^16·e^(−r) of what `mixed` returns, made without a logarithm.
+def min_chance(x, low):
+    """Return a number not above 2^16·e^(−r) of what `mix` returns, made without a logarithm.
 
     e^(−r) = U₁U₂. The uniforms are cut to their first 16 bits, and so is their product: that of one
     (slot, sample) in 5,000 becomes 0.
@@ -185,66 +189,66 @@ def min_chance(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 
 
 
 @inner
-def min_clock(x, low):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return a number not above 2^16·c of what `mixed` returns, made without a logarithm.
+def min_clock(x, low):
+    """Return a number not above 2^16·c of what `mix` returns, made without a logarithm.
 
     c = −log V₁V₂ ≥ −2 log(1 − s/2) ≥ s + s²/4 with s = (1 − V₁) + (1 − V₂).
     """
     v = _draw(x, low, _DRAW_C)
     s = to_floats(splat(_MAX_LEFT) - (v >> splat(_16)) - (v & splat(_MASK_16)))
-    return s * fused(s, splat(_QUARTER), splat(_ONE))
+    return s * fma(s, splat(_QUARTER), splat(_ONE))
 
 
 @inner
-def min_rate(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mixed`."""
-    x = mixed(low, high, samples)
+def min_rate(low, high, samples):
+    """Return a number not above RATE_SCALE · c·e^(−r), for parameters of `mix`."""
+    x = mix(low, high, samples)
     return min_chance(x, low) * min_clock(x, low)
 
 
 @inner
-def level_of(log_value, inverse_r, beta):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def level_of(log_value, inverse_r, beta):
     """Return t = floor(log ũ / r + β), as float lanes."""
-    return floor(fused(log_value, inverse_r, beta))
+    return floor(fma(log_value, inverse_r, beta))
 
 
 @inner
-def arrival_of(level, r, base):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def arrival_of(level, r, base):
     """Return a = log c − r(t + 1 − β); the slot with the least a is the sample's i*."""
-    return fused(splat(_ZERO) - r, level, base)
+    return fma(splat(_ZERO) - r, level, base)
 
 
 @inner
-def normal_pair(low, high, pairs):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def normal_pair(low, high, pairs):
     """Return two N(0, 1) numbers for each of sixteen pairs of features, by Box and Muller.
 
     The radius is made of 23 bits, so no number exceeds 5.8 in size.
     """
-    x = mixed(low, high, pairs)
+    x = mix(low, high, pairs)
     radius = root(splat(_MINUS_TWO) * log_quick(_uniform(_draw(x, low, _DRAW_RADIUS))))
     angle = _uniform(_draw(x, low, _DRAW_ANGLE))
     return radius * cosine(angle), radius * sine(angle)
 
 
 @inner
-def uniforms(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
-    """Return sixteen U(0, 1) numbers; parameters are those of `mixed`."""
-    return _uniform(_draw(mixed(low, high, samples), low, _DRAW_BETA))
+def uniforms(low, high, samples):
+    """Return sixteen U(0, 1) numbers; parameters are those of `mix`."""
+    return _uniform(_draw(mix(low, high, samples), low, _DRAW_BETA))
 
 
 @inner
-def bin_words(low, high, samples):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def bin_words(low, high, samples):
     """Return what places the bins of sixteen samples along a coordinate.
 
     That is 32 bits that name the pitch, the offset's U(0, 1), and odd numbers that hash the bins.
     """
-    x = mixed(low, high, samples)
+    x = mix(low, high, samples)
     offset = _uniform(_draw(x, low, _DRAW_OFFSET))
     return _draw(x, low, _DRAW_PITCH), offset, x | splat(_1)
 
 
 @inner
-def scrambled(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes)
+def scramble(x):
     """Return int32 lanes through a bijection in which every bit moves every other."""
     x = (x ^ (x >> splat(_16))) * splat(_MIX_32_A)
     x = (x ^ (x >> splat(_15))) * splat(_MIX_32_B)

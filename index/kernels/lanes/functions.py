@@ -13,6 +13,10 @@ quarter: with f in [−½, ½] turns, cos f = sin(¼ − |f|). The polynomial is
 that is least wrong for sin 2πg on [0, ¼]: 3.3·10^-9, in float32 2·10^-7.
 """
 
+# Lanes and addresses have no Python type.
+# mypy: disable-error-code="no-untyped-def"
+# ruff: noqa: ANN001, ANN201, ANN202
+
 import numpy as np
 
 from gcws_search.index.kernels.compiling import inner
@@ -21,7 +25,7 @@ from gcws_search.index.kernels.lanes.vector import (
     as_floats,
     as_ints,
     floor,
-    fused,
+    fma,
     less,
     select,
     signed_shift,
@@ -65,7 +69,7 @@ _S4 = np.float32(39.53670564384083)
 
 
 @inner
-def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes have no Python type)
+def _split(x):
     """Return (e, m) with x = 2^e·(1 + m) and 1 + m in [√½, √2)."""
     bits = as_ints(x)
     above = bits - splat(_BITS_OF_SQRT_HALF)  # its upper nine bits, with a sign, are e
@@ -74,7 +78,7 @@ def _split(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202 (lanes ha
 
 
 @inner
-def log_normal(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+def log_normal(x):
     """Return log x for lanes of positive, normal float32."""
     exponent, m = _split(x)
     square = m * m
@@ -91,19 +95,19 @@ def log_normal(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lane
 
 
 @inner
-def log_quick(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+def log_quick(x):
     """Return log x for lanes of positive, normal float32, to a relative 10^-5, also near 1."""
     exponent, m = _split(x)
-    q = fused(splat(_Q5), m, splat(_Q4))
-    q = fused(q, m, splat(_Q3))
-    q = fused(q, m, splat(_Q2))
-    q = fused(q, m, splat(_Q1))
-    q = fused(q, m, splat(_Q0))
-    return fused(exponent, splat(_LN2), q * m)
+    q = fma(splat(_Q5), m, splat(_Q4))
+    q = fma(q, m, splat(_Q3))
+    q = fma(q, m, splat(_Q2))
+    q = fma(q, m, splat(_Q1))
+    q = fma(q, m, splat(_Q0))
+    return fma(exponent, splat(_LN2), q * m)
 
 
 @inner
-def log_positive(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+def log_positive(x):
     """Return log x for lanes of positive float32, subnormal ones included."""
     small = less(x, splat(_SMALLEST_NORMAL))
     log = log_normal(select(small, x * splat(_TWO_24), x))
@@ -111,19 +115,19 @@ def log_positive(x):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (la
 
 
 @inner
-def cosine(turns):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+def cosine(turns):
     """Return cos 2πt of lanes t of float32."""
     rest = turns - floor(turns + splat(_HALF))
     g = splat(_QUARTER) - absolute(rest)
     square = g * g
-    p = fused(splat(_S4), square, splat(_S3))
-    p = fused(p, square, splat(_S2))
-    p = fused(p, square, splat(_S1))
-    p = fused(p, square, splat(_S0))
+    p = fma(splat(_S4), square, splat(_S3))
+    p = fma(p, square, splat(_S2))
+    p = fma(p, square, splat(_S1))
+    p = fma(p, square, splat(_S0))
     return p * g
 
 
 @inner
-def sine(turns):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201 (lanes have no Python type)
+def sine(turns):
     """Return sin 2πt of lanes t of float32 in [0, 1)."""
     return cosine(turns - splat(_QUARTER))

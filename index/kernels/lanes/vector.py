@@ -4,7 +4,7 @@ The automatic vectoriser gives up on small loops over several arrays (it must pr
 overlap, and numba's index wrap-around hides that they do not). Inside a compiled function the
 values made here are plain LLVM vectors <16 x float> and <16 x i32>: one AVX-512 register, two AVX2
 registers, or four NEON ones. The operators + - * / and & | ^ >> work lane by lane; integer lanes
-wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fused` says so,
+wrap and >> shifts zeros in. Nothing is reordered, and steps are fused only where `fma` says so,
 so results are the same everywhere.
 
 Beside them: addresses of arrays, and what is at them.
@@ -294,7 +294,7 @@ def load(typingctx, container, start):
 
 
 @intrinsic
-def gathered(typingctx, address, places):
+def gather_floats(typingctx, address, places):
     """Return the sixteen float32 at the given places behind an address.
 
     One load a lane: the processors' own gathering instructions are no faster, and some are slower.
@@ -409,7 +409,7 @@ def last_and(typingctx, a, b):
 
 
 @intrinsic
-def fused(typingctx, a, b, c):
+def fma(typingctx, a, b, c):
     """Return a·b + c rounded once, as IEEE 754 defines it: the same on every processor."""
 
     def codegen(context, builder, sig, args):
@@ -473,7 +473,7 @@ def total(typingctx, a):
 
 to_ints = _conversion(FLOATS, INTS, "fptosi", "Return whole lanes as int32.")
 to_floats = _conversion(INTS, FLOATS, "sitofp", "Return int32 lanes as float32.")
-widened = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
+to_doubles = _conversion(FLOATS, DOUBLES, "fpext", "Return float32 lanes as float64.")
 as_ints = _conversion(FLOATS, INTS, "bitcast", "Return the bits of float lanes.")
 as_floats = _conversion(INTS, FLOATS, "bitcast", "Return bits as float lanes.")
 

@@ -13,7 +13,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.lanes.vector import at
-from gcws_search.index.kernels.ordering.keys import sort_keys
+from gcws_search.index.kernels.ordering.keys import merge, sort_keys
 
 
 class SortedTable(NamedTuple):
@@ -66,21 +66,8 @@ def merge_tables(
     out_rows: Int32s,
 ) -> None:
     """Merge two sets of sorted (L, n) tables; among equal keys those of ``a`` come first."""
-    n = keys_a.shape[1]
-    m = keys_b.shape[1]
-    for table in range(first_table, last_table):
-        i = 0
-        j = 0
-        for place in range(n + m):
-            from_a = j >= m or (i < n and keys_a[table, i] <= keys_b[table, j])
-            if from_a:
-                out_keys[table, place] = keys_a[table, i]
-                out_rows[table, place] = rows_a[table, i]
-                i += 1
-            else:
-                out_keys[table, place] = keys_b[table, j]
-                out_rows[table, place] = rows_b[table, j]
-                j += 1
+    for t in range(first_table, last_table):
+        merge(keys_a[t], rows_a[t], keys_b[t], rows_b[t], out_keys[t], out_rows[t])
 
 
 @kernel

@@ -60,7 +60,7 @@ def _worse(
 
 @inner
 def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int | np.int64) -> int:
-    """Offer one hit to a heap, written in place; return the new size.
+    """Offer one hit to a heap or a list, written in place; return the new size.
 
     A heap that is full drops this hit or its worst.
     """
@@ -75,6 +75,9 @@ def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int 
             child = parent
         scores[child] = score
         rows[child] = row
+        return size + 1
+    if scores.shape[0] == 0:
+        rows[size] = row
         return size + 1
     if not _worse(scores[0], rows[0], score, row):
         return size

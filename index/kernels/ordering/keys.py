@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float64s, Int32s, UInt64s
+from gcws_search.index.contracts.arrays import AnyArray, Int32s, UInt64s
 from gcws_search.index.kernels.compiling import inner, kernel
 
 _DIGIT_BITS = 11
@@ -119,14 +119,14 @@ def keep_new(fresh: UInt64s, known: UInt64s) -> int:
 
 @kernel
 def merge(
-    a: UInt64s, a_scores: Float64s, b: UInt64s, b_scores: Float64s, out: UInt64s, scores: Float64s
+    a: UInt64s, a_values: AnyArray, b: UInt64s, b_values: AnyArray, out: UInt64s, values: AnyArray
 ) -> None:
-    """Write two rising runs with their scores as one, to ``out`` and ``scores``."""
+    """Write two rising runs with their values as one, to ``out`` and ``values``; ``a`` first."""
     i = j = 0
     for place in range(out.shape[0]):
         if j == b.shape[0] or (i < a.shape[0] and a[i] <= b[j]):
-            out[place], scores[place] = a[i], a_scores[i]
+            out[place], values[place] = a[i], a_values[i]
             i += 1
         else:
-            out[place], scores[place] = b[j], b_scores[j]
+            out[place], values[place] = b[j], b_values[j]
             j += 1

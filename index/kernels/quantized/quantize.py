@@ -60,7 +60,7 @@ def copy_rows(rows: Float32s, first: int, out: RowCopies) -> None:
 
 
 @inner
-def copied_like(rows: Float32s, like: RowCopies) -> RowCopies:
+def copy_like(rows: Float32s, like: RowCopies) -> RowCopies:
     """Return copies of rows with the stride, step and origin of others."""
     count, stride = rows.shape[0], like.codes.shape[1]
     block = np.empty(count * stride + REGISTER_BYTES, np.uint8)

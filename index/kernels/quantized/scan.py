@@ -45,7 +45,7 @@ from gcws_search.index.kernels.quantized.l1_distance import (
     no_sums,
     totals_of_sums,
 )
-from gcws_search.index.kernels.quantized.quantize import copied_like
+from gcws_search.index.kernels.quantized.quantize import copy_like
 
 _TILE_BYTES = 1 << 14
 """Bytes of the copies that stay in cache while all queries pass over them."""
@@ -95,12 +95,6 @@ class CopiedQuery(NamedTuple):
     norm: Any  # of the vector itself
     error: Any
     excess: Any
-
-
-@inner
-def rows_of_a_tile(stride: int) -> int:
-    """Return how many copies of ``stride`` bytes make a tile."""
-    return max(1, _TILE_BYTES // (stride * LANES)) * LANES
 
 
 @inner
@@ -283,12 +277,6 @@ def within_reach(
     return _list_within_reach(query, tile, unit, stride, farthest, False, room)
 
 
-@inlined
-def copied_query(norms: Float32s, copies: RowCopies, number: int, code: Any) -> CopiedQuery:
-    """Return one of some vectors, whose copy is at the address ``code``."""
-    return CopiedQuery(code, norms[number], copies.errors[number], copies.excesses[number])
-
-
 _MAX_PAUSE = 16
 """Tiles that a query reads as floats at most before it tries bytes again."""
 
@@ -316,13 +304,9 @@ def _offer(
             query, norm, offset(data, row * width), rows.norms[row], width, farthest
         )
         if score >= bound and row != wanted.skip[m]:
-            if scores.shape[0] == 0:
-                hits[size] = row
-                size += 1
-            else:
-                size = push(scores, hits, size, score, row)
-                bound = threshold(scores, size, wanted.min_score)
-                farthest = reach(bound)
+            size = push(scores, hits, size, score, row)
+            bound = threshold(scores, size, wanted.min_score)
+            farthest = reach(bound)
     out.sizes[m] = size
     return bound
 
@@ -343,10 +327,10 @@ def scan_copies(
     """
     queries, rows, copies = Rows(*queries), Rows(*rows), RowCopies(*copies)
     wanted, out = HitFilter(*wanted), Heaps(*out)
-    query_copies = copied_like(queries.dense, copies)
+    query_copies = copy_like(queries.dense, copies)
     count, stride = queries.norms.shape[0], copies.codes.shape[1]
     codes, unit = pointer(query_copies.codes), np.float32(copies.step)
-    size = rows_of_a_tile(stride)
+    size = max(1, _TILE_BYTES // (stride * LANES)) * LANES
     words, floats = np.empty((5, size), np.int64), np.empty(3 * size + 2 * LANES, np.float32)
     room = tile_room(words, floats, stride)
     bounds, reaches = np.empty(count, np.float32), np.empty(count, np.float32)
@@ -364,7 +348,12 @@ def scan_copies(
                 pauses[0, m] -= pauses[0, m] > 0
                 found, near = tile.count, tile.places
             else:
-                asked = copied_query(queries.norms, query_copies, m, offset(codes, m * stride))
+                asked = CopiedQuery(
+                    offset(codes, m * stride),
+                    queries.norms[m],
+                    query_copies.errors[m],
+                    query_copies.excesses[m],
+                )
                 found = within_reach(asked, tile, unit, stride, reaches[m], count == 1, room)
                 near = room.near
                 if found == 0:

@@ -34,11 +34,11 @@ from gcws_search.index.kernels.sparse.postings import (
     TermQuery,
     TermScratch,
     add_terms,
-    added,
     fetch,
     find_terms,
-    left_out,
     look_work,
+    rest_of_row,
+    spread_left,
 )
 
 _FIRST_SHARE = 8
@@ -167,7 +167,7 @@ def _list_hits(
     before = done
     done = _enough(done, last, query, segment, bound, out)
     add_terms(before, done, segment, out)
-    left = left_out(done, last, segment, rows, out)
+    left = spread_left(done, last, segment, rows, out)
     limit = n
     if done < last:
         limit = np.int64(out.work[done] / look_work(left, segment, rows))
@@ -176,7 +176,7 @@ def _list_hits(
     if found > limit:
         add_terms(done, last, segment, out)
         done = last
-        left = left_out(done, last, segment, rows, out)
+        left = spread_left(done, last, segment, rows, out)
         share, level = _line(bound, out.rest[done], query.norm)
         found = _list_passing(sums, norms, n, share, level, n, listed)
     return done, found, left
@@ -199,7 +199,7 @@ def _offer_best(
         row = scratch.best_rows[i]
         at_row = first + row
         start, stop = rows.indptr[at_row], rows.indptr[at_row + 1]
-        sum_ = scratch.sums[row] + added(left, row, start, stop)
+        sum_ = scratch.sums[row] + rest_of_row(left, row, start, stop)
         score = sum_ / (query.norm + rows.norms[at_row] - sum_)
         if score >= query.min_score:
             size = push(scores, hits, size, score, at_row)
@@ -240,15 +240,11 @@ def _offer_listed(
             continue
         looked += 1
         sum_ = scratch.sums[row]
-        sum_ += added(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
+        sum_ += rest_of_row(left, row, rows.indptr[at_row], rows.indptr[at_row + 1])
         score = sum_ / (query.norm + norm - sum_)
         if score >= query.min_score:
-            if scores.shape[0] == 0:
-                hits[size] = at_row
-                size += 1
-            else:
-                size = push(scores, hits, size, score, at_row)
-                share, level = _line(_bound(query, scores, size), left.rest, query.norm)
+            size = push(scores, hits, size, score, at_row)
+            share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     return size, looked
 
 
@@ -274,7 +270,7 @@ def _scan_one(
         while all_work - scratch.work[done] < all_work / _FIRST_SHARE:
             done += 1
         add_terms(0, done, segment, scratch)
-        left = left_out(done, count, segment, rows, scratch)
+        left = spread_left(done, count, segment, rows, scratch)
         promising = Heap(scratch.best_scores, scratch.best_rows)
         best = _best_sums(norms, query, first, scratch.sums, promising)
         size = _offer_best(query, left, rows, first, best, scratch, out, size)
@@ -301,7 +297,7 @@ def scan_segment(
 ) -> None:
     """Offer a segment's permitted rows to each query's heap, but for those it has no room for.
 
-    out_work (m,): what it took is added, in postings. slack: see `TermQuery`.
+    out_work (m,): what it took is rest_of_row, in postings. slack: see `TermQuery`.
     """
     queries, segment, rows = Rows(*queries), PostingSegment(*segment), Rows(*rows)
     wanted, scratch, out = HitFilter(*wanted), TermScratch(*scratch), Heaps(*out)

@@ -58,6 +58,16 @@ class PostingSegment(NamedTuple):
     columns: Float32s  # (c, n): magnitudes, 0 for rows without the slot
     min_norm: np.float32  # of the rows
 
+    @property
+    def last(self) -> int:
+        """The row after the last."""
+        return self.first + self.columns.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(part.nbytes for part in self if isinstance(part, np.ndarray))
+
 
 class TermScratch(NamedTuple):
     """What the scan of one query writes on."""
@@ -222,7 +232,9 @@ def add_terms(first: int, last: int, segment: PostingSegment, out: TermScratch) 
 
 
 @inner
-def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch) -> Left:
+def spread_left(
+    first: int, last: int, segment: PostingSegment, rows: Rows, out: TermScratch
+) -> Left:
     """Return the terms first … last - 1, spread where rows must be walked."""
     walked = out.posted[first] > 0
     size = spread_size(last - first)
@@ -251,7 +263,7 @@ def left_out(first: int, last: int, segment: PostingSegment, rows: Rows, out: Te
 
 
 @inner
-def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
+def rest_of_row(left: Left, row: Any, start: Any, stop: Any) -> Any:
     """Return what the terms left out add to the sum of a row with the entries start … stop - 1."""
     if left.walked:
         return shared_mass(
@@ -272,7 +284,7 @@ def added(left: Left, row: Any, start: Any, stop: Any) -> Any:
 
 @inner
 def fetch(left: Left, row: Any, start: Any, stop: Any) -> None:
-    """Ask for what `added` will read."""
+    """Ask for what `rest_of_row` will read."""
     if left.walked:
         for i in range(start, stop, NUMBERS_A_LINE):
             prefetch(offset(left.row_slots, i))

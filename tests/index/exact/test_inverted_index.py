@@ -7,7 +7,8 @@ import pytest
 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy, Postings
+from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy
+from gcws_search.index.kernels.sparse.postings import PostingSegment
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
@@ -28,7 +29,7 @@ def _postings(index: InvertedIndex) -> list[tuple[int, int, float]]:
     """Return (row, slot, value) of every posting, sorted."""
     found: list[tuple[int, int, float]] = []
     for postings in index.segments:
-        first, slots, starts, _, column_of, rows, values, columns, _ = postings.segment
+        first, slots, starts, _, column_of, rows, values, columns, _ = postings
         of_entry = np.repeat(slots, np.diff(starts)).tolist()
         found += zip(
             (rows.astype(np.int64) + first).tolist(), of_entry, values.tolist(), strict=True
@@ -43,8 +44,8 @@ def _postings(index: InvertedIndex) -> list[tuple[int, int, float]]:
     return sorted(found)
 
 
-def _entries_of(postings: Postings) -> int:
-    return len(postings.segment.rows) + int(np.count_nonzero(postings.segment.columns))
+def _entries_of(postings: PostingSegment) -> int:
+    return len(postings.rows) + int(np.count_nonzero(postings.columns))
 
 
 def _entries(rows: VectorBatch) -> list[tuple[int, int, float]]:

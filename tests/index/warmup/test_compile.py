@@ -19,7 +19,7 @@ from gcws_search.index.warmup.exercises import Exercise, chains
 PROGRAM = """
 import json, os, resource, sys
 from gcws_search.index.kernels import CACHE_FOLDER
-from gcws_search.index.kernels.gmm import dense, norms
+from gcws_search.index.kernels.gmm import dense, rows
 from gcws_search.index.warmup import compile as warmup
 from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached
 from gcws_search.index.warmup.exercises import chains
@@ -36,7 +36,7 @@ todo = [[one for one in chain if one.name == "dense similarity"] for chain in ch
 warmup.chains = lambda: todo
 seen = []
 compile_kernels(lambda *progress: seen.append(progress), basics_ready=seen.append)
-stats = [kernel.stats for kernel in (dense.exact_dense, dense.matrix_dense, norms.dense_norms)]
+stats = [kernel.stats for kernel in (dense.exact_dense, dense.matrix_dense, rows.dense_norms)]
 counts = [sum(map(len, each)) for each in zip(*((s.cache_hits, s.cache_misses) for s in stats))]
 print(json.dumps([seen, *counts, kernels_are_cached(), str(CACHE_FOLDER)]))
 """
@@ -116,7 +116,7 @@ def test_kernels_cut_short_are_compiled_again(compiled: Path, tmp_path: Path) ->
     cache = shutil.copytree(compiled, tmp_path / "cache")
     for pattern, share in (
         ("dense.exact_dense-*.nbi", 0.0), ("dense.matrix_dense-*.nbi", 0.5),
-        ("norms.dense_norms-*.nbc", 0.5),
+        ("rows.dense_norms-*.nbc", 0.5),
     ):  # fmt: skip
         [file] = cache.rglob(pattern)
         os.truncate(file, int(share * file.stat().st_size))
