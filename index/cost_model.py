@@ -28,7 +28,7 @@ _TILE_ROW: Final = 1.0
 _TILE_FLOAT: Final = 0.03
 _TILE_TURNED: Final = 0.6
 """Nanoseconds that many queries of a thread take for each row and float of it, and that turning a
-float takes, which they share; see `kernels.tiles`."""
+float takes, which they share; see `kernels.gmm.tiled_scan`."""
 _COPY_QUERY: Final = 12_000.0
 _COPY_ROW: Final = 1.0
 _COPY_BYTE: Final = 0.02

@@ -1,6 +1,7 @@
 """Copies in bytes: what they say of their rows, and that they are kept up with them."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
+from gcws_search.index.kernels.quantized.scan import scan_copies
+from gcws_search.index.vectors import row_copies
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
 from gcws_search.index.vectors.row_copies import copies_of
@@ -67,6 +70,25 @@ def test_copies_bound_distances_of_rows_that_fit_and_of_rows_that_do_not(
     assert (copies.step, copies.origin) == (1.0, 0)
     assert not copies.errors.any()
     assert not copies.excesses.any()
+
+
+def test_a_step_is_tried_by_the_scan_that_is_compiled_already(
+    rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An array with a stride would have the scan compiled again, while somebody writes."""
+    contiguous = []
+
+    def scan(*arguments: Any) -> int:  # noqa: ANN401  # those of a kernel
+        arrays = (each for some in arguments if isinstance(some, tuple) for each in some)
+        contiguous.extend(
+            each.flags.c_contiguous for each in arrays if isinstance(each, np.ndarray)
+        )
+        return scan_copies(*arguments)
+
+    monkeypatch.setattr(row_copies, "scan_copies", scan)
+    copies_in(grown(rng.standard_normal((2 * ENOUGH, DIM))).view())
+    assert contiguous
+    assert all(contiguous)
 
 
 @pytest.mark.parametrize("tail", [1e3, 1e12])
