@@ -35,10 +35,12 @@ def folded_differences(
     rows: VectorBatch,
     each: Each,
     fold: np.ufunc,
+    *,
+    worked_on: int = WORKED_ON,
 ) -> Float64s:
     """Return the (m, n) folds of each(|x_d − y_d|) over all coordinates d."""
     out = np.empty((len(queries), len(rows)), np.float64)
-    for part in _parts(rows):
+    for part in _parts(rows, worked_on):
         if rows.form == "dense":
             values = rows.dense[part].astype(np.float64)
             for i, query in enumerate(queries.dense.astype(np.float64)):
@@ -54,12 +56,12 @@ def folded_differences(
     return out
 
 
-def cosines(queries: VectorBatch, rows: VectorBatch) -> Float64s:
-    """Return the (m, n) cosines ρ of m queries and n rows."""
+def cosines(queries: VectorBatch, rows: VectorBatch, *, worked_on: int = WORKED_ON) -> Float64s:
+    """Return the (m, n) cosines ρ of m queries and n rows, ``worked_on`` numbers at a time."""
     out = np.empty((len(queries), len(rows)), np.float64)
     known = np.unique(_Entries.of(queries).coordinates) if queries.form == "sparse" else None
     left, lengths = _rows_and_norms(queries, known)
-    for part in _parts(rows):
+    for part in _parts(rows, worked_on):
         right, norms = _rows_and_norms(rows[part], known)
         products = left @ right.T
         dots = products if known is None else products.toarray()
@@ -83,10 +85,10 @@ def _rows_and_norms(batch: VectorBatch, known: Int64s | None) -> tuple[Any, Floa
     return sparse.csr_array((entries.values[both], cells), shape=shape), norms
 
 
-def _parts(rows: VectorBatch) -> Iterator[slice]:
+def _parts(rows: VectorBatch, worked_on: int) -> Iterator[slice]:
     """Yield runs of rows that are worked on together."""
     width = rows.dense.shape[1] if rows.form == "dense" else len(rows.values) // max(1, len(rows))
-    step = max(1, WORKED_ON // max(1, width))
+    step = max(1, worked_on // max(1, width))
     for first in range(0, len(rows), step):
         yield slice(first, min(first + step, len(rows)))
 
