@@ -76,7 +76,7 @@ def test_a_step_is_tried_by_the_scan_that_is_compiled_already(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An array with a stride would have the scan compiled again, while somebody writes."""
-    contiguous = []
+    contiguous: list[bool] = []
 
     def scan(*arguments: Any) -> int:  # noqa: ANN401  # those of a kernel
         arrays = (each for some in arguments if isinstance(some, tuple) for each in some)
