@@ -26,7 +26,7 @@ from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.comparison.features import FourierMap, NystroemMap, draw_landmarks
 from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s, UInt32s
-from gcws_search.index.contracts.batches import VectorBatch, row_width
+from gcws_search.index.contracts.batches import RawBatch, VectorBatch, row_width
 from gcws_search.index.contracts.errors import InvalidInput, InvalidParameter
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
@@ -80,13 +80,14 @@ def _value_errors() -> Iterator[None]:
         raise ValueError(error.detail) from error
 
 
-def _batch_of(space: VectorSpace, X: Any, rows: Int64s) -> VectorBatch:
-    """Return some rows, none of them zero, as the maps take them."""
-    some = X[rows]
-    if not sparse.issparse(some):
-        return space.prepare(space.from_dense(np.ascontiguousarray(some)))
-    some.sum_duplicates()
-    return space.prepare(space.from_sparse(some.indptr, some.indices, some.data))
+def _raw(space: VectorSpace, rows: Any) -> RawBatch:
+    """Return rows, none of them zero, as a space takes them."""
+    if space.dim is None:
+        rows = sparse.csr_matrix(rows)
+    if not sparse.issparse(rows):
+        return space.from_dense(np.ascontiguousarray(rows))
+    rows.sum_duplicates()
+    return space.from_sparse(rows.indptr, rows.indices, rows.data)
 
 
 def _nonzero_rows(X: Any, rows: slice) -> Int64s:
@@ -106,13 +107,16 @@ def _threads(n_jobs: Any) -> int:
     return int(threads)
 
 
-class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    """The base: input, threads, pickling."""
+class _Estimator(BaseEstimator):
+    """What maps and neighbours share: checks of input, and pickling without locks and threads."""
 
-    n_jobs: int | None
+    _learned: ClassVar[str]
+    """An attribute that is there once `fit` has been called."""
+    _started: ClassVar[tuple[str, ...]]
+    """What `_start` makes again after unpickling."""
 
     def fit(self, X: Any, y: object = None) -> Self:
-        """Learn the number of columns, and landmarks if the map has any.
+        """Learn what is needed of rows.
 
         Parameters
         ----------
@@ -126,12 +130,51 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         del y
         checked = self._validate(X, reset=True)
         with np.errstate(over="ignore"), _value_errors():
-            self._require_numbers()
             self._learn(checked)
             self._start()
         return self
 
-    def _require_numbers(self) -> None:
+    def _validate(self, X: Any, *, reset: bool) -> Any:
+        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=reset)
+
+    def _learn(self, X: Any) -> None:
+        """Check the parameters, and keep what of ``X`` is needed."""
+        raise NotImplementedError
+
+    def _start(self) -> None:
+        """Make what can be made again of what was learned."""
+        raise NotImplementedError
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Return whether `fit` has been called."""
+        return hasattr(self, self._learned)
+
+    def __sklearn_tags__(self) -> Any:
+        """Return what scikit-learn should know: sparse input is fine."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return parameters and what was learned."""
+        state: dict[str, Any] = dict(super().__getstate__())
+        for name in self._started:
+            state.pop(name, None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Make the rest again of what was learned."""
+        super().__setstate__(state)
+        if self.__sklearn_is_fitted__():
+            self._start()
+
+
+class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):
+    _learned = "_n_features_out"
+    _started = ("_map", "_space", "_workers")
+    n_jobs: int | None
+
+    def _learn(self, X: Any) -> None:
         for names, kind, expected in (
             (_WHOLE, Integral, "a whole number"),
             (_REAL, Real, "a number"),
@@ -141,14 +184,7 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
                 if not isinstance(value, kind) or isinstance(value, bool):
                     raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
 
-    def _validate(self, X: Any, *, reset: bool) -> Any:
-        return validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=reset)
-
-    def _learn(self, X: Any) -> None:
-        """Keep what of ``X`` the map needs."""
-
     def _start(self) -> None:
-        """Make the map of what was learned."""
         self._workers = Workers(_threads(self.n_jobs))
         self._space = VectorSpace.of(CollectionConfig(dim=self.n_features_in_))
         width = row_width(self._space.form, self.n_features_in_)
@@ -165,7 +201,7 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
             for start in range(first, last, _CHUNK_ROWS):
                 rows = _nonzero_rows(X, slice(start, min(start + _CHUNK_ROWS, last)))
                 if len(rows):
-                    out[rows] = self._map(_batch_of(self._space, X, rows))
+                    out[rows] = self._map(self._space.prepare(_raw(self._space, X[rows])))
 
         with np.errstate(over="ignore"), _value_errors():
             self._workers.split(X.shape[0], work, min_size=_CHUNK_ROWS // 4)
@@ -184,29 +220,11 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstima
         self._fill(checked, out)
         return out
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether `fit` has been called."""
-        return hasattr(self, "_n_features_out")
-
     def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn should know: sparse input is fine, output is float32."""
+        """Return what scikit-learn should know: output is float32, too."""
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float32"]
         return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and what was learned; threads and locks cannot be copied."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        for name in ("_map", "_space", "_workers"):
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Make a map of what was learned."""
-        super().__setstate__(state)
-        if self.__sklearn_is_fitted__():
-            self._start()
 
 
 class _FourierFeatures(_Transformer):
@@ -276,12 +294,13 @@ class _NystroemFeatures(_Transformer):
         return NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
 
     def _learn(self, X: Any) -> None:
+        super()._learn(X)
         params = self._params()
         filled = _nonzero_rows(X, slice(0, X.shape[0]))
         if not len(filled):
             raise InvalidParameter(expected="a row that is not all zeros", got="none", loc=("X",))
         space = VectorSpace.of(CollectionConfig(dim=X.shape[1]))
-        self.landmarks_ = _batch_of(space, X, draw_landmarks(params, filled))
+        self.landmarks_ = space.prepare(_raw(space, X[draw_landmarks(params, filled)]))
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         del dense_width
@@ -462,7 +481,7 @@ class RandomBinningFeatures(_OneHot):
         return np.asarray(self._map(_NOTHING), np.uint32)
 
 
-class GmmNeighbors(BaseEstimator):
+class GmmNeighbors(_Estimator):
     """Nearest neighbours by the distance 1 − GMM.
 
     A row of zeros shares nothing with any other: its distance to all is 1.
@@ -484,6 +503,9 @@ class GmmNeighbors(BaseEstimator):
         Number of rows.
     """
 
+    _learned = "n_samples_fit_"
+    _started = ("_memory", "_filled")
+
     def __init__(
         self,
         *,
@@ -497,26 +519,10 @@ class GmmNeighbors(BaseEstimator):
         self.seed = seed
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, y: object = None) -> Self:
-        """Index rows.
-
-        Parameters
-        ----------
-        X : (n, dim) array or sparse matrix of finite numbers
-
-        Raises
-        ------
-        ValueError
-            A parameter is outside its range, or ``X`` is nothing to be fitted to.
-        """
-        del y
-        checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=True)
+    def _learn(self, X: Any) -> None:
         self._require_count(self.n_neighbors)
-        self.n_samples_fit_ = int(checked.shape[0])
-        self._rows = checked.copy()
-        with np.errstate(over="ignore"), _value_errors():
-            self._start()
-        return self
+        self.n_samples_fit_ = int(X.shape[0])
+        self._rows = X.copy()
 
     def _start(self) -> None:
         """Index the rows that are kept."""
@@ -529,7 +535,7 @@ class GmmNeighbors(BaseEstimator):
         self._memory = MemoryCollection(config, threads=_threads(self.n_jobs))
         if not len(self._filled):
             return
-        raw = _raw(self._memory, self._rows[self._filled])
+        raw = _raw(self._memory.space, self._rows[self._filled])
         ids = [*map(str, self._filled.tolist())]
         [encoded] = self._memory.encode([ItemBatch(ids, raw, [None] * len(ids))])
         encoded.sequences = range(1, len(ids) + 1)
@@ -574,7 +580,7 @@ class GmmNeighbors(BaseEstimator):
         if X is None:
             checked, own = self._rows, np.arange(self.n_samples_fit_)
         else:
-            checked = validate_data(self, X, accept_sparse="csr", dtype=_KINDS, reset=False)
+            checked = self._validate(X, reset=False)
             own = np.full(checked.shape[0], -1, np.int64)
         with np.errstate(over="ignore"), _value_errors():
             distances, indices = self._nearest(checked, own, int(count))
@@ -587,7 +593,7 @@ class GmmNeighbors(BaseEstimator):
         asked = _nonzero_rows(X, slice(0, len(own)))
         if len(asked) and len(self._filled):
             memory = self._memory
-            queries = memory.space.prepare(_raw(memory, X[asked]))
+            queries = memory.space.prepare(_raw(memory.space, X[asked]))
             skip = np.searchsorted(self._filled, own[asked])
             skip[own[asked] < 0] = -1
             params = SearchParams(limit=count, recall=self.recall)
@@ -628,29 +634,6 @@ class GmmNeighbors(BaseEstimator):
         shape = (len(indices), self.n_samples_fit_)
         return sparse.csr_matrix((values.ravel(), indices.ravel(), indptr), shape)
 
-    def __sklearn_is_fitted__(self) -> bool:
-        """Return whether `fit` has been called."""
-        return hasattr(self, "n_samples_fit_")
-
-    def __sklearn_tags__(self) -> Any:
-        """Return what scikit-learn should know: sparse input is fine."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return parameters and rows; the index is made of them again."""
-        state: dict[str, Any] = dict(super().__getstate__())
-        for name in ("_memory", "_filled"):
-            state.pop(name, None)
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Index the rows again."""
-        super().__setstate__(state)
-        if self.__sklearn_is_fitted__():
-            self._start()
-
 
 class GmmKNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, GmmNeighbors):
     """The sparse matrix of distances 1 − GMM to the nearest rows, for ``metric="precomputed"``.
@@ -661,11 +644,9 @@ class GmmKNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
     Parameters are those of `GmmNeighbors`.
     """
 
-    def fit(self, X: Any, y: object = None) -> Self:
-        """Index rows; see `GmmNeighbors.fit`."""
-        super().fit(X, y)
+    def _learn(self, X: Any) -> None:
+        super()._learn(X)
         self._n_features_out = self.n_samples_fit_
-        return self
 
     def transform(self, X: Any) -> sparse.csr_matrix:
         """Return the (m, n) distances of m rows to their nearest, nearest first.
@@ -686,13 +667,3 @@ class GmmKNeighborsTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin
         return self._graph(
             np.hstack([np.zeros_like(own, float), distances]), np.hstack([own, indices]), "distance"
         )
-
-
-def _raw(memory: MemoryCollection, rows: Any) -> Any:
-    """Return rows, none of them zero, as a collection takes them."""
-    if memory.space.form == "sparse":
-        rows = sparse.csr_matrix(rows)
-    if not sparse.issparse(rows):
-        return memory.space.from_dense(np.ascontiguousarray(rows))
-    rows.sum_duplicates()
-    return memory.space.from_sparse(rows.indptr, rows.indices, rows.data)

@@ -14,7 +14,6 @@ from collections.abc import (
 from functools import partial, wraps
 from operator import index
 from pathlib import Path
-from types import TracebackType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -458,10 +457,9 @@ class Collection:
         ------
         InvalidParameter
         """
-        asked = {"sample": sample, "seed": seed}
         return self._do(
-            lambda local: local.profile(**asked),
-            lambda remote: remote.post("profile", asked, dict),
+            lambda local: local.index.profile(sample, seed).to_dict(),
+            lambda remote: remote.post("profile", {"sample": sample, "seed": seed}, dict),
         )
 
     def compare(
@@ -605,12 +603,7 @@ class Collection:
         """Return the collection."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close the collection."""
         self.close()
 
@@ -733,11 +726,6 @@ class AsyncCollection:
         """Return the collection."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close the collection."""
         await self.close()

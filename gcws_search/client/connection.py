@@ -9,7 +9,6 @@ import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import orjson
@@ -249,12 +248,7 @@ class Server(_Server):
         """Return the server."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Close connections."""
         self.close()
 
@@ -314,10 +308,6 @@ class ServerSnapshots:
         self._ask(Send("DELETE", self._path(name)))
 
     def _path(self, *names: str) -> str:
-        if names and "/" in names[0]:  # a server would take it for another path
-            from gcws_search.index import check_name  # noqa: PLC0415
-
-            check_name(names[0])
         return path_of(self._collection, "snapshots", *names)
 
     def _ask(self, request: Send) -> dict[str, Any]:
@@ -413,12 +403,7 @@ class AsyncServer(_Server):
         """Return the server."""
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *error: object) -> None:
         """Close connections."""
         await self.close()
 

@@ -59,13 +59,7 @@ def open_file(
     durability: Literal["full", "normal"],
     threads: int | None,
 ) -> EmbeddedCollection:
-    """Return the collection of a file, or of ":memory:"; see `OpenFolder.open` for errors.
-
-    Raises
-    ------
-    InvalidParameter
-        The path is none of a collection's file.
-    """
+    """Return the collection of a file, or of ":memory:"; see `Collection.open`."""
     if str(path) == MEMORY:
         from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
 
@@ -93,14 +87,7 @@ def open_file(
 
 
 class OpenFolder:
-    """The catalog of a folder, shared by all collections of it that this process has open.
-
-    Parameters
-    ----------
-    path : Path
-        Resolved.
-    durability : {"full", "normal"}
-    """
+    """The catalog of a folder, shared by all collections of it that this process has open."""
 
     _open: ClassVar[dict[Path, OpenFolder]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
@@ -125,19 +112,9 @@ class OpenFolder:
         durability: Literal["full", "normal"],
         threads: int | None,
     ) -> EmbeddedCollection:
-        """Return a collection of a folder; it is created where it is not there.
+        """Return a collection of a folder (resolved); it is created where it is not there.
 
         All that are opened by one name share its file, so a cell of a notebook can run twice.
-
-        Raises
-        ------
-        DirectoryLocked
-            Another process has the folder, which it names.
-        CollectionNotFound
-            It is not there, and there is no configuration to create it with.
-        CollectionExists
-            It is there with another configuration.
-        DamagedFile, IncompatibleFile, StorageFailed
         """
         with cls._lock:
             folder = cls._open.get(path) or cls(path, durability, threads)
@@ -192,13 +169,7 @@ class EmbeddedCollection:
     """A collection of this process, as `Collection` uses it.
 
     A fork of it has neither the threads nor the locks of the collection, so it is refused there.
-
-    Parameters
-    ----------
-    folder : Path
-        Where its file lies.
-    close : callable
-        Takes this collection, which does not use the stored one any more.
+    ``close`` takes this collection, which does not use the stored one any more.
     """
 
     def __init__(
@@ -216,15 +187,7 @@ class EmbeddedCollection:
 
     @property
     def index(self) -> ix.StoredCollection:
-        """The collection of the index, for what only that can do.
-
-        Raises
-        ------
-        DirectoryLocked
-            This process is a fork of the one that opened it.
-        CollectionNotFound
-            It is closed.
-        """
+        """The collection of the index; see `Collection.index`."""
         if self._process != os.getpid():
             raise DirectoryLocked.before_fork(self._folder, self._process)
         if self._stored is None:
@@ -453,10 +416,6 @@ class EmbeddedCollection:
         from gcws_search.index import MapParams  # noqa: PLC0415
 
         return self.index.map_items(MapParams(**options), _filter(where), also)
-
-    def profile(self, *, sample: int, seed: int) -> dict[str, Any]:
-        """Return histograms of a sample."""
-        return self.index.profile(sample, seed).to_dict()
 
     def compare(
         self,

@@ -86,15 +86,7 @@ CLASSES: Final[Mapping[str, type[GcwsError]]] = {
 def error_of(
     status: int, document: Mapping[str, Any], *, collection: str | None = None
 ) -> GcwsError:
-    """Return what a server answered as an exception.
-
-    Parameters
-    ----------
-    document : mapping
-        The problem (RFC 9457).
-    collection : str or None
-        Name of the collection that was asked.
-    """
+    """Return what a server answered as an exception: a problem (RFC 9457) about a collection."""
     code, detail = str(document.get("code", "")), str(document.get("detail", ""))
     cls = CLASSES.get(code)
     if cls is None:

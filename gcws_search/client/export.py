@@ -34,23 +34,9 @@ async def export_items(
     progress: Callable[[int], None] | None,
     call: Callable[[Callable[[], Any]], Awaitable[Any]],
 ) -> int:
-    """Write all items of a collection to a file, which appears when it is whole.
+    """Write all items of a collection to a file, which appears when it is whole; return how many.
 
-    Parameters
-    ----------
-    call : callable
-        Calls a function that writes to the file.
-
-    Returns
-    -------
-    int
-        How many.
-
-    Raises
-    ------
-    InvalidParameter
-        The file's name says no format.
-    OSError
+    ``call`` calls a function that writes to the file.
     """
     require_format(path)
     target = Path(path)

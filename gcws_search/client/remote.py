@@ -51,17 +51,12 @@ _QUERY_HITS: Final = 1_000_000
 
 
 def path_of(name: str, *rest: str) -> str:
-    """Return the path of a collection, or of something in it.
+    """Return the path of a collection, or of something in it."""
+    for each in (name, *rest):
+        if "/" in each:  # a server would take it for another path
+            from gcws_search.index import check_name  # noqa: PLC0415  # it loads the storage
 
-    Raises
-    ------
-    InvalidParameter
-        No collection can have such a name; a server would take it for another path.
-    """
-    if "/" in name:
-        from gcws_search.index import check_name  # noqa: PLC0415  # it loads the storage
-
-        check_name(name)
+            check_name(each)
     return "/".join(["/v1/collections", *map(segment, (name, *rest))])
 
 
@@ -132,14 +127,9 @@ class RemoteCollection:
     async def load(
         self, body: LoadBody, params: Mapping[str, str], key: str | None = None
     ) -> Added:
-        """Send a body of any length to the route ``load``.
+        """Send a body of any length to the route ``load``; under a key it goes on if broken off.
 
-        Parameters
-        ----------
-        params : mapping of str to str
-            ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
-        key : str or None
-            ``Idempotency-Key``, by which a load goes on where it broke off.
+        ``params`` are ``mode``, ``on_error``, ``payloads``, ``max_rejected``.
         """
         headers = {"Content-Type": body.content_type}
         if key is not None:

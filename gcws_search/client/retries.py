@@ -26,14 +26,9 @@ _DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request.
+    """A request. A callable ``content`` is called again for each attempt.
 
-    Attributes
-    ----------
-    content : bytes, or callable that returns an iterable of bytes
-        A callable is called again for each attempt.
-    repeatable : bool
-        Whether the request may be sent again where it may have been served.
+    ``repeatable``: it may be sent again where it may have been served.
     """
 
     method: str
@@ -57,13 +52,7 @@ class Reply:
 
 
 class DroppedConnection(Exception):
-    """No answer came.
-
-    Attributes
-    ----------
-    has_answered : bool
-        Whether the server answered an earlier request, so that it may be on its way back.
-    """
+    """No answer came; ``has_answered``: the server did before, and may be on its way back."""
 
     def __init__(self, url: str, cause: str, *, has_answered: bool) -> None:
         self.url = url
@@ -137,16 +126,8 @@ class Requester(ABC):
     async def ask(self, request: Send, collection: str | None = None) -> Reply:
         """Return the answer to a request; wait for a starting server while it makes progress.
 
-        Parameters
-        ----------
-        collection : str or None
-            Name of the collection that is asked, for errors.
-
-        Raises
-        ------
-        NoServer
-        GcwsError
-            What the server answers as a problem, as the class of its code.
+        ``collection`` is the name of the one that is asked, for errors. A problem that the server
+        answers is raised as the class of its code.
         """
         policy = self.policy
         waited, is_told = 0.0, policy.report is None

@@ -1,12 +1,9 @@
 """The command line; each command is imported when it is called.
 
 - `app`: which commands exist, and where each is
-- `options`: what commands share: options, errors, printed answers
+- `options`: what commands share: options, errors, printed answers, progress on a terminal
 - `load`: files into a collection
-- `collections`: ``collections``, ``names`` and ``export``
 - `query`: ``query``, ``explain`` and ``compare``
-- `snapshots`: ``snapshot``
-- `server`: ``health`` and ``version``
+- `server`: ``collections``, ``names``, ``export``, ``health``, ``version`` and ``snapshot``
 - `demo`: a server with three collections
-- `bars`: progress on a terminal
 """

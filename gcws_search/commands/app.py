@@ -31,9 +31,9 @@ _FILES: Final = "Files of a server that does not run"
 
 COMMANDS: Final[dict[str, Entry]] = {
     "load": Entry("commands.load", _DATA, "Load files into a collection."),
-    "export": Entry("commands.collections", _DATA, "Write all items of a collection to a file."),
-    "collections": Entry("commands.collections", _DATA, "List collections, or show or drop one."),
-    "names": Entry("commands.collections", _DATA, "Show or set the names of coordinates."),
+    "export": Entry("commands.server", _DATA, "Write all items of a collection to a file."),
+    "collections": Entry("commands.server", _DATA, "List collections, or show or drop one."),
+    "names": Entry("commands.server", _DATA, "Show or set the names of coordinates."),
     "query": Entry("commands.query", _SEARCH, "Find the items most similar to one."),
     "explain": Entry("commands.query", _SEARCH, "Say why two items are similar."),
     "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),
@@ -44,7 +44,7 @@ COMMANDS: Final[dict[str, Entry]] = {
     ),
     "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
     "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
-    "snapshot": Entry("commands.snapshots", _SERVER, "Make, list, move and restore snapshots."),
+    "snapshot": Entry("commands.server", _SERVER, "Make, list, move and restore snapshots."),
     "version": Entry("commands.server", _SERVER, "Print the version."),
     "check": Entry("service.file_commands", _FILES, "Verify files, and repair them."),
     "vacuum": Entry("service.file_commands", _FILES, "Rewrite files without free space."),

@@ -21,23 +21,25 @@ from gcws_search.commands.options import (
     Json,
     Key,
     Url,
+    bar,
     fail,
     failures,
     family,
-    print_json,
     server,
+    tell,
     usage,
 )
+from gcws_search.formats.files import WORDS
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
     from gcws_search.client.results import Added, Rejected
-    from gcws_search.commands.bars import Bar
+    from gcws_search.commands.options import Bar
     from gcws_search.formats.files import Folder, InputFile
     from gcws_search.formats.items import LoadBody
-    from gcws_search.formats.sources import Choices, Source
+    from gcws_search.formats.sources import Source
 
 cli = family()
 
@@ -45,49 +47,6 @@ _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 _OPEN: Final = "open"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Task:
-    """The options that hold for every file."""
-
-    into: str
-    mode: str
-    payloads: str
-    on_error: str
-    key: str | None
-    again: bool
-    choices: Choices
-    power: float | None
-    normalize: str | None
-    storage: Literal["memory", "mapped"] | None
-
-
-@dataclass(slots=True)
-class _Done:
-    """The totals so far."""
-
-    inserted: int = 0
-    updated: int = 0
-    rejected: int = 0
-    dropped: int = 0
-    files: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(self, name: str, added: Added) -> None:
-        """Count a file; what was loaded before is not stored now."""
-        before = added.loaded_before or {"complete": False}
-        inserted, updated = added.inserted, added.updated
-        if before["complete"]:
-            inserted, updated = inserted - before["inserted"], updated - before["updated"]
-        self.inserted += inserted
-        self.updated += updated
-        self.rejected += added.rejected_count
-        told: dict[str, Any] = {"file": name, "inserted": inserted, "updated": updated}
-        if added.ids is not None:
-            told["ids"] = added.ids._asdict()
-        if added.loaded_before:
-            told["loaded_before"] = dict(added.loaded_before)
-        self.files.append(told)
 
 
 @cli.command(
@@ -100,8 +59,7 @@ def load(
         list[str],
         typer.Argument(
             metavar="FILE…",
-            help="CSV, TSV, Parquet, Arrow, NDJSON, .npy, .npz or svmlight, also compressed with "
-            "gzip or zstd; a folder; - for standard input.",
+            help=f"{WORDS}, also compressed with gzip or zstd; a folder; - for standard input.",
         ),
     ],
     *,
@@ -189,8 +147,11 @@ def load(
     The same command run again goes on where it was interrupted, and stores nothing twice: --again
     does.
     """
+    from gcws_search.formats.files import input_files  # noqa: PLC0415
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
+    if files.count("-") > 1:
+        usage("expected standard input once, got - twice")
     choices = Choices(
         id=id_,
         vector=_words(vector),
@@ -203,25 +164,37 @@ def load(
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
-    task = _Task(
-        into=into, mode=mode, payloads=payloads, on_error=on_error, key=load_key, again=again,
-        choices=choices, power=power, normalize=normalize, storage=storage,
-    )  # fmt: skip
+    known = _encoding(encoding)
     with ExitStack() as stack, failures():
         inputs = [
-            stack.enter_context(closing(each)) for each in _input_files(files, _encoding(encoding))
+            stack.enter_context(closing(each))
+            for path in files
+            for each in input_files(path, known)
         ]
         first = source_of(inputs[0], choices)
-        _show(inputs[0], first)
+        typer.echo(first.file.name, err=True)
+        for word, value in first.guess:
+            typer.echo(f"  {word:8} {value}", err=True)
         if dry_run:
             _show_rows(first, as_json)
             return
         found = stack.enter_context(server(url, key))
-        collection, is_new = _collection(found, task, first, ask=not yes, is_open=dim == _OPEN)
+        collection = _existing(found, into, first)
+        is_new = collection is None
+        if collection is None:
+            size = None if dim == _OPEN else first.dim
+            words = "an open space of sparse vectors" if size is None else f"dim {size}"
+            typer.echo(f"  {'into':8} {into}, new: {words}", err=True)
+            if not yes and sys.stdin.isatty() and sys.stderr.isatty():
+                typer.confirm("Create it?", default=True, abort=True, err=True)
+            chosen = {"power": power, "normalize": normalize}
+            collection = _create(found, into, size, first.export or {}, chosen, storage)
+        params = {"mode": mode, "on_error": on_error, "payloads": payloads}
+        done = _Load(collection, params, load_key, again)
         with _drop_if_empty(found, collection, is_new):
             _name_coordinates(collection, first)
-            done = _load_all(collection, inputs, first, task)
-    _tell(done, into, as_json)
+            done.load_all(inputs, first)
+    done.tell(as_json)
     if done.rejected:
         raise typer.Exit(REJECTED)
 
@@ -248,71 +221,52 @@ def _encoding(name: str | None) -> str | None:
     return name
 
 
-def _input_files(paths: list[str], encoding: str | None) -> Iterator[InputFile | Folder]:
-    """Yield files and folders of tables; of another folder its files, by name."""
-    from gcws_search.formats.files import input_files  # noqa: PLC0415  # loads numpy
-
-    if paths.count("-") > 1:
-        usage("expected standard input once, got - twice")
-    for path in paths:
-        yield from input_files(path, encoding)
-
-
-def _show(file: InputFile | Folder, source: Source) -> None:
-    typer.echo(file.name, err=True)
-    for word, value in source.guess:
-        typer.echo(f"  {word:8} {value}", err=True)
-
-
 def _show_rows(source: Source, as_json: bool) -> None:
     body = next(iter(source.segments()))
     shown = min(3, body.rows or 0)
     rows = [body.original(row) for row in range(shown)] if body.original else []
-    if as_json:
-        print_json({"guess": dict(source.guess), "dim": source.dim, "rows": rows})
-        return
-    for row in rows:
-        typer.echo(json.dumps(row)[:400])
+    guess = {"guess": dict(source.guess), "dim": source.dim, "rows": rows}
+    tell(as_json, guess, *(json.dumps(row)[:400] for row in rows))
 
 
-def _collection(
-    found: Server, task: _Task, source: Source, *, ask: bool, is_open: bool
-) -> tuple[Collection, bool]:
-    """Return the collection, created where there is none, and whether it was."""
+def _existing(found: Server, into: str, source: Source) -> Collection | None:
+    """Return the collection, None where there is none; end where it has another dim."""
     from gcws_search.index import CollectionNotFound  # noqa: PLC0415
 
     try:
-        collection = found.collection(task.into)
+        collection = found.collection(into)
     except CollectionNotFound:
-        pass
-    else:
-        dim, expected = source.dim, collection.config.dim
-        if (
-            dim is not None
-            and expected is not None
-            and dim != expected
-            and task.choices.dim is None
-        ):
-            fail(
-                f"{task.into}: expected vectors of {expected} values, "
-                f"got {dim} in {_vector_words(source)}; --vector names the columns, "
-                "and another --into a new collection"
-            )
-        return collection, False
-    dim = None if is_open else source.dim
-    words = "an open space of sparse vectors" if dim is None else f"dim {dim}"
-    typer.echo(f"  {'into':8} {task.into}, new: {words}", err=True)
-    if ask and sys.stdin.isatty() and sys.stderr.isatty():
-        typer.confirm("Create it?", default=True, abort=True, err=True)
-    told = source.export or {}
-    chosen = {"power": task.power, "normalize": task.normalize}
-    transform = told.get("transform", {}) | {k: v for k, v in chosen.items() if v is not None}
-    backend = told.get("backend")
-    storage = task.storage or told.get("storage", "memory")
-    created = found.collection(
-        task.into, dim, transform=transform, backend=backend, storage=storage
+        return None
+    expected = collection.config.dim
+    is_told = source.choices.dim is not None
+    if not is_told and None not in (source.dim, expected) and source.dim != expected:
+        words = dict(source.guess).get("vector", "the file")
+        fail(
+            f"{into}: expected vectors of {expected} values, got {source.dim} in {words}; "
+            "--vector names the columns, and another --into a new collection"
+        )
+    return collection
+
+
+def _create(
+    found: Server,
+    into: str,
+    dim: int | None,
+    export: Mapping[str, Any],
+    chosen: Mapping[str, Any],
+    storage: Literal["memory", "mapped"] | None,
+) -> Collection:
+    """Create the collection as an export says, but for what is chosen."""
+    transform = export.get("transform", {}) | {
+        word: value for word, value in chosen.items() if value is not None
+    }
+    return found.collection(
+        into,
+        dim,
+        transform=transform,
+        backend=export.get("backend"),
+        storage=storage or export.get("storage", "memory"),
     )
-    return created, True
 
 
 def _name_coordinates(collection: Collection, source: Source) -> None:
@@ -336,153 +290,200 @@ def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Itera
         raise
 
 
-def _vector_words(source: Source) -> str:
-    return dict(source.guess).get("vector", "the file")
+@dataclass(slots=True)
+class _Load:
+    """Files loaded one after another: how, and the totals so far."""
+
+    collection: Collection
+    params: Mapping[str, str]
+    key: str | None
+    again: bool
+    inserted: int = 0
+    updated: int = 0
+    rejected: int = 0
+    dropped: int = 0
+    files: list[dict[str, Any]] = field(default_factory=list)
+
+    def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
+        """Load all files, the first of which is opened; ids are counted on."""
+        from gcws_search.formats.sources import source_of  # noqa: PLC0415
+
+        choices = first.choices
+        for number, file in enumerate(inputs):
+            source = first if number == 0 else source_of(file, choices)
+            total = source.rows if source.rows is not None else file.size_bytes
+            with bar(file.name, total) as progress:
+                if source.rows is None:
+                    progress.position = lambda file=file: file.read_bytes
+                added = self._load(source, progress, self._key(source, number))
+            self._count(source, added)
+            if choices.id_start is not None:
+                rows = added.inserted + added.updated + added.rejected_count
+                choices = replace(choices, id_start=choices.id_start + rows)
+
+    def _count(self, source: Source, added: Added) -> None:
+        """Count a file; what was loaded before is not stored now."""
+        before = added.loaded_before or {"complete": False}
+        inserted, updated = added.inserted, added.updated
+        if before["complete"]:
+            inserted, updated = inserted - before["inserted"], updated - before["updated"]
+        self.inserted += inserted
+        self.updated += updated
+        self.rejected += added.rejected_count
+        self.dropped += len(source.dropped)
+        told: dict[str, Any] = {"file": source.file.name, "inserted": inserted, "updated": updated}
+        if added.ids is not None:
+            told["ids"] = added.ids._asdict()
+        if added.loaded_before:
+            told["loaded_before"] = dict(added.loaded_before)
+        self.files.append(told)
+
+    def _key(self, source: Source, number: int) -> str | None:
+        """Return the name of a load: the same for the same file, options and program."""
+        if self.key is not None:
+            return self.key if number == 0 else f"{self.key}/{number}"
+        file, params = source.file, self.params
+        if file.path is None:
+            return None
+        told = [
+            self.collection.name, str(file.path.resolve()), file.size_bytes, file.modified_ns,
+            params["mode"], params["payloads"], params["on_error"], repr(source.choices),
+            source.guess, program_version(),
+        ]  # fmt: skip
+        return hashlib.sha256(json.dumps(told).encode()).hexdigest()
+
+    def _load(self, source: Source, progress: Bar, key: str | None) -> Added:
+        from gcws_search.client.errors import NoServer  # noqa: PLC0415
+        from gcws_search.index import GcwsError  # noqa: PLC0415
+
+        file = source.file
+        try:
+            if source.choices.lenient:
+                return self._load_good(source, progress, key)
+            return self._send(source.whole(progress.rows), progress, key)
+        except KeyboardInterrupt:
+            fail(f"{file.name}: interrupted{self._goes_on(key)}")
+        except GcwsError as error:
+            notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
+            is_interrupted = bool(notes) or isinstance(error, NoServer)
+            again = self._goes_on(key) if is_interrupted else ""
+            if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
+                again = "; --on-error skip leaves such rows out"
+            if getattr(error, "code", None) == "idempotency_mismatch":
+                again = "; another --key loads this file"
+                if file.path is not None:
+                    modified = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
+                    changed = modified.isoformat("T", "seconds")
+                    again += f", which has {file.size_bytes} bytes of {changed}"
+            fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
+
+    def _goes_on(self, key: str | None) -> str:
+        """Return how to resume an interrupted load."""
+        if key is None:
+            return ""
+        command = f"--key {self.key} in place of --again" if self.again else "the same command"
+        return f"; {command} goes on from there"
+
+    def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
+        from gcws_search.client.remote import RemoteCollection  # noqa: PLC0415
+        from gcws_search.client.retries import run  # noqa: PLC0415
+
+        assert isinstance(self.collection.place, RemoteCollection)
+        counted = replace(body, pieces=lambda: progress.each(body.pieces()))
+        return run(self.collection.place.load(counted, {**self.params, **params}, key))
+
+    def _load_good(self, source: Source, progress: Bar, key: str | None) -> Added:
+        """Load a file part by part, and write every rejected row to a file."""
+        from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
+        from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
+
+        rejects = _Rejects(source)
+        done, first = Added(0, 0), 0
+        before: list[Mapping[str, Any] | None] = []
+        for number, body in enumerate(source.segments()):
+            part_key = None if key is None else f"{key}-{number}"
+            bad = rejects.unreadable()
+            added = self._send(body, progress, part_key, max_rejected=str(SEGMENT_ROWS))
+            rows = body.rows or 0
+            numbers = range(first, first + rows) if body.numbers is None else body.numbers
+            for row, code, detail in added.rejected:
+                one = Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
+                bad.append((one, body.original(row) if body.original else None))
+            found = rejects.write(bad, progress)
+            done += replace(added, rejected=found, rejected_count=len(found))
+            before.append(added.loaded_before)
+            first += rows
+            progress.rows(rows)
+        found = rejects.write(rejects.unreadable(), progress)
+        done += Added(0, 0, found, len(found))
+        if done.rejected:
+            typer.echo(f"{rejects.path}: {len(done.rejected)} rejected rows", err=True)
+        return replace(done, loaded_before=_sum_before(before))
+
+    def tell(self, as_json: bool) -> None:
+        """Print the totals."""
+        for each in self.files:
+            if before := each.get("loaded_before"):
+                stored = before["inserted"] + before["updated"]
+                words = f"{stored} items of it were stored before, {before['started']}"
+                if before["complete"]:
+                    words = (
+                        f"0 stored: this file was loaded before ({stored} items, "
+                        f"{before['started']}); --again loads it again"
+                    )
+                typer.echo(f"{each['file']}: {words}", err=True)
+        given = [each["ids"] for each in self.files if "ids" in each]
+        ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
+        into = self.collection.name
+        told = {
+            "collection": into,
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "rejected": self.rejected,
+            "dropped": self.dropped,
+            "files": self.files,
+        }
+        words = f"{into}: {self.inserted} inserted, {self.updated} updated"
+        words += f", {self.rejected} rejected" if self.rejected else ""
+        words += f", {self.dropped} left out for missing numbers" if self.dropped else ""
+        words += f", ids {ids['first']} to {ids['last']}" if ids and self.inserted else ""
+        tell(as_json, told if ids is None else told | {"ids": ids}, words)
 
 
-def _load_all(
-    collection: Collection, inputs: list[InputFile | Folder], first: Source, task: _Task
-) -> _Done:
-    from gcws_search.commands.bars import bar  # noqa: PLC0415
-    from gcws_search.formats.sources import source_of  # noqa: PLC0415
+class _Rejects:
+    """The file of rows that were rejected, and those of them that are named on the terminal."""
 
-    done, choices = _Done(), task.choices
-    for number, file in enumerate(inputs):
-        source = first if number == 0 else source_of(file, choices)
-        total = source.rows if source.rows is not None else file.size_bytes
-        with bar(file.name, total) as progress:
-            if source.rows is None:
-                progress.position = lambda file=file: file.read_bytes
-            key = _key(file, number, source, task)
-            added = _load_file(collection, file, source, task, progress, key)
-        done.add(file.name, added)
-        done.dropped += len(source.dropped)
-        if choices.id_start is not None:
-            rows = added.inserted + added.updated + added.rejected_count
-            choices = replace(choices, id_start=choices.id_start + rows)
-    return done
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        name = "stdin" if source.file.path is None else str(source.file.path)
+        self.path = Path(f"{name}.rejected.ndjson")
+        self.path.unlink(missing_ok=True)
+        self._told = self._written = 0
 
+    def unreadable(self) -> list[tuple[Rejected, Any]]:
+        """Return the rows that could not be read since the last call, and what they hold."""
+        from gcws_search.client.results import Rejected  # noqa: PLC0415
 
-def _load_file(
-    collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
-    key: str | None,
-) -> Added:  # fmt: skip
-    from gcws_search.client.errors import NoServer  # noqa: PLC0415
-    from gcws_search.index import GcwsError  # noqa: PLC0415
-
-    try:
-        if task.on_error == "skip":
-            return _skipping(collection, file, source, task, progress, key)
-        body = source.whole(progress.rows)
-        return _upload(collection, body, task, progress, key)
-    except KeyboardInterrupt:
-        fail(f"{file.name}: interrupted{_goes_on(key, task)}")
-    except GcwsError as error:
-        notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-        is_interrupted = bool(notes) or isinstance(error, NoServer)
-        again = _goes_on(key, task) if is_interrupted else ""
-        if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
-            again = "; --on-error skip leaves such rows out"
-        if getattr(error, "code", None) == "idempotency_mismatch":
-            again = "; another --key loads this file"
-            if file.path is not None:
-                modified = datetime.fromtimestamp(file.modified_ns / 1e9, UTC)
-                changed = modified.isoformat("T", "seconds")
-                again += f", which has {file.size_bytes} bytes of {changed}"
-        fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
-
-
-def _goes_on(key: str | None, task: _Task) -> str:
-    """Return how to resume an interrupted load."""
-    if key is None:
-        return ""
-    command = f"--key {task.key} in place of --again" if task.again else "the same command"
-    return f"; {command} goes on from there"
-
-
-def _key(file: InputFile | Folder, number: int, source: Source, task: _Task) -> str | None:
-    """Return the name of a load: the same for the same file, options and program."""
-    if task.key is not None:
-        return task.key if number == 0 else f"{task.key}/{number}"
-    if file.path is None:
-        return None
-    told = [
-        task.into, str(file.path.resolve()), file.size_bytes, file.modified_ns, task.mode,
-        task.payloads, task.on_error, repr(task.choices), source.guess, program_version(),
-    ]  # fmt: skip
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()
-
-
-def _upload(
-    collection: Collection, body: LoadBody, task: _Task, progress: Bar, key: str | None,
-    *, max_rejected: int | None = None,
-) -> Added:  # fmt: skip
-    from gcws_search.client.remote import RemoteCollection  # noqa: PLC0415
-    from gcws_search.client.retries import run  # noqa: PLC0415
-
-    assert isinstance(collection.place, RemoteCollection)
-    params = {"mode": task.mode, "on_error": task.on_error, "payloads": task.payloads}
-    if max_rejected is not None:
-        params["max_rejected"] = str(max_rejected)
-    counted = replace(body, pieces=lambda: progress.each(body.pieces()))
-    return run(collection.place.load(counted, params, key))
-
-
-def _skipping(
-    collection: Collection, file: InputFile | Folder, source: Source, task: _Task, progress: Bar,
-    key: str | None,
-) -> Added:  # fmt: skip
-    """Load a file part by part, and write every rejected row to a file."""
-    from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
-    from gcws_search.formats.payloads import write_json  # noqa: PLC0415
-    from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
-
-    name = "stdin" if file.path is None else str(file.path)
-    output = Path(f"{name}.rejected.ndjson")
-    output.unlink(missing_ok=True)
-    done, first = Added(0, 0), 0
-    before: list[Mapping[str, Any] | None] = []
-
-    def write(rejected: list[Rejected], items: list[Any]) -> None:
-        with output.open("ab") as written:
-            for (row, code, detail), item in zip(rejected, items, strict=True):
-                line = {"row": row, "code": code, "detail": detail, "item": item}
-                written.write(write_json(line, default=str) + b"\n")
-        for row, _, detail in rejected[: max(0, _SHOWN - len(done.rejected))]:
-            typer.echo(f"{file.name}: {source.place(row)}: {_with_name(detail, source)}", err=True)
-        progress.rejected += len(rejected)
-
-    told = 0
-
-    def unreadable() -> list[tuple[Rejected, Any]]:
-        nonlocal told
-        more = source.unreadable[told:]
-        told += len(more)
+        more = self._source.unreadable[self._told :]
+        self._told += len(more)
         return [(Rejected(row, "malformed_body", detail), text) for row, detail, text in more]
 
-    for number, body in enumerate(source.segments()):
-        part_key = None if key is None else f"{key}-{number}"
-        bad = unreadable()
-        added = _upload(collection, body, task, progress, part_key, max_rejected=SEGMENT_ROWS)
-        rows = body.rows or 0
-        numbers = range(first, first + rows) if body.numbers is None else body.numbers
-        for row, code, detail in added.rejected:
-            one = Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
-            bad.append((one, body.original(row) if body.original else None))
+    def write(self, bad: list[tuple[Rejected, Any]], progress: Bar) -> list[Rejected]:
+        """Write rows in order, and return them."""
+        from gcws_search.formats.payloads import write_json  # noqa: PLC0415
+
         bad.sort(key=lambda each: each[0].row)
-        found = [each for each, _ in bad]
-        write(found, [item for _, item in bad])
-        done += replace(added, rejected=found, rejected_count=len(found))
-        before.append(added.loaded_before)
-        first += rows
-        progress.rows(rows)
-    if bad := unreadable():
-        found = [each for each, _ in bad]
-        write(found, [item for _, item in bad])
-        done += Added(0, 0, found, len(found))
-    if done.rejected:
-        typer.echo(f"{output}: {len(done.rejected)} rejected rows", err=True)
-    return replace(done, loaded_before=_sum_before(before))
+        if bad:
+            with self.path.open("ab") as written:
+                for (row, code, detail), item in bad:
+                    line = {"row": row, "code": code, "detail": detail, "item": item}
+                    written.write(write_json(line, default=str) + b"\n")
+        for (row, _, detail), _ in bad[: max(0, _SHOWN - self._written)]:
+            where = f"{self._source.file.name}: {self._source.place(row)}"
+            typer.echo(f"{where}: {_with_name(detail, self._source)}", err=True)
+        self._written += len(bad)
+        progress.rejected += len(bad)
+        return [each for each, _ in bad]
 
 
 def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
@@ -516,39 +517,3 @@ def _with_name(words: str, source: Source) -> str:
     if source.columns and number.isdecimal():
         return f"column {source.columns[int(number)]!r}: {text}"
     return words
-
-
-def _tell(done: _Done, into: str, as_json: bool) -> None:
-    for each in done.files:
-        if before := each.get("loaded_before"):
-            typer.echo(_load_words(each["file"], before), err=True)
-    given = [each["ids"] for each in done.files if "ids" in each]
-    ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
-    if as_json:
-        print_json(
-            {
-                "collection": into,
-                "inserted": done.inserted,
-                "updated": done.updated,
-                "rejected": done.rejected,
-                "dropped": done.dropped,
-                "files": done.files,
-            }
-            | ({} if ids is None else {"ids": ids})
-        )
-        return
-    rejected = f", {done.rejected} rejected" if done.rejected else ""
-    rejected += f", {done.dropped} left out for missing numbers" if done.dropped else ""
-    numbers = f", ids {ids['first']} to {ids['last']}" if ids and done.inserted else ""
-    typer.echo(f"{into}: {done.inserted} inserted, {done.updated} updated{rejected}{numbers}")
-
-
-def _load_words(name: str, before: Mapping[str, Any]) -> str:
-    """Return the words for what was loaded of a file before."""
-    stored = before["inserted"] + before["updated"]
-    if before["complete"]:
-        return (
-            f"{name}: 0 stored: this file was loaded before ({stored} items, {before['started']}); "
-            "--again loads it again"
-        )
-    return f"{name}: {stored} items of it were stored before, {before['started']}"

@@ -1,16 +1,19 @@
-"""What commands share: options, how errors end a command, and how answers are printed."""
+"""What commands share: options, how errors end a command, how answers and progress are shown."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 
 import typer
 
 if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
+
     from gcws_search.client.connection import Server
 
 LOCAL: Final = "http://127.0.0.1:8000"
@@ -57,18 +60,18 @@ def server(url: str, key: str | None) -> Iterator[Server]:
     from gcws_search.client.retries import RetryPolicy  # noqa: PLC0415
 
     # A server that starts compiles kernels for a minute, the first time.
-    policy = RetryPolicy(attempts=60, max_seconds=2, report=_tell)
+    policy = RetryPolicy(attempts=60, max_seconds=2, report=_report)
     with failures(), connect(url, key, policy=policy) as found:
         yield found
 
 
-def _tell(message: str) -> None:
+def _report(message: str) -> None:
     typer.echo(f"gcws-search: {message}", err=True)
 
 
 def fail(message: str) -> NoReturn:
     """Print a sentence and end with exit code 1."""
-    typer.echo(f"gcws-search: {message}", err=True)
+    _report(message)
     raise typer.Exit(FAILED)
 
 
@@ -77,9 +80,11 @@ def usage(message: str) -> NoReturn:
     raise typer.BadParameter(message)
 
 
-def print_json(value: Any) -> None:
-    """Print a value as a line of JSON."""
-    typer.echo(json.dumps(value, ensure_ascii=False))
+def tell(as_json: bool, answer: Any, *lines: str) -> bool:
+    """Print an answer as a line of JSON, or as lines for people; return whether as JSON."""
+    for line in [json.dumps(answer, ensure_ascii=False)] if as_json else lines:
+        typer.echo(line)
+    return as_json
 
 
 def print_table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> None:
@@ -108,3 +113,60 @@ def _cell(value: Any) -> str:
     if isinstance(value, list):
         return escape(", ".join(map(str, value)))
     return escape(json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value))
+
+
+class Bar:
+    """Counts rows and bytes, and shows them."""
+
+    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
+        self._progress = progress
+        self._task = task
+        self._started = time.monotonic()
+        self.rows_done = self.bytes_done = self.rejected = 0
+        self.position: Callable[[], int] | None = None
+
+    def rows(self, count: int) -> None:
+        """Count rows, and update the bar."""
+        self.rows_done += count
+        if self._progress is None or self._task is None:
+            return
+        seconds = max(1e-3, time.monotonic() - self._started)
+        done = self.rows_done if self.position is None else self.position()
+        rejected = f", [red]{self.rejected} rejected[/red]" if self.rejected else ""
+        megabytes = f", {self.bytes_done / seconds / 1e6:,.1f} MB/s" if self.bytes_done else ""
+        self._progress.update(
+            self._task,
+            completed=done,
+            told=f"{self.rows_done:,} rows, {self.rows_done / seconds:,.0f}/s{megabytes}{rejected}",
+        )
+
+    def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
+        """Yield pieces of a body, and count their bytes."""
+        for piece in pieces:
+            self.bytes_done += len(piece)
+            yield piece
+
+
+@contextmanager
+def bar(title: str, total: int | None) -> Iterator[Bar]:
+    """Yield a bar; without a terminal it shows nothing."""
+    if not sys.stderr.isatty():
+        yield Bar(None, None)
+        return
+    from rich.console import Console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.fields[told]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        yield Bar(progress, progress.add_task(escape(title), total=total, told=""))

@@ -14,9 +14,9 @@ from gcws_search.commands.options import (
     Name,
     Url,
     family,
-    print_json,
     print_table,
     server,
+    tell,
     usage,
 )
 
@@ -34,12 +34,7 @@ Names = Annotated[
 
 
 def vector_of(row: str | None, names: str | None) -> Any:
-    """Return the vector that an option gives, None for none.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
+    """Return the vector that an option gives, None for none."""
     if names is not None:
         weights: dict[str, float] = {}
         for word in names.split():
@@ -58,12 +53,7 @@ def vector_of(row: str | None, names: str | None) -> Any:
 
 
 def filter_from(where: str | None) -> dict[str, Any] | None:
-    """Return the filter that an option gives.
-
-    Raises
-    ------
-    typer.BadParameter
-    """
+    """Return the filter that an option gives, None for none."""
     if where is None:
         return None
     try:
@@ -108,10 +98,8 @@ def query(
             explain=explain,
         )
     rows = [hit._asdict() for hit in hits]
-    if as_json:
-        print_json(
-            {"hits": rows} | ({"explain": dict(hits.explanation)} if hits.explanation else {})
-        )
+    explained = {"explain": dict(hits.explanation)} if hits.explanation else {}
+    if tell(as_json, {"hits": rows} | explained):
         return
     print_table(rows, ["id", "score", "payload"])
     if hits.explanation:
@@ -133,10 +121,9 @@ def explain(
     with server(url, key) as found:
         why = found.collection(name).explain(a, b, limit=limit)
     rows = [share._asdict() | {"coordinate": share.label} for share in why.coordinates]
-    if as_json:
-        print_json(why.to_dict())
+    words = f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}"
+    if tell(as_json, why.to_dict(), words):
         return
-    typer.echo(f"score {why.score:.6g}: {why.shared:.6g} shared, of {why.total:.6g}")
     print_table(rows, ["coordinate", "a", "b", "min", "max"])
     if why.rest.coordinates:
         typer.echo("{} others: min {:.4g}, max {:.4g}".format(*why.rest))
@@ -159,8 +146,7 @@ def compare(
     with server(url, key) as found:
         compared = found.collection(name).compare(sample=sample, limit=limit, recall=recall)
     rows = [asdict(each) for each in compared.backends]
-    if as_json:
-        print_json({"backends": rows, "mean_similarity": compared.mean_similarity})
+    if tell(as_json, {"backends": rows, "mean_similarity": compared.mean_similarity}):
         return
     for each in rows:
         each["p50 ms"] = each["latency_p50_seconds"] * 1e3

@@ -1,20 +1,120 @@
-"""``health`` and ``version``."""
+"""``collections``, ``names``, ``export``, ``health``, ``version`` and ``snapshot …``."""
 
 from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from gcws_search.commands.options import FAILED, Json, fail, family, print_json
+from gcws_search.commands.options import (
+    FAILED,
+    LOCAL,
+    Json,
+    Key,
+    Name,
+    Url,
+    bar,
+    fail,
+    failures,
+    family,
+    print_table,
+    server,
+    tell,
+)
 from gcws_search.version import program_version
 
 cli = family()
 
 _SECONDS: Final = 2.0
 """Within the time that a container's health check has."""
+
+
+@cli.command("collections", epilog="Example: gcws-search collections mnist")
+def collections(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Show this one.")] = None,
+    *,
+    drop: Annotated[
+        str | None, typer.Option("--drop", metavar="NAME", help="Drop a collection and its file.")
+    ] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """List all collections, show all there is to know of one, or drop one."""
+    with server(url, key) as found:
+        if drop is not None:
+            found.drop(drop)
+            tell(as_json, {"dropped": drop}, f"{drop}: dropped")
+        elif name is not None:
+            described = found.collection(name).describe()
+            tell(as_json, described, *_lines(described))
+        else:
+            rows = found.collections()
+            if not tell(as_json, {"collections": rows}):
+                print_table(rows, ["name", "items", "dim", "backends", "bytes"])
+
+
+def _lines(described: dict[str, Any]) -> list[str]:
+    plain = {key: value for key, value in described.items() if not isinstance(value, dict | list)}
+    nested = {key: value for key, value in described.items() if key in ("transform", "backend")}
+    return [f"{word:16} {value}" for word, value in {**plain, **nested}.items()]
+
+
+@cli.command("names", epilog="Example: gcws-search names functions --prefix path")
+def names(
+    name: Name,
+    *,
+    prefix: Annotated[str, typer.Option(help="Only names that begin so.")] = "",
+    limit: Annotated[int, typer.Option(help="How many.")] = 20,
+    set_: Annotated[
+        Path | None,
+        typer.Option("--set", help="Set them: a file with a name a line, in order.", exists=True),
+    ] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Show the names of coordinates, or set those of a collection of fixed dim."""
+    with server(url, key) as found:
+        collection = found.collection(name)
+        if set_ is not None:
+            count = collection.set_names(set_.read_text().splitlines())
+            tell(as_json, {"count": count}, f"{name}: {count} names")
+            return
+        rows = [
+            {"index": index, "name": each}
+            for index, each in collection.names(prefix, limit=limit).items()
+        ]
+    if not tell(as_json, {"names": rows}):
+        print_table(rows, ["index", "name"])
+        if not rows and not prefix:
+            typer.echo(f"{name}: no coordinate has a name; --set FILE names them", err=True)
+
+
+@cli.command("export", epilog="Example: gcws-search export mnist -o mnist.parquet")
+def export(
+    name: Name,
+    *,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="File to write: .ndjson, .jsonl or .parquet.")
+    ],
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Write all items of a collection to a file, which `load` reads."""
+    from gcws_search.client.export import require_format  # noqa: PLC0415
+
+    with failures():
+        require_format(output)
+    with server(url, key) as found:
+        collection = found.collection(name)
+        with bar(f"{name}", total=len(collection)) as progress:
+            count = collection.export(output, progress=progress.rows)
+    tell(as_json, {"exported": count, "file": output}, f"{output}: {count} items")
 
 
 @cli.command("health")
@@ -33,11 +133,8 @@ def health(
     """Ask a server whether it is ready; exit with 1 where it is not, or nobody answers."""
     address = url or f"http://127.0.0.1:{os.environ.get('GCWS_PORT') or 8000}"
     is_ready, answer = _readiness(address)
-    if as_json:
-        print_json({"url": address, **answer})
-    else:
-        told = ", ".join(f"{word} {value}" for word, value in answer.items())
-        typer.echo(f"{address}: {told}")
+    told = ", ".join(f"{word} {value}" for word, value in answer.items())
+    tell(as_json, {"url": address, **answer}, f"{address}: {told}")
     if not is_ready:
         raise typer.Exit(FAILED)
 
@@ -77,7 +174,121 @@ def _readiness(url: str) -> tuple[bool, dict[str, Any]]:
 def version(*, as_json: Json = False) -> None:
     """Print the version."""
     found = program_version()
-    if as_json:
-        print_json({"version": found})
-    else:
-        typer.echo(found)
+    tell(as_json, {"version": found}, found)
+
+
+snapshots = typer.Typer(
+    name="snapshot",
+    help="Make, list, move and restore snapshots of a running server.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+cli.add_typer(snapshots)
+
+Collection = Annotated[str, typer.Argument(help="Name of the collection.")]
+Snapshot = Annotated[str, typer.Argument(help="Name of the snapshot.")]
+
+
+@snapshots.command("create")
+def create(
+    collection: Collection,
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", min=1, help="Then remove all but this many, the latest."),
+    ] = None,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Make a snapshot, and print its name."""
+    with server(url, key) as found:
+        stored = found.snapshots(collection)
+        snapshot = stored.create()
+        tell(as_json, snapshot, _line(snapshot))
+        if keep is None:
+            return
+        others = [each for each in stored.list() if each["name"] != snapshot["name"]]
+        others.sort(key=lambda each: (each["created"], each["name"]), reverse=True)
+        for each in others[keep - 1 :]:
+            stored.delete(each["name"])
+
+
+@snapshots.command("list")
+def show(
+    collection: Collection, *, as_json: Json = False, url: Url = LOCAL, key: Key = None
+) -> None:
+    """List the snapshots of a collection: name, bytes, SHA-256, time."""
+    with server(url, key) as found:
+        listed = found.snapshots(collection).list()
+    is_told = tell(as_json, {"snapshots": listed}, *map(_line, listed))
+    if not listed and not is_told:
+        typer.echo(
+            f"no snapshots of {collection}; `gcws-search snapshot create {collection}` makes one",
+            err=True,
+        )
+
+
+@snapshots.command("download")
+def download(
+    collection: Collection,
+    snapshot: Snapshot,
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write.")],
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Download a snapshot; the file appears when its SHA-256 is right."""
+    with server(url, key) as found:
+        found.snapshots(collection).download(snapshot, output)
+
+
+@snapshots.command("upload")
+def upload(
+    collection: Collection,
+    snapshot: Snapshot,
+    file: Annotated[Path, typer.Argument(help="File to send.", exists=True, dir_okay=False)],
+    *,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Upload a snapshot under a name; the server compares its SHA-256."""
+    with server(url, key) as found:
+        stored = found.snapshots(collection).upload(snapshot, file)
+    tell(as_json, stored, _line(stored))
+
+
+@snapshots.command("restore")
+def restore(
+    collection: Collection,
+    snapshot: Snapshot,
+    *,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Replace a collection that exists.")
+    ] = False,
+    as_json: Json = False,
+    url: Url = LOCAL,
+    key: Key = None,
+) -> None:
+    """Make the collection from a snapshot."""
+    from gcws_search.index import CollectionExists  # noqa: PLC0415
+
+    with server(url, key) as found:
+        try:
+            items = found.snapshots(collection).restore(snapshot, replace=replace)["items"]
+        except CollectionExists as error:
+            fail(f"{error}; --replace replaces it")
+    answer = {"collection": collection, "items": items}
+    tell(as_json, answer, f"{collection}: {items} items")
+
+
+@snapshots.command("delete")
+def delete(collection: Collection, snapshot: Snapshot, url: Url = LOCAL, key: Key = None) -> None:
+    """Remove a snapshot."""
+    with server(url, key) as found:
+        found.snapshots(collection).delete(snapshot)
+
+
+def _line(snapshot: dict[str, Any]) -> str:
+    return "  ".join(str(snapshot[key]) for key in ("name", "bytes", "sha256", "created"))

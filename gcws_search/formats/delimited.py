@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import count, islice, pairwise
 from typing import Any, Final
 
@@ -260,7 +261,9 @@ def read_csv(source: Source) -> None:
         tallies[key] = tally(pa.array([each.get(key) for _, each in files], pa.string()))
     layout = choose(_schema(tallies, source.choices), source.choices, keys)
     describe_table(source, word, layout, len(layout.vector), tallies)
-    rows = _Rows(source, layout, tallies)
+    kinds = {name: tallies[name].kind for name in layout.vector}
+    kinds |= {name: tallies[name].payload_kind for name in layout.payload}
+    parse = partial(_items, source, layout, kinds)
 
     def read() -> Iterator[Items]:
         row = 0
@@ -268,7 +271,7 @@ def read_csv(source: Source) -> None:
             if file is not folder:
                 source.starts.append((row, file.name))
             lacking = {name: values.get(name) for name in tallies if name not in table.tallies}
-            row += yield from rows.of(table, row, lacking)
+            row += yield from _rows(source, table, row, lacking, parse)
             if file is not folder:
                 folder.read_bytes += file.size_bytes or 0
 
@@ -369,63 +372,64 @@ class _Batch:
         return found
 
 
-class _Rows:
-    """Rows of files as items, by what the columns mean."""
+def _rows(
+    source: Source,
+    table: _Table,
+    first: int,
+    lacking: Mapping[str, str | None],
+    parse: Callable[[_Batch, Sequence[int]], Items],
+) -> Generator[Items, None, int]:
+    """Yield the rows of a file, and return how many there were.
 
-    def __init__(self, source: Source, layout: Layout, tallies: Mapping[str, CellCounts]) -> None:
-        self._source = source
-        self._layout = layout
-        self._kinds = {name: tallies[name].kind for name in layout.vector}
-        self._kinds |= {name: tallies[name].payload_kind for name in layout.payload}
+    ``first`` is the number of its first row; ``lacking`` has cells of columns that it lacks.
+    """
+    odd: list[Unreadable] = []
+    numbers = _other_rows(odd)
+    told = read = 0
 
-    def of(
-        self, table: _Table, first: int, lacking: Mapping[str, str | None]
-    ) -> Generator[Items, None, int]:
-        """Yield the rows of a file, and return how many there were.
+    def reject_odd() -> int:
+        for row, detail, text in odd[told:]:
+            source.reject(first + row, detail, text)
+        return len(odd)
 
-        ``first`` is the number of its first row; ``lacking`` has cells of columns that it lacks.
-        """
-        odd: list[Unreadable] = []
-        numbers = _other_rows(odd)
-        told = read = 0
+    for cells in table.batches(odd):
+        rows = [first + number for number in islice(numbers, cells.num_rows)]
+        read += cells.num_rows
+        told = reject_odd()
+        yield parse(_Batch(_with_columns(cells, lacking), table), rows)
+    return read + reject_odd()
 
-        def reject_odd() -> int:
-            for row, detail, text in odd[told:]:
-                self._source.reject(first + row, detail, text)
-            return len(odd)
 
-        for cells in table.batches(odd):
-            rows = [first + number for number in islice(numbers, cells.num_rows)]
-            read += cells.num_rows
-            told = reject_odd()
-            yield self._items(_Batch(_with_columns(cells, lacking), table), rows)
-        return read + reject_odd()
-
-    def _items(self, batch: _Batch, numbers: Sequence[int]) -> Items:
-        layout = self._layout
-        matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
-        with np.errstate(over="ignore"):
-            for place, name in enumerate(layout.vector):
-                matrix[:, place] = batch.coordinates(name, self._kinds[name])
-        ids: Any = None
-        if layout.id is not None:
-            ids = batch.texts(layout.id)
-            for row, text in enumerate(ids):
-                if not text:
-                    batch.reject(row, layout.id, "expected an id, got a blank")
-        fields = {name: batch.field(name, self._kinds[name]) for name in layout.payload}
-        payloads: Payloads | None = None
-        if layout.payload_text:
-            payloads = [batch.payload(row, text) for row, text in enumerate(fields["payload"])]
-        elif fields:
-            payloads = from_columns(fields, len(numbers))
-        origin = Origin(numbers, range(len(numbers)), batch.show)
-        items = Items(ids, InputVectors(matrix), payloads, origin)
-        for row, (detail, advice) in sorted(batch.bad.items()):
-            self._source.reject(numbers[row], detail, batch.show(row), advice)
-        if not batch.bad:
-            return items
-        return items.take([row for row in range(len(numbers)) if row not in batch.bad])
+def _items(
+    source: Source,
+    layout: Layout,
+    kinds: Mapping[str, Kind],
+    batch: _Batch,
+    numbers: Sequence[int],
+) -> Items:
+    matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(layout.vector):
+            matrix[:, place] = batch.coordinates(name, kinds[name])
+    ids: Any = None
+    if layout.id is not None:
+        ids = batch.texts(layout.id)
+        for row, text in enumerate(ids):
+            if not text:
+                batch.reject(row, layout.id, "expected an id, got a blank")
+    fields = {name: batch.field(name, kinds[name]) for name in layout.payload}
+    payloads: Payloads | None = None
+    if layout.payload_text:
+        payloads = [batch.payload(row, text) for row, text in enumerate(fields["payload"])]
+    elif fields:
+        payloads = from_columns(fields, len(numbers))
+    origin = Origin(numbers, range(len(numbers)), batch.show)
+    items = Items(ids, InputVectors(matrix), payloads, origin)
+    for row, (detail, advice) in sorted(batch.bad.items()):
+        source.reject(numbers[row], detail, batch.show(row), advice)
+    if not batch.bad:
+        return items
+    return items.take([row for row in range(len(numbers)) if row not in batch.bad])
 
 
 def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:

@@ -86,12 +86,9 @@ def _best_guess(head: bytes) -> str | None:
 
 
 class Utf8Reader(io.RawIOBase):
-    """A text of any encoding as UTF-8; what cannot be decoded becomes `BAD_BYTES`.
+    """A text of any encoding as UTF-8; what cannot be decoded becomes bytes that are none.
 
-    Parameters
-    ----------
-    raw : BinaryIO
-        Is closed with it.
+    ``raw`` is closed with it.
     """
 
     def __init__(self, raw: BinaryIO, encoding: str) -> None:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from operator import methodcaller
 from typing import Any, Final
 from uuid import UUID
 
@@ -35,6 +36,11 @@ _EXACT: Final = 2**53
 """Whole numbers up to it are exact as floats."""
 _DIGITS: Final = 15
 """Decimal digits that a float keeps."""
+_LISTS: Final = (
+    pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
+)  # fmt: skip
+_TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
 _IDS: Final = "text, whole numbers or UUIDs as ids"
 _JSON: Final = "values that JSON holds"
 
@@ -307,14 +313,7 @@ def _is_numbers(kind: Any) -> bool:
 
 def is_list(kind: Any) -> bool:
     """Whether values of a type are lists."""
-    types = pa.types
-    return bool(
-        types.is_fixed_size_list(kind)
-        or types.is_list(kind)
-        or types.is_large_list(kind)
-        or types.is_list_view(kind)
-        or types.is_large_list_view(kind)
-    )
+    return isinstance(kind, _LISTS)
 
 
 def _is_list_of_numbers(kind: Any) -> bool:
@@ -452,7 +451,7 @@ def id_texts(column: Any, name: str) -> list[str]:
     if is_text(kind) or types.is_integer(kind):
         write = str
     elif types.is_decimal(kind):
-        write = _decimal_id
+        write = "{:f}".format
     elif types.is_floating(kind):
         write = _whole
     elif _is_uuid(kind):
@@ -462,7 +461,7 @@ def id_texts(column: Any, name: str) -> list[str]:
     elif is_bytes(kind):
         write = bytes.hex
     elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
-        write = _iso
+        write = methodcaller("isoformat")
     else:
         raise InvalidId(expected=_IDS, got=str(kind), loc=(0, name))
     texts = []
@@ -475,10 +474,6 @@ def id_texts(column: Any, name: str) -> list[str]:
     return texts
 
 
-def _decimal_id(value: Any) -> str:
-    return format(value, "f")
-
-
 def _whole(value: float) -> str | None:
     is_whole = math.isfinite(value) and value == int(value) and abs(value) <= _EXACT
     return str(int(value)) if is_whole else None
@@ -486,10 +481,6 @@ def _whole(value: float) -> str | None:
 
 def _uuid(value: bytes) -> str:
     return str(UUID(bytes=value))
-
-
-def _iso(value: Any) -> str:
-    return str(value.isoformat())
 
 
 def require_json(field: Any) -> None:
@@ -507,18 +498,10 @@ def _is_json(kind: Any) -> bool:
         return all(_is_json(each.type) for each in inner)
     if types.is_dictionary(kind):
         return _is_json(kind.value_type)
-    return bool(
-        is_text(kind)
-        or types.is_null(kind)
-        or types.is_boolean(kind)
-        or types.is_integer(kind)
-        or types.is_floating(kind)
-        or types.is_decimal(kind)
-        or types.is_date(kind)
-        or types.is_time(kind)
-        or types.is_timestamp(kind)
-        or _is_uuid(kind)
-    )
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    is_time = types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
+    is_other = types.is_null(kind) or types.is_boolean(kind) or _is_uuid(kind)
+    return bool(is_text(kind) or is_number or is_time or is_other)
 
 
 def field_values(column: Any, name: str) -> list[Any]:
@@ -561,21 +544,14 @@ def _is_readable(scalar: Any) -> bool:
 
 def is_text(kind: Any) -> bool:
     """Whether values of a type are text."""
-    types = pa.types
-    if types.is_dictionary(kind):
+    if pa.types.is_dictionary(kind):
         return is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind))
+    return kind in _TEXTS
 
 
 def is_bytes(kind: Any) -> bool:
     """Whether values of a type are bytes."""
-    types = pa.types
-    return bool(
-        types.is_binary(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-        or types.is_binary_view(kind)
-    )
+    return kind in _BYTES or bool(pa.types.is_fixed_size_binary(kind))
 
 
 def _is_uuid(kind: Any) -> bool:

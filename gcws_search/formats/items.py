@@ -96,12 +96,7 @@ class Items:
 
 
 def rows_of(data: Any) -> InputVectors:
-    """Return vectors of any kind as rows: see `parse_rows`, and of a frame `frames.guess`.
-
-    Raises
-    ------
-    InvalidVector
-    """
+    """Return vectors of any kind as rows: see `parse_rows`, and of a frame `frames.guess`."""
     if is_frame(data):
         from gcws_search.formats.frames import rows_of_frame  # noqa: PLC0415  # loads pyarrow
 
@@ -116,10 +111,6 @@ def items_of(
 
     An item of an iterable has the attributes ``id``, ``vector`` and ``payload``, as those have
     that a collection yields, or is a dict of these, as the API has it.
-
-    Raises
-    ------
-    InvalidVector, InvalidId, InvalidPayload, InvalidParameter
     """
     if is_frame(data):
         from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
@@ -171,13 +162,7 @@ def require_ids(items: Items) -> None:
 
 
 def ids_of(given: Any, count: int, id_start: int | None = None) -> Ids | None:
-    """Return the ids of ``count`` items; None lets the collection number them.
-
-    Raises
-    ------
-    InvalidId
-        There are more or fewer, or one is no string or whole number.
-    """
+    """Return the ids of ``count`` items; None lets the collection number them."""
     if given is None:
         return None if id_start is None else range(id_start, id_start + count)
     values = given.tolist() if hasattr(given, "tolist") else list(given)

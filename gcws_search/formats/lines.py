@@ -16,7 +16,7 @@ import pyarrow as pa
 from gcws_search.formats.files import BadFile, InputFile, cut_short
 from gcws_search.formats.frames import Layout
 from gcws_search.formats.items import NDJSON, Items, LoadBody
-from gcws_search.formats.payloads import Payloads, read_json, write_json
+from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, SEGMENT_ROWS, Choices, Source
 from gcws_search.formats.tables import (
     TYPES,
@@ -66,7 +66,7 @@ def read_lines(source: Source) -> None:
 def _first_object(line: bytes, name: str) -> dict[str, Any]:
     try:
         return _object(line)
-    except _Wrong as error:
+    except BadFile as error:
         raise BadFile(f"{name}: row 0: {error}") from None
 
 
@@ -126,8 +126,7 @@ def _read_objects(source: Source, file: InputFile) -> None:
     word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
-    rows = _Rows(source, layout, is_matrix=is_matrix)
-    source.read = lambda: rows.items(file)
+    source.read = lambda: _rows(source, file, layout)
 
 
 def _sample(head: bytes) -> list[dict[str, Any]]:
@@ -168,115 +167,99 @@ def _first_length(columns: Mapping[str, Sequence[Any]], layout: Layout) -> int |
     return len(first) if isinstance(first, list) else None
 
 
-class _Wrong(Exception):
-    """What is wrong with a line."""
-
-
 def _object(line: bytes) -> dict[str, Any]:
     try:
         found = read_json(line)
     except ValueError as error:
-        raise _Wrong(f"expected a JSON object, got {error}") from None
+        raise BadFile(f"expected a JSON object, got {error}") from None
     if not isinstance(found, dict):
-        raise _Wrong(f"expected a JSON object, got {line[:40]!r}")
+        raise BadFile(f"expected a JSON object, got {line[:40]!r}")
     return found
 
 
-class _Rows:
-    """Lines of objects as items; ``is_matrix``: each coordinate is a key."""
+def _rows(source: Source, file: InputFile, layout: Layout) -> Iterator[Items]:
+    """Yield the objects as items, which know their rows."""
+    lines: list[bytes] = []
+    with closing(file.open()) as stream:
+        try:
+            first = 0
+            for line in stream:
+                if first == 0 and not lines and _is_description(line):
+                    continue
+                if line.strip():
+                    lines.append(line)
+                if len(lines) == BATCH_ROWS:
+                    yield _items(source, layout, lines, first)
+                    first += len(lines)
+                    lines = []
+        except (OSError, EOFError) as error:
+            raise cut_short(file.name, error) from None
+    if lines:
+        yield _items(source, layout, lines, first)
 
-    def __init__(self, source: Source, layout: Layout, *, is_matrix: bool) -> None:
-        self._source = source
-        self._layout = layout
-        self._is_matrix = is_matrix
 
-    def items(self, file: InputFile) -> Iterator[Items]:
-        """Yield the items, which know their rows."""
-        lines: list[bytes] = []
-        with closing(file.open()) as stream:
-            try:
-                first = 0
-                for line in stream:
-                    if first == 0 and not lines and _is_description(line):
-                        continue
-                    if line.strip():
-                        lines.append(line)
-                    if len(lines) == BATCH_ROWS:
-                        yield self._items(lines, first)
-                        first += len(lines)
-                        lines = []
-            except (OSError, EOFError) as error:
-                raise cut_short(file.name, error) from None
-        if lines:
-            yield self._items(lines, first)
+def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -> Items:
+    """Return the rows from ``first`` on; each coordinate is a key where the source has columns."""
+    is_matrix = source.columns is not None
+    found: list[tuple[str, Any, bytes | None]] = []
+    texts: list[bytes] = []
+    numbers: list[int] = []
+    for row, line in enumerate(lines, first):
+        try:
+            each = _object(line)
+            vector = _vector(each, layout, is_matrix=is_matrix)
+            found.append((_id(each, layout.id, line), vector, _payload(each, layout.payload)))
+        except BadFile as error:
+            source.reject(row, str(error), line.decode(errors="replace").rstrip())
+            continue
+        texts.append(line)
+        numbers.append(row)
 
-    def _items(self, lines: Sequence[bytes], first: int) -> Items:
-        ids: list[str] = []
-        vectors: list[Any] = []
-        payloads: Payloads = []
-        texts: list[bytes] = []
-        numbers: list[int] = []
-        for row, line in enumerate(lines, first):
-            try:
-                found = _object(line)
-                item = self._id(found, line), self._vector(found), self._payload(found)
-            except _Wrong as error:
-                self._source.reject(row, str(error), line.decode(errors="replace").rstrip())
-                continue
-            ids.append(item[0])
-            vectors.append(item[1])
-            payloads.append(item[2])
-            texts.append(line)
-            numbers.append(row)
+    def parse(places: list[int]) -> Items:
+        vectors = [found[place][1] for place in places]
+        return Items(
+            None if layout.id is None else [found[place][0] for place in places],
+            _matrix(vectors, len(layout.vector)) if is_matrix else parse_rows(vectors),
+            [found[place][2] for place in places] if layout.payload else None,
+        )
 
-        def parse(places: list[int]) -> Items:
-            return Items(
-                None if self._layout.id is None else [ids[place] for place in places],
-                self._matrix([vectors[place] for place in places]),
-                [payloads[place] for place in places] if self._layout.payload else None,
-            )
+    return readable_items(source, layout, numbers, parse, lambda place: _readable(texts[place]))
 
-        def show(place: int) -> Any:
-            return _readable(texts[place])
 
-        return readable_items(self._source, self._layout, numbers, parse, show)
+def _matrix(vectors: list[Any], dim: int) -> InputVectors:
+    with np.errstate(over="ignore"):
+        matrix = np.array(vectors, np.float64).reshape(len(vectors), dim)
+        return InputVectors(matrix.astype(np.float32))
 
-    def _matrix(self, vectors: list[Any]) -> InputVectors:
-        if not self._is_matrix:
-            return parse_rows(vectors)
-        shape = len(vectors), len(self._layout.vector)
-        with np.errstate(over="ignore"):
-            return InputVectors(np.array(vectors, np.float64).reshape(shape).astype(np.float32))
 
-    def _id(self, found: Mapping[str, Any], line: bytes) -> str:
-        name = self._layout.id
-        if name is None:
-            return ""
-        value = found.get(name)
-        if isinstance(value, float):  # as written: 12e3 stays so
-            value = json.loads(line, parse_float=str)[name]
-        if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
-            got = "a missing value" if value is None or value == "" else f"{value!r:.60}"
-            raise _Wrong(f"column {name!r}: expected an id, got {got}")
-        return str(value)
+def _id(found: Mapping[str, Any], name: str | None, line: bytes) -> str:
+    if name is None:
+        return ""
+    value = found.get(name)
+    if isinstance(value, float):  # as written: 12e3 stays so
+        value = json.loads(line, parse_float=str)[name]
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        got = "a missing value" if value is None or value == "" else f"{value!r:.60}"
+        raise BadFile(f"column {name!r}: expected an id, got {got}")
+    return str(value)
 
-    def _vector(self, found: Mapping[str, Any]) -> Any:
-        layout = self._layout
-        if layout.is_sparse:
-            return {name: _list(found, name) for name in layout.vector}
-        if not self._is_matrix:
-            name = layout.vector[0]
-            value = found.get(name)
-            return value if isinstance(value, dict) else _list(found, name)
+
+def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any:
+    if layout.is_sparse:
+        return {name: _list(found, name) for name in layout.vector}
+    if is_matrix:
         return [_number(found.get(name), name) for name in layout.vector]
+    name = layout.vector[0]
+    value = found.get(name)
+    return value if isinstance(value, dict) else _list(found, name)
 
-    def _payload(self, found: Mapping[str, Any]) -> bytes | None:
-        names = self._layout.payload
-        if names == _ITEM_PAYLOAD and isinstance(found.get("payload"), dict | NoneType):
-            payload = found.get("payload")
-            return None if payload is None else write_json(payload)
-        fields = {name: found[name] for name in names if found.get(name) is not None}
-        return write_json(fields) if fields else None
+
+def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
+    if names == _ITEM_PAYLOAD and isinstance(found.get("payload"), dict | NoneType):
+        payload = found.get("payload")
+        return None if payload is None else write_json(payload)
+    fields = {name: found[name] for name in names if found.get(name) is not None}
+    return write_json(fields) if fields else None
 
 
 def _is_description(line: bytes) -> bool:
@@ -290,7 +273,7 @@ def _is_description(line: bytes) -> bool:
 def _list(found: Mapping[str, Any], name: str) -> list[Any]:
     value = found.get(name)
     if not isinstance(value, list):
-        raise _Wrong(f"column {name!r}: expected a list, got {value!r:.60}")
+        raise BadFile(f"column {name!r}: expected a list, got {value!r:.60}")
     return value
 
 
@@ -298,7 +281,7 @@ def _number(value: Any, name: str) -> float:
     if value is None:
         return float("nan")
     if not isinstance(value, int | float):
-        raise _Wrong(f"column {name!r}: expected a number, got {value!r:.60}")
+        raise BadFile(f"column {name!r}: expected a number, got {value!r:.60}")
     try:
         return float(value)
     except OverflowError:

@@ -30,30 +30,15 @@ _OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_NON_STR_KEYS
 
 
 def read_json(text: bytes | str) -> Any:
-    """Return what JSON text says, integers of any size.
-
-    Raises
-    ------
-    ValueError
-    """
+    """Return what JSON text says, integers of any size; raise ValueError where it is none."""
     raw = text.encode() if isinstance(text, str) else text
     return json.loads(raw) if _LONG_NUMBER.search(raw) else orjson.loads(raw)
 
 
 def write_json(value: Any, default: Callable[[Any], Any] | None = None) -> bytes:
-    """Return compact JSON text of a value.
+    """Return compact JSON text; numbers that are none are null, times as ISO 8601 has them.
 
-    Numbers that are none are null, and times are text as ISO 8601 has it.
-
-    Parameters
-    ----------
-    default : callable or None
-        Returns what to write for a value that JSON does not have; None refuses those.
-
-    Raises
-    ------
-    TypeError
-        JSON has no such value.
+    ``default`` returns what to write for a value that JSON does not have; None: TypeError.
     """
     plain = default or _plain
     try:
@@ -83,13 +68,7 @@ def _plain(value: Any) -> Any:
 
 
 def payload_text(value: Any, row: int) -> bytes | None:
-    """Return one payload as JSON text; a string is JSON text of an object.
-
-    Raises
-    ------
-    InvalidPayload
-        It is no object.
-    """
+    """Return one payload as JSON text; a string is JSON text of an object."""
     if value is None:
         return None
     if isinstance(value, str | bytes):
@@ -115,18 +94,7 @@ def payload_text(value: Any, row: int) -> bytes | None:
 
 
 def payloads_of(given: Any, count: int) -> Payloads:
-    """Return the payloads of ``count`` items.
-
-    Parameters
-    ----------
-    given : dict of columns, sequence of dicts, or None
-        ``{"label": y}`` gives item i the payload ``{"label": y[i]}``.
-
-    Raises
-    ------
-    InvalidPayload
-        There are more or fewer than ``count``, or one is no object.
-    """
+    """Return the payloads of ``count`` items, from columns or objects; see `Collection.add`."""
     if given is None:
         return [None] * count
     if isinstance(given, Mapping):
@@ -188,18 +156,10 @@ def _require_count(values: Sequence[Any], count: int, name: str) -> None:
 
 
 def filter_of(where: Mapping[str, Any] | None) -> dict[str, Any] | None:
-    """Return a filter as the API takes it.
+    """Return a filter as the API takes it, from one or from values by key.
 
-    Parameters
-    ----------
-    where : mapping or None
-        A filter; or values by key: ``{"label": 3}`` for equality, ``{"label": [3, 5]}`` for one of
-        several, ``{"price": {"gte": 5, "lt": 9}}`` for a range.
-
-    Raises
-    ------
-    InvalidFilter
-        It is no mapping.
+    ``{"label": 3}`` is equality, ``{"label": [3, 5]}`` one of several, ``{"price": {"gte": 5,
+    "lt": 9}}`` a range.
     """
     if where is None:
         return None

@@ -157,12 +157,7 @@ class Source:
 
 
 def source_of(file: InputFile | Folder, choices: Choices) -> Source:
-    """Return a file as items; its first rows have been read.
-
-    Raises
-    ------
-    BadFile, GcwsError
-    """
+    """Return a file as items; its first rows have been read."""
     source = Source(file, choices)
     with naming(file):
         module, _, name = FORMATS[file.format].reader.partition(".")

@@ -20,18 +20,10 @@ _FORM: Final = ("indices or names", "values")
 
 
 def parse_rows(data: Any) -> InputVectors:
-    """Return vectors of any kind as rows.
+    """Return an (n, dim) array, a scipy sparse matrix or a sequence of vectors as rows.
 
-    Parameters
-    ----------
-    data : (n, dim) array, scipy sparse matrix, or sequence of vectors
-        A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
-        values, a set of these, or ``{"indices": […], "values": […]}``.
-
-    Raises
-    ------
-    InvalidVector
-        It is none of these.
+    A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
+    values, a set of these, or ``{"indices": […], "values": […]}``.
     """
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
@@ -88,13 +80,7 @@ def is_id(what: Any) -> bool:
 
 
 def row_of(vector: Any) -> InputVectors:
-    """Return one vector of any kind as the only row; see `parse_rows`.
-
-    Raises
-    ------
-    InvalidVector
-        It is no vector, or several.
-    """
+    """Return one vector of any kind as the only row; see `parse_rows`."""
     if isinstance(vector, Mapping | Set):
         return parse_rows([vector])
     if isinstance(vector, str):
