@@ -6,7 +6,8 @@ Searching is awaited. All else is called in a thread, where it may wait for a di
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -92,6 +93,31 @@ class QueryRequest(NamedTuple):
             params.rerank,
             params.candidates,
         )
+
+
+def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], QueryRequest]]:
+    """Return queries of at most one vector as few requests, with the numbers of their queries."""
+    groups: dict[Hashable, list[int]] = {}
+    for number, one in enumerate(asked):
+        same = one.group, one.with_payload, one.with_vector
+        groups.setdefault(number if one.vectors is None else same, []).append(number)
+    found = list[tuple[Sequence[int], QueryRequest]]()
+    for numbers in groups.values():
+        rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
+        one = asked[numbers[0]]
+        found.append((numbers, one._replace(vectors=ix.concatenate(rows)) if rows else one))
+    return found
+
+
+@contextmanager
+def number_errors(numbers: Sequence[int]) -> Iterator[None]:
+    """Have an InvalidVector begin with the number of its query, in the place of the row."""
+    try:
+        yield
+    except ix.InvalidVector as error:
+        row, *rest = error.loc or (0,)
+        error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
+        raise
 
 
 class CollectionProtocol(Protocol):

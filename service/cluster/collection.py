@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -43,7 +43,7 @@ from gcws_search.service.cluster.search import (
     search_message,
 )
 from gcws_search.service.cluster.shards import RouterContext
-from gcws_search.service.contract import QueryRequest
+from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.messages import encode, encode_sparse
@@ -67,17 +67,19 @@ class ClusterCollection(ClusterOperations):
         self.space = self.empty.space
         self.names = self.empty.names
         if self.names.is_open:
-            self.names.allocate = self._allocate
+            self.names.allocate = lambda names: [
+                ix.NamedCoordinate(coordinate, name)
+                for name, coordinate in self.database.reserve_names(self.number, names).items()
+            ]
         self.names_read = 0  # key of the last change whose names are known here
-        self._batcher = Batcher(_MAX_CALLS, _is_of_one)
-
-    def _allocate(self, names: Sequence[str]) -> list[ix.NamedCoordinate]:
-        found = self.database.reserve_names(self.number, names).items()
-        return [ix.NamedCoordinate(coordinate, name) for name, coordinate in found]
+        # An error may be of one query alone, or of the size of all answers together.
+        self._batcher = Batcher(
+            _MAX_CALLS, lambda error: isinstance(error, ix.InvalidVector | AnswerTooLarge)
+        )
 
     def load_names(self) -> None:
         """Read all names, unless nothing has changed since they were read."""
-        head = max(1, self.database.head(self.number))
+        head = max(1, self.database.last_moment(self.number).key)
         if self.names_read >= head:
             return
         stored = self.database.names(self.number)
@@ -98,32 +100,20 @@ class ClusterCollection(ClusterOperations):
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
     ) -> T:
         """Search for many queries; those that ask for the same are searched together."""
-        groups: dict[Hashable, list[int]] = {}
-        for number, one in enumerate(asked):
-            together = one.group, one.with_payload, one.with_vector
-            groups.setdefault(number if one.vectors is None else together, []).append(number)
-        work = [self._find_together(asked, numbers) for numbers in groups.values()]
-        found = dict(zip(chain(*groups.values()), chain(*await asyncio.gather(*work)), strict=True))
-        lines = [(one, hits) for number, one in enumerate(asked) for hits in found[number]]
+        if len(asked) == 1:  # perhaps of several vectors
+            lines = [(asked[0], hits) for hits in await self._find(asked[0])]
+        else:
+            groups = group_queries(asked)
+            work = [self._find_numbered(numbers, one) for numbers, one in groups]
+            found = dict(chain(*await asyncio.gather(*work)))
+            lines = [(one, found[number]) for number, one in enumerate(asked)]
         return await asyncio.to_thread(lambda: show(self._rank(lines)))
 
-    async def _find_together(
-        self, asked: Sequence[QueryRequest], numbers: Sequence[int]
-    ) -> list[list[MergedHits]]:
-        """Search once for several requests that ask for the same; return the hits of each."""
-        one = asked[numbers[0]]
-        if len(numbers) == 1 and one.vectors is None:
-            sizes = [1]
-        else:
-            rows = [rows for number in numbers if (rows := asked[number].vectors) is not None]
-            sizes, one = [*map(len, rows)], one._replace(vectors=ix.concatenate(rows))
-        try:
-            return _split(await self._find(one), sizes)
-        except ix.InvalidVector as error:
-            if len(asked) > 1:
-                row, *rest = error.loc
-                error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
-            raise
+    async def _find_numbered(
+        self, numbers: Sequence[int], asked: QueryRequest
+    ) -> Iterable[tuple[int, MergedHits]]:
+        with number_errors(numbers):
+            return zip(numbers, await self._find(asked), strict=True)
 
     async def _find(self, asked: QueryRequest) -> list[MergedHits]:
         """Search for a request's vectors, item or query with unknown names."""
@@ -147,8 +137,8 @@ class ClusterCollection(ClusterOperations):
             group = asked.group, shown, more.get("since"), more.get("at")
 
             async def find(waiting: Sequence[ix.RawBatch]) -> list[list[MergedHits]]:
-                whole = await self._ask(asked, ix.concatenate(waiting), more)
-                return _split(whole, map(len, waiting))
+                found = iter(await self._ask(asked, ix.concatenate(waiting), more))
+                return [[*islice(found, len(each))] for each in waiting]
 
             return await self._batcher.search(group, vectors, find, rows=len(vectors))
         return await self._ask(asked, vectors, more)
@@ -156,20 +146,13 @@ class ClusterCollection(ClusterOperations):
     async def _find_in_parts(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
     ) -> list[MergedHits]:
-        """Return the hits of many vectors: shards search for some while hits of others are merged.
-
-        An InvalidVector has a place that begins with the row.
-        """
+        """Return the hits of many vectors: shards search for some while other hits are merged."""
         room = asyncio.Semaphore(_MAX_CALLS)
 
         async def find(first: int) -> list[MergedHits]:
             async with room:
-                try:
+                with number_errors(range(first, first + PART_ROWS)):
                     return await self._ask(asked, vectors[first : first + PART_ROWS], more)
-                except ix.InvalidVector as error:
-                    row, *rest = error.loc
-                    error.loc = (first + int(row), *rest)
-                    raise
 
         tasks = [asyncio.ensure_future(find(row)) for row in range(0, len(vectors), PART_ROWS)]
         try:
@@ -565,14 +548,3 @@ class ClusterCollection(ClusterOperations):
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
-
-
-def _split(hits: Sequence[MergedHits], sizes: Iterable[int]) -> list[list[MergedHits]]:
-    """Split hits by request; ``sizes`` counts the queries of each."""
-    every = iter(hits)
-    return [[*islice(every, size)] for size in sizes]
-
-
-def _is_of_one(error: Exception) -> bool:
-    """Return whether an error may be of one query alone, or of the size of all answers together."""
-    return isinstance(error, ix.InvalidVector | AnswerTooLarge)

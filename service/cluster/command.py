@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
@@ -144,8 +144,10 @@ def status(**given: Any) -> None:  # noqa: ANN401
         except ConnectionError as error:
             typer.echo(f"gcws-search: {error}", err=True)
             found = status_of(database, settings, None)
-    for line in _table([HEADS, *found.rows]):
-        typer.echo(line)
+    rows = [HEADS, *found.rows]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        typer.echo("  ".join(map(str.ljust, row, widths)).rstrip())
     if found.nodes is not None:
         typer.echo(f"{len(found.nodes)} nodes may have replicas")
     if found.unanswered:
@@ -171,8 +173,9 @@ def node(
     require_token(variables)
     if find_spec("ray") is None:
         raise ModuleNotFoundError("No module named 'ray'")
-    if head:
-        _forget_former_head(variables)
+    if head:  # Ray refuses to start it again while a node that it had runs on its machine
+        folder = Path(variables.get("RAY_TMPDIR") or variables.get("TMPDIR") or "/tmp")
+        (folder / "ray" / "ray_current_cluster").unlink(missing_ok=True)
     where = [*_HEAD_OPTIONS, f"--port={head_port}"] if head else [f"--address={address}"]
     words = [sys.executable, "-m", "ray.scripts.scripts", "start", *_OPTIONS, *where]
     os.execve(sys.executable, [*words, *context.args], variables)
@@ -221,15 +224,6 @@ def node_variables(
     elif found["RAY_gcs_storage"] == "rocksdb":
         found.setdefault("RAY_gcs_storage_path", str(settings.data_dir.resolve() / "ray-head"))
     return found
-
-
-def _forget_former_head(variables: Mapping[str, str]) -> None:
-    """Remove the file that names the last head of this machine.
-
-    Ray refuses to start the head again while a node that it had runs on its machine.
-    """
-    folder = variables.get("RAY_TMPDIR") or variables.get("TMPDIR") or "/tmp"
-    (Path(folder) / "ray" / "ray_current_cluster").unlink(missing_ok=True)
 
 
 def require_token(variables: Mapping[str, str]) -> None:
@@ -299,13 +293,6 @@ def _refuse() -> Iterator[None]:
     except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield lines of columns that stand below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def _command(group: typer.Typer, function: Callable[..., None], **others: tuple[Any, Any]) -> None:

@@ -263,10 +263,6 @@ class Database:
                 for table in _TABLES:
                     connection.run(f"DELETE FROM {table} WHERE collection = %b", number)
 
-    def head(self, number: int) -> int:
-        """Return the key of the last change."""
-        return int(self._value(number, "SELECT head FROM heads WHERE collection = %b"))
-
     def last_moment(self, number: int) -> Moment:
         """Return the moment of the last change."""
         with self.connections.use() as connection:

@@ -92,18 +92,26 @@ _NOTHING: Final = FilePosition(START, _EMPTY)
 
 
 @dataclass(frozen=True, slots=True)
-class FollowPolicy:
-    """How a shard follows."""
+class HostOptions:
+    """How a shard is run, and how it follows."""
 
+    address: str = ""  # of its HTTP application, for routers; empty: they find it otherwise
+    replica: int = 0  # which of its shard's it is
+    cell: str = "main"
+    shares_memory: bool = False  # whether the replicas of its host have one limit of memory
+    compiles: bool = False  # whether kernels are compiled before anything is read
+    poll_seconds: float = 1.0  # how often the database is asked for its collections
+    # how often the database forgets what no replica needs; asked for by those that are listed
+    trim_seconds: float = 600.0
     chunk_rows: int = 4096  # rows of one commit
     check_seconds: float = 10.0  # how long a collection whose head has not changed is not asked for
     # vectors that wait to be applied as routers sent them; with more, all are read instead
     queue_bytes: int = 1 << 26
     # how long a full disk is waited for before the file is dropped and filled again
     full_seconds: float = 60.0
-
-
-FOLLOW: Final = FollowPolicy()
+    # takes the share of the memory that others have of those it is shared with; returns why nothing
+    # more is to be stored, None where more is
+    full: Callable[[float], Exception | None] = lambda _: None
 
 
 class _Stopped(Exception):  # no error: the order to stop, seen between two chunks
@@ -120,7 +128,7 @@ class Follower:
         database: Database,
         catalog: ix.Catalog,  # of the shard's files
         submit: Callable[[Callable[[], None]], object],  # runs a function in a thread
-        policy: FollowPolicy,
+        options: HostOptions,
         *,
         # returns whether another replica of the shard has all items, and can store more
         has_sister: Callable[[], bool],
@@ -134,7 +142,7 @@ class Follower:
         self._database = database
         self._catalog = catalog
         self._submit = submit
-        self._policy = policy
+        self._options = options
         self._has_sister = has_sister
         self._full_since: float | None = None
         self._is_discarded = False
@@ -170,7 +178,7 @@ class Follower:
     def is_due(self, head: int) -> bool:
         """Return whether the database should be asked, by the key that it has reached."""
         idle = time.monotonic() - self._checked
-        return self.reached != head or idle > self._policy.check_seconds
+        return self.reached != head or idle > self._options.check_seconds
 
     def wake(self, key: int | None = None) -> None:
         """Follow, unless a key has been reached; None for in any case."""
@@ -194,7 +202,7 @@ class Follower:
         with self._changed:
             self._queue += changes
             if sum(len(row.vector) for each in self._queue for row in each.rows) > (
-                self._policy.queue_bytes
+                self._options.queue_bytes
             ):
                 self._queue = []
 
@@ -286,7 +294,7 @@ class Follower:
             except ix.DiskFull:
                 now = time.monotonic()
                 self._full_since = self._full_since or now
-                if now - self._full_since < self._policy.full_seconds:
+                if now - self._full_since < self._options.full_seconds:
                     raise
                 if self.reached > _EMPTY and not self._has_sister():
                     raise  # it is asked all the same
@@ -424,10 +432,10 @@ class Follower:
             self.follow_backends()
 
     def _chunk_rows(self, collection: ix.StoredCollection) -> int:
-        policy, config = self._policy, collection.config
+        options, config = self._options, collection.config
         if config.form == "sparse" or config.dim is None:
-            return policy.chunk_rows
-        return max(1, min(policy.chunk_rows, _CHUNK_BYTES // (4 * config.dim)))
+            return options.chunk_rows
+        return max(1, min(options.chunk_rows, _CHUNK_BYTES // (4 * config.dim)))
 
     def _apply(self, collection: ix.StoredCollection, changes: Changes) -> None:
         """Apply changes, the last of them with the position of all."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -25,9 +24,8 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import Epoch
 from gcws_search.service.cluster.follower import (
-    FOLLOW,
     Follower,
-    FollowPolicy,
+    HostOptions,
     Place,
     name_of,
     number_of,
@@ -53,25 +51,6 @@ _EXPECTED: Final = (
 )
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class HostOptions:
-    """How a shard is run."""
-
-    address: str = ""  # of its HTTP application, for routers; empty: they find it otherwise
-    replica: int = 0  # which of its shard's it is
-    cell: str = "main"
-    # whether the replicas of its host have one limit of memory together
-    shares_memory: bool = False
-    compiles: bool = False  # whether kernels are compiled before anything is read
-    poll_seconds: float = 1.0  # how often the database is asked for its collections
-    # how often the database forgets what no replica needs; asked for by those that are listed
-    trim_seconds: float = 600.0
-    follow: FollowPolicy = FOLLOW
-    # takes the share of the memory that others have of those it is shared with; returns why nothing
-    # more is to be stored, None where more is
-    full: Callable[[float], Exception | None] = lambda _: None
 
 
 _OPTIONS: Final = HostOptions()
@@ -289,7 +268,9 @@ class ShardHost:
             if method == "follow":
                 return self._answer_follow(number, asked, seconds)
             if method == "refresh":
-                return self._answer_refresh(number, seconds)
+                self.collection(number, 0, seconds)
+                follower = self.follower(number)
+                return Message({"ready": [] if follower is None else follower.follow_backends()})
             answer = partial(LONG[method], stop=stop) if method in LONG else OPERATIONS[method]
         except KeyError as error:
             raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
@@ -334,12 +315,6 @@ class ShardHost:
         if follower is None:
             return Message({"key": -1})
         return Message({"key": follower.reached, "since": follower.epoch})
-
-    def _answer_refresh(self, number: int, seconds: float) -> Message:
-        """Read the list of comparison backends now; return which are ready."""
-        self.collection(number, 0, seconds)
-        follower = self.follower(number)
-        return Message({"ready": [] if follower is None else follower.follow_backends()})
 
     # Polling
 
@@ -395,7 +370,7 @@ class ShardHost:
             self._database,
             self.catalog,
             self._threads.submit,
-            self._options.follow,
+            self._options,
             has_sister=self._has_sister,
         )
         with self._changed:

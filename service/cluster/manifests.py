@@ -54,6 +54,11 @@ def _adapt(file: Path, options: ManifestOptions) -> str:
     text = file.read_text()
     header = text[: text.index("apiVersion:")]
     documents = [*_for_each_shard([*yaml.safe_load_all(text)], options.shards)]
+    values = {
+        "GCWS_SHARDS": str(options.shards),
+        "GCWS_REPLICAS": str(options.replicas),
+        "GCWS_CELL": options.cell,
+    }
     for document in documents:
         spec = document["spec"]
         if document["kind"] == "StatefulSet":
@@ -64,7 +69,11 @@ def _adapt(file: Path, options: ManifestOptions) -> str:
             group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), options.nodes))
         for group in (spec, *workers, spec.get("headGroupSpec", {})):
             if "template" in group:
-                _set_container(group["template"]["spec"]["containers"][0], options)
+                container = group["template"]["spec"]["containers"][0]
+                container["image"] = options.image
+                for variable in container["env"]:
+                    if variable["name"] in values:
+                        variable["value"] = values[variable["name"]]
     words = {_MEMORY: options.memory, _STORAGE: options.storage}
     adapted = [_with_words(each, words) for each in documents]
     return header + str(yaml.dump_all(adapted, Dumper=_Dumper, sort_keys=False, width=100))
@@ -89,15 +98,3 @@ def _with_words(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401  # of
     if isinstance(value, list):
         return [_with_words(each, words) for each in value]
     return words.get(value, value) if isinstance(value, str) else value
-
-
-def _set_container(container: Document, options: ManifestOptions) -> None:
-    container["image"] = options.image
-    values = {
-        "GCWS_SHARDS": str(options.shards),
-        "GCWS_REPLICAS": str(options.replicas),
-        "GCWS_CELL": options.cell,
-    }
-    for variable in container["env"]:
-        if variable["name"] in values:
-            variable["value"] = values[variable["name"]]

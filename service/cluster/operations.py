@@ -18,7 +18,6 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.contract import (
-    ChangeSet,
     CollectionRow,
     bucket_of,
     decode_filter,
@@ -55,10 +54,6 @@ Operation: TypeAlias = "Callable[Concatenate[ClusterOperations, P], T]"
 
 
 # Items
-
-
-def _answer_count(collection: ix.StoredCollection, asked: Message) -> Message:
-    return Message({"count": collection.count(decode_filter(asked.head.get("filter")))})
 
 
 def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
@@ -216,10 +211,6 @@ def _answer_describe(collection: ix.StoredCollection, _: Message) -> Message:
     names = ("items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk", "versions")
     head: dict[str, Any] = {name: getattr(found, name) for name in names}
     return Message(head | {"backends": [asdict(each) for each in found.backends]})
-
-
-def _answer_summary(collection: ix.StoredCollection, _: Message) -> Message:
-    return Message(asdict(collection.summary()))
 
 
 def _by_name(parts: Iterable[Heads]) -> dict[str, list[dict[str, Any]]]:
@@ -426,10 +417,12 @@ def merge_audited_recall(parts: Iterable[Heads]) -> list[ix.AuditedRecall]:
 
 OPERATIONS: Final[dict[str, Answer]] = {
     "search": answer_search,
-    "count": _answer_count,
+    "count": lambda collection, asked: Message(
+        {"count": collection.count(decode_filter(asked.head.get("filter")))}
+    ),
     "rows": _answer_rows,
     "describe": _answer_describe,
-    "summary": _answer_summary,
+    "summary": lambda collection, _: Message(asdict(collection.summary())),
 }
 LONG: Final[dict[str, Callable[..., Message]]] = {
     "pairs": _answer_pairs,
@@ -454,15 +447,18 @@ class ClusterOperations:
         self.shards = context.shards
         self.empty = self._in_memory()  # the collection without items
         # of the collection's writes; each change goes to the shards
-        self.committer = Committer(self.database, row.number, row.name, self._publish)
+        buckets = self.database.buckets
+        self.committer = Committer(
+            self.database,
+            row.number,
+            row.name,
+            lambda change: self.shards.publish(self.number, change, buckets),
+        )
 
     def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
         """Return a collection of no items, in memory wherever the shards have their vectors."""
         config = replace(self.config, storage="memory")
         return ix.StoredCollection.in_memory(self.name, config, threads=threads)
-
-    def _publish(self, change: ChangeSet) -> None:
-        self.shards.publish(self.number, change, self.database.buckets)
 
     def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
         """Return the head of a message about this collection."""

@@ -49,7 +49,8 @@ def find_pairs(
             best.add(decode_pairs(answers.pop()))
         for shard in range(count - 1):
             for rows in _rows_of_shard(collection, shard, count):
-                _Across(collection, best, recall, rows, stop).search(shard, count)
+                behind = range(shard + 1, count)
+                _add_pairs_across(collection, best, rows, behind, count, recall=recall, stop=stop)
     except CancelledError:
         return []
     return best.rank()
@@ -113,70 +114,57 @@ def _rows_of_shard(
             after = rows[-1].id
 
 
-class _Across:
-    """Pairs of some items of one shard with items of the shards behind it."""
+def _add_pairs_across(
+    collection: ClusterOperations,
+    best: _BestPairs,
+    rows: Sequence[Row],  # of the shard before those
+    behind: range,  # of all ``shards``
+    shards: int,
+    *,
+    recall: float,
+    stop: threading.Event,
+) -> None:
+    """Search the shards ``behind``, all at once; again for items with more partners."""
+    every = collection.shards
+    vectors = collection.empty.space.from_blobs([row.vector for row in rows])
 
-    def __init__(
-        self,
-        collection: ClusterOperations,
-        best: _BestPairs,
-        recall: float,
-        rows: Sequence[Row],
-        stop: threading.Event,
-    ) -> None:
-        self._collection = collection
-        self._best = best
-        self._recall = recall
-        self._rows = rows
-        self._vectors = collection.empty.space.from_blobs([row.vector for row in rows])
-        self._stop = stop
+    def ask(parts: dict[int, ix.Int64s], limit: int) -> list[Message]:
+        if stop.is_set():
+            raise CancelledError
+        params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
+        head = collection.head("search")
+        messages = {
+            other: encode(search_message(head, vectors[part], params))
+            for other, part in parts.items()
+        }
 
-    def search(self, shard: int, shards: int) -> None:
-        """Search the shards behind one, all at once; again for items with more partners."""
-        limit, wanted = min(_FIRST_LIMIT, self._best.wanted), self._best.wanted
-        again = dict.fromkeys(range(shard + 1, shards), np.arange(len(self._rows)))
-        while again:
-            again = {
-                other: rows
-                for other, rows in self._search(again, shards, limit).items()
-                if len(rows)
-            }
-            limit = min(_GROWTH * limit, wanted)
+        async def gather() -> list[Message]:
+            work = (
+                every.ask(other, shards, each, _LONG_SECONDS) for other, each in messages.items()
+            )
+            return await asyncio.gather(*work)
 
-    def _search(self, again: dict[int, ix.Int64s], shards: int, limit: int) -> dict[int, ix.Int64s]:
-        """Take the pairs of items all of whose partners come; return the others, by shard."""
+        return every.wait(gather(), stop)
+
+    limit = min(_FIRST_LIMIT, best.wanted)
+    again = dict.fromkeys(behind, np.arange(len(rows)))
+    while again:
         more: dict[int, list[ix.Int64s]] = {other: [] for other in again}
         size = max(1, _MESSAGE_HITS // limit)
         for first in range(0, max(map(len, again.values())), size):
-            parts = {other: rows[first : first + size] for other, rows in again.items()}
-            parts = {other: rows for other, rows in parts.items() if len(rows)}
-            for other, hits in self._hits(parts, shards, limit).items():
-                sizes, rows = np.diff(hits.starts), parts[other]
-                is_whole = (sizes < limit) | (limit >= self._best.wanted)
+            parts = {
+                other: part
+                for other, each in again.items()
+                if len(part := each[first : first + size])
+            }
+            for other, answer in zip(parts, ask(parts, limit), strict=True):
+                hits, part = ShardHits.of(answer), parts[other]
+                is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
                 for place in np.flatnonzero(is_whole).tolist():
-                    self._best.add(_pairs_of(self._rows[int(rows[place])], hits, place))
-                more[other].append(rows[~is_whole])
-        return {other: np.concatenate(parts) for other, parts in more.items()}
-
-    def _hits(self, parts: dict[int, ix.Int64s], shards: int, limit: int) -> dict[int, ShardHits]:
-        """Return what shards find for some of the items."""
-        if self._stop.is_set():
-            raise CancelledError
-        every = self._collection.shards
-
-        async def ask() -> list[Message]:
-            work = [
-                every.ask(other, shards, self._question(rows, limit), _LONG_SECONDS)
-                for other, rows in parts.items()
-            ]
-            return await asyncio.gather(*work)
-
-        answers = every.wait(ask(), self._stop)
-        return {other: ShardHits.of(each) for other, each in zip(parts, answers, strict=True)}
-
-    def _question(self, rows: ix.Int64s, limit: int) -> bytes:
-        params = ix.SearchParams(limit=limit, recall=self._recall, min_score=self._best.threshold)
-        return encode(search_message(self._collection.head("search"), self._vectors[rows], params))
+                    best.add(_pairs_of(rows[int(part[place])], hits, place))
+                more[other].append(part[~is_whole])
+        again = {other: left for other, each in more.items() if len(left := np.concatenate(each))}
+        limit = min(_GROWTH * limit, best.wanted)
 
 
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:

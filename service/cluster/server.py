@@ -33,13 +33,13 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
     MESSAGES,
     PLACE,
-    ClusterMismatch,
     encode_error,
     place_of,
 )
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import FILE, EpochMemory
-from gcws_search.service.cluster.host import HostOptions, ShardHost
+from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.guards.admission import Room, resident_bytes
@@ -77,7 +77,9 @@ class ShardServer:
         url, name = database_url(settings), f"shard {shard} replica {replica}"
         if url is None:
             raise ValueError("a shard needs a database; set GCWS_DATABASE_URL")
-        self._listening = _listen(settings)
+        family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+        self._listening = socket.create_server((settings.host, settings.port), family=family)
+        self._listening.set_inheritable(True)
         self._database: Database | None = None
         try:
             self.address = address_of(settings, self._listening)
@@ -103,10 +105,8 @@ class ShardServer:
                     full=Room(settings).look,
                 ),
             )
-        except BaseException as error:
+        except BaseException:
             self._release()
-            if isinstance(error, ClusterMismatch):
-                raise ValueError(str(error)) from None
             raise
         self.service = ShardService(self.host, key, settings.threads)
         app = create_shard_app(self.service)
@@ -138,14 +138,6 @@ class ShardServer:
         self._listening.close()
         if self._database is not None:
             self._database.close()
-
-
-def _listen(settings: Settings) -> socket.socket:
-    """Return a socket that listens; OSError where it cannot."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    listening = socket.create_server((settings.host, settings.port), family=family)
-    listening.set_inheritable(True)
-    return listening
 
 
 def address_of(settings: Settings, listening: socket.socket) -> str:

@@ -396,19 +396,40 @@ class ShardSet(Collector):
         known.update(each.address for each in found)
         return found
 
-    async def tell(self, message: Message) -> list[Message]:
+    async def tell(
+        self,
+        message: Message,
+        listed: Sequence[Sequence[HttpReplica]] | None = None,  # None: all that can store something
+        seconds: float | None = None,  # for one replica of each shard
+        all_seconds: float | None = None,  # for the others
+    ) -> list[Message]:
         """Return the answers of all replicas that answer in time; ShardUnavailable without any."""
-        data, end, listed = encode(message), time.monotonic() + self.seconds, self._able()
-        asked = [(shard, each) for shard, replicas in enumerate(listed) for each in replicas]
-        work = (self._ask(shard, replica, data, end) for shard, replica in asked)
-        answers, missing = list[Message](), {*range(len(listed))}
-        outcomes = await asyncio.gather(*work, return_exceptions=True)
-        for (shard, _), outcome in zip(asked, outcomes, strict=True):
-            if isinstance(outcome, Message):
-                answers.append(outcome)
-                missing.discard(shard)
-            elif not isinstance(outcome, _FAULTS):
-                raise outcome
+        listed, data, start = listed or self._able(), encode(message), time.monotonic()
+        end = start + (self.seconds if seconds is None else seconds)
+        soon = end if all_seconds is None else start + all_seconds
+        asked = {
+            asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
+            for shard, replicas in enumerate(listed)
+            for replica in replicas
+        }
+        answers, missing, waiting = list[Message](), {*range(len(listed))}, {*asked}
+        try:
+            while waiting and (missing or time.monotonic() < soon):
+                left = max(0.0, (end if missing else soon) - time.monotonic())
+                done, waiting = await asyncio.wait(
+                    waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED
+                )
+                for each in done:
+                    if (error := each.exception()) is None:
+                        answers.append(each.result())
+                        missing.discard(asked[each])
+                    elif not isinstance(error, _FAULTS):
+                        raise error
+                if not done:
+                    break
+        finally:
+            for each in waiting:
+                each.cancel()
         if missing:
             raise ShardUnavailable(sorted(missing), len(listed))
         return answers
@@ -484,30 +505,8 @@ class ShardSet(Collector):
         self, list_replicas: Callable[[], Sequence[Sequence[HttpReplica]]], seconds: float
     ) -> None:
         await self._replicas.renew()
-        listed = list_replicas()
-        data = encode(Message({"method": "status", "epoch": self.epoch}))
-        end = time.monotonic() + seconds
-        asked = {
-            asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
-            for shard, replicas in enumerate(listed)
-            for replica in replicas
-        }
-        missing, waiting = {*range(len(listed))}, {*asked}
-        soon = time.monotonic() + self.follow_seconds  # for all, then for one of each shard
-        while waiting and (missing or time.monotonic() < soon):
-            until = end if missing else soon
-            done, waiting = await asyncio.wait(
-                waiting,
-                timeout=max(0.0, until - time.monotonic()),
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-            missing -= {asked[each] for each in done if each.exception() is None}
-            if not done:
-                break
-        for each in waiting:
-            each.cancel()
-        if missing:
-            raise ShardUnavailable(sorted(missing), len(listed))
+        message = Message({"method": "status", "epoch": self.epoch})
+        await self.tell(message, list_replicas(), seconds, self.follow_seconds)
 
     def collect(self) -> Iterable[Metric]:
         """Yield what is counted."""

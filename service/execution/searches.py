@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.batcher import Batcher
-from gcws_search.service.contract import QueryRequest
+from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.limits import AnswerBytes
@@ -223,27 +223,9 @@ def search_batch(
         return [*alone], alone.totals()
     results: dict[int, ix.QueryResult] = {}
     costs: list[ix.Total] = []
-    groups: dict[Hashable, list[int]] = {}
-    for number, query in enumerate(queries):
-        if query.vectors is None:
-            try:
-                some = search(collection, query)
-            except ix.InvalidVector as error:
-                error.loc = (number, *error.loc[1:])
-                raise
-            results[number] = some[0]
-            costs += some.totals()
-        else:
-            groups.setdefault(query.group, []).append(number)
-    for numbers in groups.values():
-        rows = [rows for number in numbers if (rows := queries[number].vectors) is not None]
-        together = queries[numbers[0]]._replace(vectors=ix.concatenate(rows))
-        try:
+    for numbers, together in group_queries(queries):
+        with number_errors(numbers):
             some = search(collection, together)
-        except ix.InvalidVector as error:
-            row, *rest = error.loc
-            error.loc = (numbers[int(row)], *rest)
-            raise
         results.update(zip(numbers, some, strict=True))
         costs += some.totals()
     return [results[number] for number in range(len(queries))], costs

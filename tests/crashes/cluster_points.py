@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from itertools import count
@@ -228,7 +229,7 @@ def _make_writes_be_copied(module: Any) -> None:  # noqa: ANN401
 
 
 def _make_chunks_small(module: Any) -> None:  # noqa: ANN401
-    module.FOLLOW = module.FollowPolicy(chunk_rows=CHUNK_ROWS)
+    module.HostOptions = partial(module.HostOptions, chunk_rows=CHUNK_ROWS)
 
 
 _SMALL: Final = {_COMMITTER: _make_writes_be_copied, _FOLLOWER: _make_chunks_small}

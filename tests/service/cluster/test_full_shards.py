@@ -16,8 +16,8 @@ from pydantic import SecretStr
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import HostOptions, ShardHost
+from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
@@ -143,7 +143,6 @@ def test_replicas_of_one_host_share_its_memory(
 
 # Files that fill their disk
 
-POLICY = FollowPolicy(check_seconds=0.1, full_seconds=0.2)
 DISK_BYTES: Final = 3 << 20
 
 
@@ -158,7 +157,11 @@ def sisters(database: Database, *folders: Path) -> Iterator[list[ShardHost]]:
             1,
             threads=1,
             options=HostOptions(
-                address=f"replica-{number}", replica=number, poll_seconds=0.05, follow=POLICY
+                address=f"replica-{number}",
+                replica=number,
+                poll_seconds=0.05,
+                check_seconds=0.1,
+                full_seconds=0.2,
             ),
         )
         for number, folder in enumerate(folders)

@@ -18,8 +18,8 @@ from gcws_search.service.cluster.contract import (
     raise_error,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import HostOptions, ShardHost
+from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.messages import (
     Malformed,
     Message,
@@ -34,7 +34,7 @@ SECONDS = 30.0
 BUCKETS = 4
 DIM = 6
 CONFIG = ix.CollectionConfig(dim=DIM)
-QUICK = HostOptions(poll_seconds=0.05, follow=FollowPolicy(check_seconds=0.1))
+QUICK = HostOptions(poll_seconds=0.05, check_seconds=0.1)
 """Notices within a moment what it would notice within ten seconds."""
 
 Vector = Sequence[float]

@@ -102,7 +102,7 @@ def test_a_dropped_collection_leaves_nothing_and_its_number_is_not_used_again(
     assert database.drop(number)
     assert not database.drop(number)
     assert database.collections() == []
-    for reads in (database.head, database.count, database.metadata):
+    for reads in (database.last_moment, database.count, database.metadata):
         with pytest.raises(ix.CollectionNotFound):
             reads(number)
     with pytest.raises(ix.CollectionNotFound):

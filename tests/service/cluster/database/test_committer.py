@@ -34,7 +34,7 @@ def test_an_upsert_counts_new_items_and_replaced_ones(
     assert committer.commit(put("a", "b")) == ix.WriteResult(2, 0)
     assert committer.commit(put("b", "c")) == ix.WriteResult(1, 1)
     assert database.count(number) == 3
-    assert committer.last.key == database.head(number) == 4
+    assert committer.last.key == database.last_moment(number).key == 4
 
 
 def test_of_an_id_that_comes_twice_an_upsert_takes_the_last(
@@ -56,7 +56,7 @@ def test_an_insert_refuses_an_id_that_exists_or_comes_twice(
         committer.commit(put(*ids, mode="insert", places=[10, 20, 30][: len(ids)]))
     assert caught.value.row == 10 * (row + 1)
     assert {*contents(database, number)} == {"a"}
-    assert database.head(number) == 1
+    assert database.last_moment(number).key == 1
 
 
 def test_payloads_are_kept_where_asked_for(
@@ -103,7 +103,7 @@ def test_a_delete_chooses_with_the_lock(
     assert committer.commit(PreparedDelete(choose=choose)) == 2
     assert heads == [3]
     assert {*contents(database, number)} == {"b"}
-    assert database.head(number) == 5
+    assert database.last_moment(number).key == 5
 
     def fails(_: int) -> list[str]:
         raise TimeoutError
@@ -117,7 +117,7 @@ def test_a_delete_of_nothing_changes_nothing(
     database: Database, number: int, committer: Committer
 ) -> None:
     assert committer.commit(PreparedDelete(ids=["none"])) == 0
-    assert database.head(number) == 0
+    assert database.last_moment(number).key == 0
 
 
 def test_progress_is_stored_with_the_items_or_not_at_all(
@@ -206,7 +206,7 @@ def test_only_a_write_that_is_too_large_finds_the_disk_full(
     assert isinstance(results[2], ix.DiskFull)
     assert "plants" in str(results[2])
     assert {*contents(database, number)} == {"a", "b", "d"}
-    assert database.head(number) == 3
+    assert database.last_moment(number).key == 3
     with pytest.raises(ix.DiskFull):
         committer.commit(put("big", *(f"x{place}" for place in range(300))))
     assert database.count(number) == 3

@@ -90,4 +90,4 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
     found = {row.id: row.key for row in chain.from_iterable(database.read_all(number, 100))}
     assert copy == found
     assert len(found) == database.count(number) == counts["put"] - counts["deleted"]
-    assert database.head(number) > WRITES
+    assert database.last_moment(number).key > WRITES

@@ -30,7 +30,7 @@ def test_items_are_read_by_id_by_key_and_in_order(
     assert database.page(number, after=2, limit=9, with_vector=False) == [Row(4, "a", b"", b"{}")]
     assert [*database.read_all(number, 1)] == [[b], [a]]
     assert database.count(number) == 2
-    assert database.head(number) == committer.last.key == 5
+    assert database.last_moment(number).key == committer.last.key == 5
 
 
 def test_a_row_that_is_not_what_was_written_is_refused(

@@ -106,7 +106,7 @@ class Things:
         stored = {row.id: row.key for row in rows if row.id in IDS}
         assert stored == {each.id: each.key for each in last.values() if each.version != NONE}
         assert {row.id for row in rows} - {*IDS} == BASE
-        head = self.cluster.database.head(self.number)
+        head = self.cluster.database.last_moment(self.number).key
         self.cluster.check_replicas(rows, self.number, head)
 
 
@@ -192,7 +192,7 @@ class Load:
                 with lock:
                     pass  # what was under way has ended
             cluster = self._things.cluster
-            head = cluster.database.head(self._things.number)
+            head = cluster.database.last_moment(self._things.number).key
             for each in (replica for shard in cluster.replicas for replica in shard):
                 until(lambda replica=each: reached(replica) >= head)
             yield

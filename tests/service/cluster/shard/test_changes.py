@@ -17,8 +17,8 @@ from gcws_search.service.cluster.contract import (
     encode_change,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import HostOptions, ShardHost
+from gcws_search.service.cluster.follower import HostOptions
+from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.messages import Malformed
 from tests.support.service.shards import (
@@ -130,7 +130,7 @@ def test_a_restart_begins_where_sent_changes_ended(
 def test_more_than_may_wait_is_read_instead(
     database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    small = HostOptions(poll_seconds=3600.0, follow=FollowPolicy(queue_bytes=10))
+    small = HostOptions(poll_seconds=3600.0, queue_bytes=10)
     with shards(database, tmp_path, 1, options=small) as hosts:
         follow(hosts, written)
         send(hosts, written, write(written, rng))

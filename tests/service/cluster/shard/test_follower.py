@@ -17,8 +17,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.contract import Behind, bucket_of
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import FollowPolicy
-from gcws_search.service.cluster.host import HostOptions
+from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.messages import Malformed
 from tests.support.service.postgres import postgres
@@ -37,7 +36,7 @@ from tests.support.service.shards import (
 )
 
 ALL = 3
-SMALL_CHUNKS = HostOptions(poll_seconds=0.05, follow=FollowPolicy(chunk_rows=3, check_seconds=0.1))
+SMALL_CHUNKS = HostOptions(poll_seconds=0.05, chunk_rows=3, check_seconds=0.1)
 
 
 def ids(number: int) -> list[str]:

@@ -12,7 +12,6 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import FollowPolicy
 from gcws_search.service.cluster.host import ShardHost
 from tests.support.service.shards import (
     BUCKETS,
@@ -135,7 +134,7 @@ def test_a_host_ends_amid_a_fill(
     database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     written.put(some_vectors(rng, [f"i{number}" for number in range(200)]))
-    one_by_one = replace(QUICK, follow=FollowPolicy(chunk_rows=1))
+    one_by_one = replace(QUICK, chunk_rows=1)
     with shards(database, tmp_path, 1, options=one_by_one) as [host]:
         assert wait_until(lambda: bool(host.catalog.list()))
     with shards(database, tmp_path, 1) as [host]:
