@@ -113,7 +113,7 @@ class PackedNames(NamedTuple):
     ends: ix.Int64s  # (n,) int64 Where each ends
 
     @classmethod
-    def of(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
+    def decode(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
         """Read what `encode_names` wrote; UnicodeDecodeError where it is no text."""
         text = bytes(data).decode()
         if text.isascii():
@@ -129,7 +129,7 @@ class PackedNames(NamedTuple):
         ends = [part.ends + start for part, start in zip(parts, starts, strict=True)]
         return cls("".join(part.text for part in parts), np.concatenate(ends))
 
-    def at(self, places: ix.Int64s) -> list[str]:
+    def select(self, places: ix.Int64s) -> list[str]:
         """Return the strings at some places."""
         text = self.text
         starts = np.where(places > 0, self.ends[places - 1], 0)

@@ -185,7 +185,7 @@ class ClusterCollection(ClusterOperations):
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
-        found = ShardAnswers([ShardHits.of(answer) for answer in answers], seconds, missing)
+        found = ShardAnswers([ShardHits.decode(answer) for answer in answers], seconds, missing)
         self.context.metrics.count_searches(found.totals())
         return merge(found, asked.params.limit)
 
@@ -457,7 +457,7 @@ class ClusterCollection(ClusterOperations):
         elif where is not None:
             answers = self.ask("rows", filter=encode_filter(where), after=after, limit=limit + 1)
             keys = sorted(key for answer in answers for key in decode_keys(answer))
-            rows = database.at(self.number, keys[: limit + 1])
+            rows = database.rows_by_key(self.number, keys[: limit + 1])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
         shown = rows[:limit]

@@ -361,7 +361,7 @@ class Database:
             rows = self._read(number, join, buckets, names)
         return {row.id: row for row in rows}
 
-    def at(self, number: int, keys: Sequence[int]) -> list[Row]:
+    def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
         return self._read(number, _by_key(number, "key = ANY(%b)"), list(keys))
 
@@ -374,7 +374,7 @@ class Database:
             found = connection.run(f"SELECT key, id, payload {where}", after, limit).fetchall()
         return [Row(key, item_id.decode(), b"", payload) for key, item_id, payload in found]
 
-    def of_bucket(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
+    def bucket_rows(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
         """Return the first items of a bucket beyond an id, by id."""
         where = "WHERE bucket = %b AND id > %b ORDER BY id LIMIT %b"
         statement = f"SELECT {_COLUMNS} FROM items_{number} {where}"

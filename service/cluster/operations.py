@@ -1,7 +1,7 @@
 """What routers ask shards of a collection: each shard's answer, and the answers of all as one.
 
-`OPERATIONS` and `LONG` have a row for each message about a collection's items; `over_shards` adds
-its own.
+`OPERATIONS` and `LONG` have a row for each message about a collection's items;
+`sharded_operation` adds its own.
 """
 
 from __future__ import annotations
@@ -282,7 +282,7 @@ def merge_stats(parts: Heads) -> dict[str, Any]:
 # Operations over a cluster, in one of three ways
 
 
-def over_shards(
+def sharded_operation(
     method: Method[P, T], show: Callable[[T], dict[str, Any]], merge: Callable[[Heads], T]
 ) -> Operation[P, T]:
     """Return an operation that each shard does on its own items alone.
@@ -305,7 +305,7 @@ def over_shards(
     return _named(ask, method)
 
 
-def by_vectors(method: Method[P, T], *points: str) -> Operation[P, T]:
+def vector_operation(method: Method[P, T], *points: str) -> Operation[P, T]:
     """Return an operation on vectors alone, which a collection without items does.
 
     Arguments named by ``points`` may be ids: the vectors of these items are read.
@@ -321,7 +321,7 @@ def by_vectors(method: Method[P, T], *points: str) -> Operation[P, T]:
     return _named(do, method)
 
 
-def on_sample(
+def sample_operation(
     method: Method[P, T],
     # returns how many items, by which seed, and which of them, of the operation's arguments
     draw: Callable[P, Sampled],
@@ -563,20 +563,20 @@ class ClusterOperations:
             [found.payloads[place] for place in order.tolist()],
         )
 
-    curve = over_shards(
+    curve = sharded_operation(
         ix.StoredCollection.curve,
         lambda found: asdict(found) | {"points": [[*each] for each in found.points]},
         _merge_curves,
     )
-    audited = over_shards(
+    audited = sharded_operation(
         ix.StoredCollection.audited,
         lambda found: found._asdict() | {"results": [asdict(each) for each in found.results]},
         _merge_audits,
     )
-    explain = by_vectors(ix.StoredCollection.explain, "a", "b")
-    sketch = by_vectors(ix.StoredCollection.sketch)
-    map_items = on_sample(ix.StoredCollection.map_items, _draw_for_map, points="also")
-    profile = on_sample(
+    explain = vector_operation(ix.StoredCollection.explain, "a", "b")
+    sketch = vector_operation(ix.StoredCollection.sketch)
+    map_items = sample_operation(ix.StoredCollection.map_items, _draw_for_map, points="also")
+    profile = sample_operation(
         ix.StoredCollection.profile,
         _draw_for_profile,
         count_all=lambda profile, items: replace(profile, items=items),

@@ -109,7 +109,7 @@ def _rows_of_shard(
     database, number = collection.database, collection.number
     for bucket in buckets_of(shard, shards, database.buckets):
         after = ""
-        while rows := database.of_bucket(number, bucket, after=after, limit=_CHUNK_ROWS):
+        while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
             yield rows
             after = rows[-1].id
 
@@ -158,7 +158,7 @@ def _add_pairs_across(
                 if len(part := each[first : first + size])
             }
             for other, answer in zip(parts, ask(parts, limit), strict=True):
-                hits, part = ShardHits.of(answer), parts[other]
+                hits, part = ShardHits.decode(answer), parts[other]
                 is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
                 for place in np.flatnonzero(is_whole).tolist():
                     best.add(_pairs_of(rows[int(part[place])], hits, place))
@@ -170,6 +170,6 @@ def _add_pairs_across(
 def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:
     first, last = int(hits.starts[place]), int(hits.starts[place + 1])
     scores = hits.scores[first:last].tolist()
-    for other, score in zip(hits.names.at(np.arange(first, last)), scores, strict=True):
+    for other, score in zip(hits.names.select(np.arange(first, last)), scores, strict=True):
         a, b = sorted((row.id, other))
         yield a, b, score

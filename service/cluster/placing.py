@@ -160,7 +160,7 @@ class RayPlacement:
 
     def places(self, cell: str) -> list[ReplicaPlace]:
         """Return the replicas that there are, or that Ray is to start."""
-        found = (ReplicaPlace.of(name) for name in ray.util.list_named_actors())
+        found = (ReplicaPlace.parse(name) for name in ray.util.list_named_actors())
         return sorted(place for place in found if place is not None and place.cell == cell)
 
     def states(self, places: Iterable[ReplicaPlace]) -> Mapping[ReplicaPlace, ReplicaState]:
@@ -236,7 +236,7 @@ class RayPlacement:
     def remove_groups(self, cell: str, *, but: int | None) -> None:
         """Remove the groups of all numbers of shards but one; no replica is in them any more."""
         for each in placement_group_table().values():
-            place = ReplicaPlace.of(f"{each['name']}/0")
+            place = ReplicaPlace.parse(f"{each['name']}/0")
             if place is not None and place.cell == cell and place.shards != but:
                 with suppress(ValueError):  # it was removed before
                     remove_placement_group(get_placement_group(each["name"]))

@@ -46,7 +46,7 @@ class ReplicaPlace(NamedTuple):
         return f"{self.shard}/{self.replica}"
 
     @classmethod
-    def of(cls, name: str) -> ReplicaPlace | None:
+    def parse(cls, name: str) -> ReplicaPlace | None:
         """Return the place of a name; None for another name."""
         cell, *numbers = name.rsplit("/", _PARTS - 1)
         if len(numbers) < _PARTS - 1 or not all(each.isdecimal() for each in numbers):
@@ -119,7 +119,7 @@ class Rollout:
     def _complete(self, shard: int) -> None:
         """Start the replicas that a shard lacks."""
         settings = self._settings
-        sisters = self._of(shard, settings.shards)
+        sisters = self._replicas_of(shard, settings.shards)
         states = self._placement.states(sisters)
         for number in count():
             if len(sisters) >= settings.replicas:
@@ -131,7 +131,7 @@ class Rollout:
             self._start(place, without={each.node for each in states.values()})
             sisters.append(place)
 
-    def _of(self, shard: int, shards: int) -> list[ReplicaPlace]:
+    def _replicas_of(self, shard: int, shards: int) -> list[ReplicaPlace]:
         """Return the replicas of a shard."""
         wanted = self._cell, shards, shard
         return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
@@ -172,7 +172,9 @@ class Rollout:
         shards, replicas = self._settings.shards, self._settings.replicas
         there = self._placement.places(self._cell)
         former = [each for each in there if each.shards != shards]
-        surplus = [each for shard in range(shards) for each in self._of(shard, shards)[replicas:]]
+        surplus = [
+            each for shard in range(shards) for each in self._replicas_of(shard, shards)[replicas:]
+        ]
         if former:
             self._say(f"{len(former)} replicas of the former number of shards end")
             self._wait_until_quiet(former)
@@ -185,7 +187,7 @@ class Rollout:
     def _spread(self) -> None:
         """Move a replica that has come to the node of its sister, where there is another node."""
         for shard in range(self._settings.shards):
-            there = self._of(shard, self._settings.shards)
+            there = self._replicas_of(shard, self._settings.shards)
             states = self._placement.states(there)
             known = [each for each in there if each in states]
             used = {states[each].node for each in known}
@@ -209,7 +211,7 @@ class Rollout:
         """Fill a replica on another node, and end this one then; return the new one."""
         shards = self._database.shards(self._cell) or self._settings.shards
         former = ReplicaPlace(self._cell, shards, shard, replica)
-        there = self._of(shard, shards)
+        there = self._replicas_of(shard, shards)
         if former not in there:
             known = ", ".join(each.short for each in self._placement.places(self._cell))
             raise RolloutError(f"expected a replica that there is, got {former.short}; {known}")

@@ -184,14 +184,14 @@ class ShardHits:
     measured_recall: Any
 
     @classmethod
-    def of(cls, answer: Message) -> ShardHits:
+    def decode(cls, answer: Message) -> ShardHits:
         """Read an answer; Malformed where it is none."""
         head, blobs = answer.head, [*answer.blobs]
         try:
             sizes = np.frombuffer(blobs[0], np.int64)
             starts = np.concatenate(([0], np.cumsum(sizes)))
             scores = np.frombuffer(blobs[1], np.float64)
-            names = PackedNames.of(blobs[2], blobs[3])
+            names = PackedNames.decode(blobs[2], blobs[3])
             del blobs[:4]
             payloads = vectors = None
             deleted = set[int]()
@@ -300,7 +300,7 @@ def merge(answers: ShardAnswers, limit: int) -> list[MergedHits]:
     starts = np.searchsorted(queries, np.arange(m + 1))
     best = order[np.arange(len(order)) - starts[queries] < limit]
     ends = np.minimum(np.diff(starts), limit).cumsum().tolist()
-    ids, best_scores = names.at(best), scores[best].tolist()
+    ids, best_scores = names.select(best), scores[best].tolist()
     origins, places = origins[best], places[best]
     return [
         MergedHits(
@@ -338,7 +338,7 @@ def _sort_ties(
     borders = np.flatnonzero(np.diff(np.concatenate(([0], is_tied, [0])))).tolist()
     for first, last in zip(borders[::2], borders[1::2], strict=True):
         tied = order[first : last + 1]
-        ids = names.at(tied)
+        ids = names.select(tied)
         tied[:] = tied[sorted(range(len(ids)), key=ids.__getitem__)]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
+import math
 import threading
 import time
 from collections import Counter
@@ -373,9 +374,7 @@ class ShardSet(Collector):
                 if not sisters:
                     sisters = await self._find_newly_listed(known, shard, len(listed), end)
         finally:
-            for task in waiting:
-                if not task.cancel() and not task.cancelled():
-                    task.exception()  # which ended it just now: nobody else asks
+            _cancel(waiting)
         self._unanswered[shard] += 1
         raise ShardUnavailable([shard], len(listed))
 
@@ -406,7 +405,7 @@ class ShardSet(Collector):
         """Return the answers of all replicas that answer in time; ShardUnavailable without any."""
         listed, data, start = listed or self._able(), encode(message), time.monotonic()
         end = start + (self.seconds if seconds is None else seconds)
-        soon = end if all_seconds is None else start + all_seconds
+        soon = math.inf if all_seconds is None else start + all_seconds
         asked = {
             asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
             for shard, replicas in enumerate(listed)
@@ -415,7 +414,7 @@ class ShardSet(Collector):
         answers, missing, waiting = list[Message](), {*range(len(listed))}, {*asked}
         try:
             while waiting and (missing or time.monotonic() < soon):
-                left = max(0.0, (end if missing else soon) - time.monotonic())
+                left = None if missing or soon == math.inf else soon - time.monotonic()
                 done, waiting = await asyncio.wait(
                     waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -425,11 +424,8 @@ class ShardSet(Collector):
                         missing.discard(asked[each])
                     elif not isinstance(error, _FAULTS):
                         raise error
-                if not done:
-                    break
         finally:
-            for each in waiting:
-                each.cancel()
+            _cancel(asked)
         if missing:
             raise ShardUnavailable(sorted(missing), len(listed))
         return answers
@@ -613,6 +609,12 @@ class ShardSet(Collector):
         end = time.monotonic() + 2 * self.follow_seconds
         answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
         return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
+
+
+def _cancel(tasks: Iterable[asyncio.Task[Message]]) -> None:
+    for task in tasks:
+        if not task.cancel() and not task.cancelled():
+            task.exception()  # which ended it: nobody else asks
 
 
 async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:

@@ -243,9 +243,9 @@ def test_a_replica_whose_node_has_another_database_is_told(database: Database) -
 
 def test_names_are_of_places_whatever_a_cell_is_called() -> None:
     place = ReplicaPlace("a/1/2 b", 3, 2, 1)
-    assert ReplicaPlace.of(place.name) == place
-    assert ReplicaPlace.of("somebody else") is None
-    assert ReplicaPlace.of("a/b/1/x") is None
+    assert ReplicaPlace.parse(place.name) == place
+    assert ReplicaPlace.parse("somebody else") is None
+    assert ReplicaPlace.parse("a/b/1/x") is None
 
 
 def test_the_status_tells_of_each_replica_and_of_shards_without_one(database: Database) -> None:

@@ -25,7 +25,7 @@ def test_items_are_read_by_id_by_key_and_in_order(
     b, a = Row(2, "b\0", b"vector b\0", None), Row(4, "a", b"vector a", b"{}")
     assert database.fetch(number, ["a"]) == {"a": a}
     assert database.fetch(number, ["a", "none", "b\0", "ü"]) == {"a": a, "b\0": b}
-    assert database.at(number, [4, 3, 2, 1]) == [b, a]
+    assert database.rows_by_key(number, [4, 3, 2, 1]) == [b, a]
     assert database.page(number, after=0, limit=1, with_vector=True) == [b]
     assert database.page(number, after=2, limit=9, with_vector=False) == [Row(4, "a", b"", b"{}")]
     assert [*database.read_all(number, 1)] == [[b], [a]]
@@ -43,7 +43,7 @@ def test_a_row_that_is_not_what_was_written_is_refused(
     reads: list[Callable[[], object]] = [
         lambda: database.fetch(number, ["b"]),
         lambda: database.fetch(number, ["a", "b"]),
-        lambda: database.at(number, [2]),
+        lambda: database.rows_by_key(number, [2]),
         lambda: database.page(number, after=0, limit=2, with_vector=True),
         lambda: [*database.read_all(number, 1)],
     ]

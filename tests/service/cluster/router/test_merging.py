@@ -25,7 +25,7 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
         np.zeros((len(lines), 6), np.int64).tobytes(),
         *(np.zeros(len(lines)).tobytes() for _ in range(2)),
     ]
-    return ShardHits.of(Message({"payloads": False, "vectors": None}, blobs))
+    return ShardHits.decode(Message({"payloads": False, "vectors": None}, blobs))
 
 
 def shards_of(queries: int, width: int | None) -> st.SearchStrategy[Json]:
@@ -55,15 +55,15 @@ def test_merged_hits_are_the_best_of_all(
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
         assert [(-s, i) for s, i in zip(hits.scores, hits.ids, strict=True)] == every[:limit]
         for item_id, (shard, place) in zip(hits.ids, hits.places(), strict=True):
-            [first] = shard.names.at(np.array([place]))
+            [first] = shard.names.select(np.array([place]))
             assert first == item_id
 
 
 @pytest.mark.parametrize("names", [[], ["a", "bc", "d"], ["ä", "b", "", "€𝄞"]])
 def test_names_are_found_by_their_places(names: list[str]) -> None:
-    packed = PackedNames.of(*encode_names(names))
+    packed = PackedNames.decode(*encode_names(names))
     every = np.arange(len(names))
-    assert packed.at(every) == names
-    assert packed.at(every[::-1]) == names[::-1]
-    both = PackedNames.concatenate([packed, PackedNames.of(*encode_names(["x", "ÿ"])), packed])
-    assert both.at(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]
+    assert packed.select(every) == names
+    assert packed.select(every[::-1]) == names[::-1]
+    both = PackedNames.concatenate([packed, PackedNames.decode(*encode_names(["x", "ÿ"])), packed])
+    assert both.select(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]
