@@ -112,7 +112,7 @@ class Connections:
     """A pool of connections to the current primary among the servers of the URL.
 
     The server is chosen again when it cannot be reached, was restarted, or is known to have a
-    successor. "Last" is as far as this process and the servers themselves know.
+    successor. "Current" is as far as this process and the servers themselves know.
     """
 
     def __init__(

@@ -4,6 +4,6 @@ A front checks keys, reads and validates bodies, and writes answers. What it ask
 over a Unix socket in a folder that is this user's alone.
 
 - `channel`, `messages`: both ends of that connection, and what they say
-- `app`, `forward`: the application of a front; whole HTTP requests as streams, for the rest
+- `app`: the application of a front; hot routes as messages, all others forwarded as streams
 - `processes`: starts the processes, starts one again that ended, stops them
 """
