@@ -19,7 +19,7 @@ from gcws_search.index import Policies
 from gcws_search.index.contracts.hits import GRAPH, METHOD
 from gcws_search.index.contracts.parameters import ExactParams, GcwsParams, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
-from gcws_search.index.graph.search_plan import STAGES, SearchPolicy, Stage
+from gcws_search.index.graph.search_plan import STAGES, SearchPolicy
 from gcws_search.index.warmup.compile import compile_kernels
 
 QUERIES: Final = 400
@@ -32,20 +32,7 @@ SETS: Final = (
     "fashion_mnist",
     "made, clustered",
 )
-OPTIONAL: Final = (
-    None,
-    *(
-        stage
-        for stage in STAGES
-        if stage
-        not in {
-            Stage.ENTRY_TABLES,
-            Stage.BEAM_SEARCH,
-            Stage.RERANK,
-            Stage.FALLBACK,
-        }
-    ),
-)
+OPTIONAL: Final = (None, *STAGES)
 """Stages that can be left out; None leaves out none."""
 COLUMNS: Final = (
     "data", "recall asked", "stage left out", "recall", "answered by the graph",

@@ -416,8 +416,7 @@ class GcwsBackend(Backend[GcwsState]):
     ) -> BatchHits:
         """Return what the graph finds, and the fall-back for queries it has no answer to."""
         graph, plan = how
-        found = graph.search(plan, state.tables, view, queries, params, skip)
-        hits, outcomes = found.hits, found.outcomes
+        hits, outcomes = graph.search(plan, state.tables, view, queries, params, skip)
         if not np.count_nonzero(outcomes):
             return hits
         left = np.flatnonzero(outcomes)

@@ -16,7 +16,8 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, TYPICAL, Sample
+from gcws_search.index.graph.drift import shares_found
+from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, TYPICAL, HeldOut
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
     BeamSetting,
@@ -26,134 +27,89 @@ from gcws_search.index.graph.recall_curve import (
 )
 from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE, TIED_PLACE
 
-_TIE: Final = 1e-9
-"""Scores so near to each other tie."""
 _LIMIT: Final = 100
 """Up to this limit all is measured, however few rows there are."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CalibrationPolicy:
-    """What is measured, and how the thresholds of the stages follow.
+QUERIES: Final = 1024
+"""Items that are searched for at most."""
+SUMS: Final = (0.0625, 48)
+"""Sums of two items are searched for too: this share of the queries, at least this number. They
+count even where scans answer such queries: others are as hard, as those whose nearest rows a filter
+leaves out."""
+SLACKS: Final = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
+"""Of extensions that may be measured."""
 
-    Attributes
-    ----------
-    queries : int
-        Items that are searched for at most.
-    measured : tuple of (int, tuple of int, int)
-        Limit searched with, limits judged, queries.
-    rows_a_limit : int
-        A limit above 100 is measured where each of its hits has at least this many rows.
-    settings : tuple of float
-        Numbers of the beam settings that may be measured, rising; see `recall_curve`.
-    first : tuple of float
-        Those measured first; others follow between two of them.
-    fewer_queries : int
-        After a setting by which searches score more rows, every second query is asked. After four
-        times as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a
-        sixth of the time of linking and measuring.
-    ratio : float
-        Settings between two are measured where the miss falls by more than this factor. So recall,
-        taken to be linear in between, is off by a twentieth of the miss at most.
-    min_recall : float
-        Between two settings none is measured if the better one finds less than this.
-    wide_ratio, candidate_ratio : float
-        The same between wide searches: the miss falls by more than the first factor, and the rows
-        scored grow by more than the second.
-    enough : float
-        Nothing is measured beyond this recall.
-    left : float
-        Nor once the first wide setting leaves this share of the miss of the one before: a wider
-        beam does not find what is missing then.
-    max_share : float
-        A search that scores more of the rows than this share is not measured.
-    doubt, extended_doubt : float
-        Recall is taken to be its mean less this many standard errors. Hard and foreign queries
-        have a number of their own, for there are fewer of them.
-    score_shares : (float, float)
-        Shares of the items that are hard, and foreign, by the score of their last hit.
-    contrast_shares : (float, float)
-        The same by contrast: the distance of the first hit against that of the tenth. Of frames of
-        daily sports the tenth of greatest contrast found 0.44 where the others found 0.87. More are
-        hard by contrast than by score: it tells apart queries that lie between clusters.
-        Source: [LID]: the neighbours of points in many dimensions are hard to find.
-    contrasts : (float, float)
-        Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
-        differ little from each other, items among them are easier than other queries.
-    sums : float, int
-        Sums of two items are searched for too: this share of the queries, at least this number.
-        They count even where scans answer such queries: others are as hard, as those whose nearest
-        rows a filter leaves out.
-    typical_sums : float
-        Where this share of the sums seem typical, typical ones among them count as items do: the
-        lesser recall is that of the setting. Of sums of two texts most are as far from the texts
-        as these are from each other.
-    slacks : tuple of float
-        Of extensions that may be measured, rising.
-    min_tier : int
-        A tier is judged by at least this many queries, or by all.
-    short : float
-        Where items whose hits tie are found by this setting as well as others, ties tell nothing.
-    max_short : float
-        A setting is of no use by which more queries than this share find too few rows.
-    beyond, small_sample_beyond, small_sample : float, float, int
-        A score is out of range if it is below the least true one by this share of the distance to
-        the median. ``small_sample_beyond`` holds for fewer than ``small_sample`` queries. If
-        distances fall off exponentially, one query in 3,500 like the items is beyond the least of
-        1024, and one in 900 beyond that of 160.
-    """
-
-    queries: int = 1024
-    measured: tuple[tuple[int, tuple[int, ...], int], ...] = (
-        (10, (1, 10), 1024),
-        (30, (30,), 160),
-        (100, (100,), 160),
-        (300, (300,), 80),
-    )
-    rows_a_limit: int = 100
-    settings: tuple[float, ...] = (
-        *(0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
-        *(1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22),
-        *(1.3, 1.4, 1.6, 2.0, 3.0),
-    )
-    first: tuple[float, ...] = (
-        *(0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0),
-    )
-    fewer_queries: int = 1000
-    ratio: float = 2.0
-    min_recall: float = 0.75
-    wide_ratio: float = 1.1
-    candidate_ratio: float = 1.4
-    enough: float = 0.9965
-    left: float = 0.9
-    max_share: float = 0.25
-    doubt: float = 0.5
-    extended_doubt: float = 1.0
-    score_shares: tuple[float, float] = (0.04, 0.02)
-    contrast_shares: tuple[float, float] = (0.15, 0.03)
-    contrasts: tuple[float, float] = (0.97, 0.985)
-    sums: tuple[float, int] = (0.0625, 48)
-    typical_sums: float = 0.5
-    slacks: tuple[float, ...] = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
-    min_tier: int = 12
-    short: float = 0.3
-    max_short: float = 0.1
-    beyond: float = 0.2
-    small_sample_beyond: float = 0.4
-    small_sample: int = 500
+_MEASURED: Final = (
+    (10, (1, 10), 1024),
+    (30, (30,), 160),
+    (100, (100,), 160),
+    (300, (300,), 80),
+)
+"""Limit searched with, limits judged, queries."""
+_ROWS_A_LIMIT: Final = 100
+"""A limit above 100 is measured where each of its hits has at least this many rows."""
+_SETTINGS: Final = (
+    *(0.05, 0.07, 0.08, 0.09, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9),
+    *(1.0, 1.01, 1.02, 1.03, 1.04, 1.06, 1.08, 1.1, 1.13, 1.17, 1.22),
+    *(1.3, 1.4, 1.6, 2.0, 3.0),
+)
+"""Numbers of the beam settings that may be measured; see `recall_curve`."""
+_FIRST: Final = (0.05, 0.3, 0.6, 0.9, 1.0, 1.02, 1.04, 1.08, 1.13, 1.22, 1.4, 2.0, 3.0)
+"""Those measured first; others follow between two of them."""
+_RATIO: Final = 2.0
+"""Settings between two are measured where the miss falls by more than this factor. So recall, taken
+to be linear in between, is off by a twentieth of the miss at most."""
+_WIDE_RATIO, _CANDIDATE_RATIO = 1.1, 1.4
+"""Between wide searches, they are where the miss falls by more than the first factor, and the rows
+scored grow by more than the second."""
+_MIN_RECALL: Final = 0.75
+"""None is measured between two settings if the better one finds less."""
+_ENOUGH: Final = 0.9965
+"""Nothing is measured beyond this recall."""
+_LEFT: Final = 0.9
+"""Nor once the first wide setting leaves this share of the miss of the one before: a wider beam
+does not find what is missing then."""
+_MAX_SHARE: Final = 0.25
+"""A search that scores more of the rows than this share is not measured."""
+_FEWER_QUERIES: Final = 1000
+"""After a setting by which searches score more rows, every second query is asked. After four times
+as many rows, every fourth is. Of 100,000 clustered rows, searches for 300 hits took a sixth of the
+time of linking and measuring."""
+_DOUBT, _EXTENDED_DOUBT = 0.5, 1.0
+"""Recall is taken to be its mean less so many standard errors. The second number is that of hard
+and foreign queries: there are fewer of them."""
+_SCORE_SHARES: Final = (0.04, 0.02)
+"""Shares of the items that are hard, and foreign, by the score of their last hit."""
+_CONTRAST_SHARES: Final = (0.15, 0.03)
+"""The same by contrast: the distance of the first hit against that of the tenth. Of frames of daily
+sports the tenth of greatest contrast found 0.44 where the others found 0.87. More are hard by
+contrast than by score: it tells apart queries that lie between clusters.
+Source: [LID]: the neighbours of points in many dimensions are hard to find."""
+_CONTRASTS: Final = (0.97, 0.985)
+"""Queries of higher contrasts are hard, and foreign, whatever share they are. Where many rows
+differ little from each other, items among them are easier than other queries."""
+_TYPICAL_SUMS: Final = 0.5
+"""Where this share of the sums seem typical, typical ones among them count as items do: the lesser
+recall is that of the setting. Of sums of two texts most are as far from the texts as these are from
+each other."""
+_MIN_TIER: Final = 12
+"""A tier is judged by at least this many queries, or by all."""
+_SHORT: Final = 0.3
+"""Where items whose hits tie are found by this setting as well as others, ties tell nothing."""
+_MAX_SHORT: Final = 0.1
+"""A setting is of no use by which more queries than this share find too few rows."""
+_BEYOND, _SMALL_SAMPLE_BEYOND, _SMALL_SAMPLE = 0.2, 0.4, 500
+"""A score is out of range if it is below the least true one by the first share of the distance to
+the median, or by the second for fewer queries than the third. If distances fall off exponentially,
+one query in 3,500 like the items is beyond the least of 1024, and one in 900 beyond that of 160."""
 
 
 class _Contrasts(NamedTuple):
-    """Above which contrasts queries are hard, and foreign, and which distances tell them apart.
+    """Above which contrasts queries are hard, and foreign; the least distance told apart.
 
-    Attributes
-    ----------
-    nearest : float
-        The least distance told apart.
-    spread : float
-        See `Calibration`.
-    tied : float
-        The first hits of a query tie if their distances differ by less.
+    The first hits of a query are ``tied`` if their distances differ by less. ``spread`` is that of
+    `Calibration`.
     """
 
     hard: float
@@ -165,18 +121,9 @@ class _Contrasts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Truth:
-    """The true hits of m queries for one limit.
+    """The true hits of m queries for one limit: the score of the last of those ``wanted``.
 
-    Attributes
-    ----------
-    wanted : int
-        Hits.
-    lowest : (m,) float64
-        Score of each query's last true hit.
-    tiers : (m,) int
-        See `_tiers`.
-    scores : (float, float, float)
-        See `LimitCurves`.
+    ``tiers`` are those of `_tiers`, ``scores`` those of `LimitCurves`.
     """
 
     wanted: int
@@ -188,14 +135,9 @@ class _Truth:
 class _Point(NamedTuple):
     """What a setting gave for one limit, by the queries that seemed to be of its tier.
 
-    Attributes
-    ----------
-    recall, items : float
-        The least of items and sums, and that of items; less a doubt.
-    candidates : float
-        Of these queries; of typical ones those of all items.
-    others : float
-        Share of the items that seemed to be of another tier.
+    ``recall`` is the least of items and sums, ``items`` that of items; less a doubt. The candidates
+    of typical queries are those of all items. ``others`` is the share of the items that seemed to
+    be of another tier.
     """
 
     recall: float
@@ -205,45 +147,36 @@ class _Point(NamedTuple):
 
 
 def calibrate(
-    sample: Sample,
-    *,
-    scan_nanoseconds: float,
-    max_candidates: Callable[[int], float] = lambda limit: inf,
-    policy: CalibrationPolicy,
+    sample: HeldOut, *, scan_nanoseconds: float, max_candidates: Callable[[int], float]
 ) -> Calibration:
     """Measure recall by beam setting for a few limits; others lie between or beyond.
 
-    Parameters
-    ----------
-    scan_nanoseconds : float
-        What scanning one row takes.
-    max_candidates : callable
-        Takes a limit. Searches that score more rows take longer than scans: none is measured.
+    Scanning one row takes ``scan_nanoseconds``. Of a limit, searches that score more rows than
+    ``max_candidates`` take longer than scans: none is measured.
     """
-    share, min_sums = policy.sums
-    greatest = max(_LIMIT, sample.rows // policy.rows_a_limit)
-    measured = [each for each in policy.measured if each[0] <= greatest]
+    share, min_sums = SUMS
+    greatest = max(_LIMIT, sample.rows // _ROWS_A_LIMIT)
+    measured = [each for each in _MEASURED if each[0] <= greatest]
     counts = [min(count, sample.items) for _, _, count in measured]
     sums = [min(max(int(share * count), min_sums), sample.sums) for count in counts]
     limits_of = [searched for searched, _, _ in measured]
     items = _true_hits(sample, limits_of, counts, 0)
     between = _true_hits(sample, limits_of, sums, sample.items)
-    contrasts = _contrasts(items, sample, policy)
-    if contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied, policy):
+    contrasts = _contrasts(items, sample)
+    if contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied):
         contrasts = contrasts._replace(spread=0.0, tied=0.0)
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]
         others = [found for first, found in between if first < of_sums]
         truth = {
-            limit: _truth(parts, others, min(limit, sample.rows), contrasts, policy)
-            for limit in limits
+            limit: _truth(parts, others, min(limit, sample.rows), contrasts) for limit in limits
         }
         numbers = np.concatenate([np.arange(of_items), sample.items + np.arange(of_sums)]).astype(
             np.int64
         )
-        measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts, policy)
-        max_scored = min(max_candidates(searched), policy.max_share * sample.rows)
+        measured_at = _Measurements(sample, (numbers, of_items), truth, searched, contrasts)
+        max_scored = min(max_candidates(searched), _MAX_SHARE * sample.rows)
         for tier in (TYPICAL, HARD, FOREIGN):
             measured_at.measure(tier, max_scored)
         curves += [measured_at.curves(limit) for limit in limits]
@@ -253,7 +186,7 @@ def calibrate(
 
 
 def _true_hits(
-    sample: Sample, limits: Sequence[int], counts: Sequence[int], first_number: int
+    sample: HeldOut, limits: Sequence[int], counts: Sequence[int], first_number: int
 ) -> list[tuple[int, BatchHits]]:
     """Return the true hits of runs of queries, each for the greatest limit it is judged by.
 
@@ -276,19 +209,16 @@ def _spreads(found: BatchHits) -> Float64s:
     return np.where(found.sizes >= CONTRAST_PLACE, between, -1.0)
 
 
-def _finds_ties(
-    sample: Sample, runs: list[tuple[int, BatchHits]], tied: float, policy: CalibrationPolicy
-) -> bool:
+def _finds_ties(sample: HeldOut, runs: list[tuple[int, BatchHits]], tied: float) -> bool:
     """Return whether items whose hits tie are found about as well as others by a short search."""
     spreads = np.concatenate([_spreads(found) for _, found in runs])
     lasts = np.concatenate([_last_scores(found, CONTRAST_PLACE) for _, found in runs])
     are_tied = (spreads > 0) & (spreads < tied)
-    if min(np.count_nonzero(are_tied), np.count_nonzero(~are_tied)) < policy.min_tier:
+    if min(np.count_nonzero(are_tied), np.count_nonzero(~are_tied)) < _MIN_TIER:
         return False
-    setting = BeamSetting.of(policy.short, CONTRAST_PLACE)
+    setting = BeamSetting.of(_SHORT, CONTRAST_PLACE)
     found = sample.search(np.arange(len(spreads)), CONTRAST_PLACE, setting)
-    inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= lasts[:, None] - _TIE) & inside).mean(axis=1)
+    good = shares_found(found, lasts, CONTRAST_PLACE)
     others = good[~are_tied]
     error = float(others.std() / np.count_nonzero(are_tied) ** 0.5)
     return float(good[are_tied].mean()) >= float(others.mean()) - 2 * error
@@ -307,9 +237,7 @@ def _contrast(found: BatchHits, nearest: float) -> Float64s:
     return factors
 
 
-def _contrasts(
-    runs: list[tuple[int, BatchHits]], sample: Sample, policy: CalibrationPolicy
-) -> _Contrasts:
+def _contrasts(runs: list[tuple[int, BatchHits]], sample: HeldOut) -> _Contrasts:
     """Return the factors above which a query is hard, and foreign; `inf` where none is known."""
     nearest = sample.nearest
     factors = np.concatenate([_contrast(found, nearest) for _, found in runs])
@@ -320,7 +248,7 @@ def _contrasts(
     spread = _quantile(spreads[spreads >= 0], 0.5)
     hard, foreign = (
         min(ceiling, _quantile(factors, 1.0 - share))
-        for share, ceiling in zip(policy.contrast_shares, policy.contrasts, strict=True)
+        for share, ceiling in zip(_CONTRAST_SHARES, _CONTRASTS, strict=True)
     )
     return _Contrasts(hard, foreign, nearest, spread, sample.tied * spread)
 
@@ -337,17 +265,13 @@ def _tiers(found: BatchHits, wanted: int, scores: Sequence[float], contrasts: _C
 
 
 def _truth(
-    items: list[BatchHits],
-    sums: list[BatchHits],
-    wanted: int,
-    contrasts: _Contrasts,
-    policy: CalibrationPolicy,
+    items: list[BatchHits], sums: list[BatchHits], wanted: int, contrasts: _Contrasts
 ) -> _Truth:
     """Return what is known of queries by their true hits for one limit."""
     lasts = np.concatenate([_last_scores(found, wanted) for found in items])
     lowest, median = float(lasts.min()), _quantile(lasts, 0.5)
-    beyond = policy.beyond if len(lasts) >= policy.small_sample else policy.small_sample_beyond
-    hard, foreign = (_quantile(lasts, share) for share in policy.score_shares)
+    beyond = _BEYOND if len(lasts) >= _SMALL_SAMPLE else _SMALL_SAMPLE_BEYOND
+    hard, foreign = (_quantile(lasts, share) for share in _SCORE_SHARES)
     scores = (hard, foreign, lowest - beyond * (median - lowest))
     every = [*items, *sums]
     return _Truth(
@@ -368,26 +292,19 @@ def _last_scores(found: BatchHits, place: int) -> Float64s:
 class _Measurements:
     """What beam settings give by searches with one limit.
 
-    Parameters
-    ----------
-    queries : (m,) int64, int
-        Numbers of items, then of sums; how many of them are items.
-    truth : dict of int to _Truth
-        Of these queries, by the limits judged.
-    searched : int
-        The limit searched with.
+    ``queries`` are the (m,) numbers of items, then of sums, and how many of them are items. Their
+    ``truth`` is by the limits judged, ``searched`` the limit searched with.
     """
 
     def __init__(
         self,
-        sample: Sample,
+        sample: HeldOut,
         queries: tuple[Int64s, int],
         truth: dict[int, _Truth],
         searched: int,
         contrasts: _Contrasts,
-        policy: CalibrationPolicy,
     ) -> None:
-        self._sample, self._searched, self._policy = sample, searched, policy
+        self._sample, self._searched = sample, searched
         (self._queries, self._items), self._truth = queries, truth
         self._contrasts = contrasts
         is_sum = np.arange(len(self._queries)) >= self._items
@@ -401,10 +318,10 @@ class _Measurements:
 
         Of typical queries some settings come first, and others between two of them follow.
         """
-        policy, numbers = self._policy, self._numbers(tier)
+        numbers = self._numbers(tier)
         points = self._points.setdefault(tier, {})
         asked, before, gaps = self._asked(tier), -1, []
-        for number in policy.first if tier == TYPICAL else numbers:
+        for number in _FIRST if tier == TYPICAL else numbers:
             place = numbers.index(number)
             asked = self._measure(tier, place, asked)
             if place in points:
@@ -422,7 +339,7 @@ class _Measurements:
 
     def _numbers(self, tier: int) -> tuple[float, ...]:
         """Return the settings of first searches, or the slacks of extensions."""
-        return self._policy.settings if tier == TYPICAL else self._policy.slacks
+        return _SETTINGS if tier == TYPICAL else SLACKS
 
     def _asked(self, tier: int, before: int = -1) -> Int64s:
         """Return the places of the queries by which a tier is measured, all if they are few.
@@ -432,12 +349,12 @@ class _Measurements:
         if tier == TYPICAL:
             measured = self._points[tier].get(before)
             scored = measured[self._searched].candidates if measured else 0.0
-            many = [times for times in (1, 4) if scored > times * self._policy.fewer_queries]
+            many = [times for times in (1, 4) if scored > times * _FEWER_QUERIES]
             asked = np.arange(0, self._items, 2 ** len(many))
             sums = np.arange(self._items, len(self._queries))
             return np.concatenate([asked, sums]) if self._sums_count else asked
         of_limits = [np.isin(truth.tiers, (HARD, FOREIGN)) for truth in self._truth.values()]
-        if min(np.count_nonzero(each) for each in of_limits) < self._policy.min_tier:
+        if min(np.count_nonzero(each) for each in of_limits) < _MIN_TIER:
             return np.arange(len(self._queries))
         return np.flatnonzero(np.logical_or.reduce(of_limits))
 
@@ -448,10 +365,10 @@ class _Measurements:
             setting = BeamSetting.of(numbers[place], self._searched)
             found = self._sample.search(chosen, self._searched, setting)
             short = np.mean(found.sizes < truths[self._searched].wanted)
-            if short > self._policy.max_short and place < len(numbers) - 1:
+            if short > _MAX_SHORT and place < len(numbers) - 1:
                 return asked
         else:
-            least = self._policy.settings[min(self._points[TYPICAL])]
+            least = _SETTINGS[min(self._points[TYPICAL])]
             setting = BeamSetting.of(least, self._searched)
             extension = tier, numbers[place]
             found = self._sample.search(chosen, self._searched, setting, extension)
@@ -471,30 +388,30 @@ class _Measurements:
         A search knows the tier of a query by what it has found: a query that misses its nearest
         rows may seem less foreign than it is.
         """
-        tiers, minimum = truth.tiers[asked], self._policy.min_tier
+        tiers = truth.tiers[asked]
         seeming = _tiers(found, truth.wanted, truth.scores[:2], self._contrasts)
         inside: Bools = (seeming == tier) | ((tier == FOREIGN) & (tiers == tier))
         if tier == TYPICAL:
             return inside
-        if np.count_nonzero(inside) < minimum:
+        if np.count_nonzero(inside) < _MIN_TIER:
             inside = np.isin(tiers, (HARD, FOREIGN))
-        return inside if np.count_nonzero(inside) >= minimum else np.ones_like(inside)
+        return inside if np.count_nonzero(inside) >= _MIN_TIER else np.ones_like(inside)
 
     def _point(
         self, found: BatchHits, asked: Int64s, truth: _Truth, tier: int, inside: Bools
     ) -> _Point:
         """Return what a setting gave; items and sums are judged apart, where there are enough."""
-        policy, is_item = self._policy, asked < self._items
-        good = _shares_found(found, truth, asked)
+        is_item = asked < self._items
+        good = shares_found(found, truth.lowest[asked], truth.wanted)
         items, sums = inside & is_item, inside & ~is_item
         others = 1.0 - float(items.sum() / max(1, is_item.sum()))
         if tier == TYPICAL:
             items = items if items.any() else is_item
-            scored, doubt = found.candidates[is_item], policy.doubt
+            scored, doubt = found.candidates[is_item], _DOUBT
             judged = [items, *([sums] if self._are_enough(sums, ~is_item) else [])]
         else:
-            scored, doubt = found.candidates[inside], policy.extended_doubt
-            kinds = [each for each in (items, sums) if np.count_nonzero(each) >= policy.min_tier]
+            scored, doubt = found.candidates[inside], _EXTENDED_DOUBT
+            kinds = [each for each in (items, sums) if np.count_nonzero(each) >= _MIN_TIER]
             judged = kinds or [inside]
         return _Point(
             min(_less_doubt(good[each], doubt) for each in judged),
@@ -504,16 +421,16 @@ class _Measurements:
         )
 
     def _is_last(self, tier: int, before: int, place: int, max_candidates: float) -> bool:
-        """Return whether no wider search is worth measuring; see ``enough`` and ``left``."""
-        policy, points = self._policy, self._points[tier]
+        """Return whether no wider search is worth measuring; see `_ENOUGH` and `_LEFT`."""
+        points = self._points[tier]
         lowest = min(point.recall for point in points[place].values())
         dear = points[place][self._searched].candidates > max_candidates
-        if lowest >= policy.enough or dear:
+        if lowest >= _ENOUGH or dear:
             return True
-        if before not in points or self._numbers(tier)[before] < policy.slacks[1]:
+        if before not in points or self._numbers(tier)[before] < SLACKS[1]:
             return False
         missed = 1 - min(point.recall for point in points[before].values())
-        return 1 - lowest > policy.left * missed
+        return 1 - lowest > _LEFT * missed
 
     def curves(self, limit: int) -> LimitCurves:
         """Return what was measured for a limit."""
@@ -539,24 +456,24 @@ class _Measurements:
         )
 
     def _are_enough(self, typical: Bools, sums: Bools) -> bool:
-        """Return whether enough sums are typical to count; see ``typical_sums``."""
+        """Return whether enough sums are typical to count; see `_TYPICAL_SUMS`."""
         count = np.count_nonzero(typical)
-        minimum = self._policy.typical_sums * np.count_nonzero(sums)
-        return bool(count >= max(self._policy.min_tier, minimum))
+        minimum = _TYPICAL_SUMS * np.count_nonzero(sums)
+        return bool(count >= max(_MIN_TIER, minimum))
 
     def _lie_apart(self, low: int, high: int) -> bool:
-        """Return whether what lies between two settings must be measured; see ``ratio``."""
-        policy, points = self._policy, self._points[TYPICAL]
-        if max(point.recall for point in points[high].values()) < policy.min_recall:
+        """Return whether what lies between two settings must be measured; see `_RATIO`."""
+        points = self._points[TYPICAL]
+        if max(point.recall for point in points[high].values()) < _MIN_RECALL:
             return False
         if low not in points:  # the least setting that is of use is between
             return True
         for limit, nearer in points[low].items():
             farther = points[high][limit]
-            fall = (1 - nearer.recall) / max(1 - farther.recall, 1 - policy.enough)
-            is_wide = policy.settings[low] >= WIDE_SLACK
-            grows = farther.candidates > policy.candidate_ratio * nearer.candidates
-            if fall > (policy.wide_ratio if is_wide and grows else policy.ratio):
+            fall = (1 - nearer.recall) / max(1 - farther.recall, 1 - _ENOUGH)
+            is_wide = _SETTINGS[low] >= WIDE_SLACK
+            grows = farther.candidates > _CANDIDATE_RATIO * nearer.candidates
+            if fall > (_WIDE_RATIO if is_wide and grows else _RATIO):
                 return True
         return False
 
@@ -578,17 +495,3 @@ def _less_doubt(good: Float64s, errors: float) -> float:
 
 def _never_falling(recalls: Sequence[float]) -> tuple[float, ...]:
     return tuple(np.maximum.accumulate(recalls).tolist())
-
-
-def _shares_found(found: BatchHits, truth: _Truth, asked: Int64s) -> Float64s:
-    """Return (a,): the share of the hits wanted that score as well as the last true one.
-
-    Parameters
-    ----------
-    asked : (a,) int64
-        Places of the queries among those of ``truth``.
-    """
-    inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= truth.lowest[asked][:, None] - _TIE) & inside).sum(1)
-    share: Float64s = np.minimum(good, truth.wanted) / truth.wanted
-    return share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -16,109 +16,73 @@ RECALL: Final = 0.9
 """Limit and recall by which drift is measured."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriftPolicy:
-    """How many new rows are measured, and how low their recall may be.
-
-    Attributes
-    ----------
-    interval, long_interval : int
-        One new row in ``interval`` is measured while a scan reads at most ``cheap_entries``
-        numbers, which takes about 0.2 ms; else one in ``long_interval``, or more in large
-        collections: one single insert in a hundred may take longer.
-    rows_a_step : int
-        The interval of a large collection is its rows divided by this.
-    window : int
-        Rows measured last that are judged by.
-    min_count, shortfall : int, float
-        Rows have drifted if the mean recall of at least ``min_count`` is lower by ``shortfall``
-        than expected: 4 standard errors, as the recall of one row varies by 0.15.
-    min_count_large, large_shortfall : int, float
-        The same for fewer rows and a larger shortfall.
-    """
-
-    interval: int = 32
-    long_interval: int = 128
-    rows_a_step: int = 1000
-    cheap_entries: int = 2_000_000
-    window: int = 32
-    min_count: int = 16
-    shortfall: float = 0.15
-    min_count_large: int = 8
-    large_shortfall: float = 0.4
-
-
-DRIFT_POLICY: Final = DriftPolicy()
+_INTERVAL: Final = 32
+_CHEAP_ENTRIES: Final = 2_000_000
+"""One new row in `_INTERVAL` is measured while a scan reads at most this many numbers, in 0.2
+ms."""
+_LONG_INTERVAL: Final = 128
+_ROWS_A_STEP: Final = 1000
+"""Else one in `_LONG_INTERVAL`, or in this share of the rows if that is more: one single insert in
+a hundred may take longer."""
+_WINDOW: Final = 32
+"""Rows measured last that are judged by."""
+_SHORTFALLS: Final = ((16, 0.15), (8, 0.4))
+"""Rows have drifted if the mean recall of at least so many is lower by this than expected. The
+first is 4 standard errors, as the recall of one row varies by 0.15."""
 
 _GOLDEN: Final = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT: Final = np.uint64(40)
 _PLACES: Final = 1 << 24
 """Multiples of the golden ratio, modulo 1, as whole numbers."""
-_ROUNDING: Final = 1e-9
+_TIE: Final = 1e-9
+"""Scores so near to each other tie."""
 
 
 @dataclass(frozen=True, slots=True)
 class DriftMonitor:
-    """What rows put since calibration found.
-
-    Attributes
-    ----------
-    shortfalls : tuple of float
-        Of each of the rows measured last: the recall expected, less its own.
-    """
+    """Of rows put since calibration, those measured last: the recall expected, less their own."""
 
     shortfalls: tuple[float, ...] = ()
-    policy: DriftPolicy = DRIFT_POLICY
 
     @property
     def has_drifted(self) -> bool:
         """Whether the calibration does not hold for the rows put since."""
-        count, policy = len(self.shortfalls), self.policy
-        if count < policy.min_count_large:
-            return False
-        below = sum(self.shortfalls) / count  # each search asks, and numpy takes 10 µs for this
-        return below > (policy.shortfall if count >= policy.min_count else policy.large_shortfall)
+        count = len(self.shortfalls)
+        for min_count, shortfall in _SHORTFALLS:
+            if count >= min_count:  # each search asks, and numpy takes 10 µs for a mean
+                return sum(self.shortfalls) / count > shortfall
+        return False
 
     @classmethod
-    def from_list(cls, shortfalls: object, policy: DriftPolicy = DRIFT_POLICY) -> DriftMonitor:
+    def from_list(cls, shortfalls: object) -> DriftMonitor:
         """Return a monitor of shortfalls as JSON holds them; ValueError when they are none."""
-        values = list_of(shortfalls, max_count=policy.window)
-        return cls(tuple(number_of(each, -1.0, 1.0) for each in values), policy)
+        values = list_of(shortfalls, max_count=_WINDOW)
+        return cls(tuple(number_of(each, -1.0, 1.0) for each in values))
 
     def with_more(self, shares: Float64s, expected: float) -> DriftMonitor:
         """Return the monitor after further rows; ``shares`` are their shares of true hits found."""
-        shortfalls = (*self.shortfalls, *(expected - shares).tolist())
-        return replace(self, shortfalls=shortfalls[-self.policy.window :])
+        return DriftMonitor((*self.shortfalls, *(expected - shares).tolist())[-_WINDOW:])
 
 
-def rows_to_measure(
-    first: int, rows: int, entries: int, policy: DriftPolicy = DRIFT_POLICY
-) -> Int64s:
+def rows_to_measure(first: int, rows: int, entries: int) -> Int64s:
     """Return which of the rows from ``first`` on are measured: some of every part, unevenly spaced.
 
-    Parameters
-    ----------
-    first, rows : int
-        Of ``rows`` rows the ones from ``first`` on are new.
-    entries : int
-        Numbers that a scan reads.
+    A scan reads ``entries`` numbers.
     """
-    interval = policy.interval
-    if entries > policy.cheap_entries:
-        interval = max(policy.long_interval, rows // policy.rows_a_step)
+    interval = _INTERVAL
+    if entries > _CHEAP_ENTRIES:
+        interval = max(_LONG_INTERVAL, rows // _ROWS_A_STEP)
     new = np.arange(first, rows)
     places = (new.astype(np.uint64) * _GOLDEN >> _SHIFT).astype(np.int64)
     chosen = np.flatnonzero(places < _PLACES // interval)
-    if len(chosen) > policy.window:
-        chosen = np.sort(chosen[np.argsort(places[chosen])[: policy.window]])
+    if len(chosen) > _WINDOW:
+        chosen = np.sort(chosen[np.argsort(places[chosen])[:_WINDOW]])
     return new[chosen]
 
 
-def shares_found(found: BatchHits, true: BatchHits) -> Float64s:
-    """Return (m,): the share of each query's true hits that it found, ties by score."""
-    wanted = true.sizes
-    lowest = true.scores[np.arange(len(wanted)), wanted - 1] - _ROUNDING
+def shares_found(found: BatchHits, lowest: Float64s, wanted: Int64s | int) -> Float64s:
+    """Return (m,): the share of the hits wanted that score as well as the last true one."""
     inside = np.arange(found.scores.shape[1]) < found.sizes[:, None]
-    good = ((found.scores >= lowest[:, None]) & inside).sum(1)
+    good = ((found.scores >= lowest[:, None] - _TIE) & inside).sum(1)
     shares: Float64s = np.minimum(good, wanted) / wanted
     return shares

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from math import inf
-from typing import Final, Protocol
+from typing import Final
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from gcws_search.index.graph.recall_curve import (
     Extension,
     SearchSetting,
 )
-from gcws_search.index.graph.search import GraphSearch
+from gcws_search.index.graph.search import TIED_SHARE, GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import end_if
 
@@ -33,13 +33,7 @@ _QUERIES_A_PART: Final = 2
 
 
 def sums_of_two(rows: VectorBatch, first: Int64s, second: Int64s) -> VectorBatch:
-    """Return the sums of pairs of rows: they lie between the rows, and have larger norms.
-
-    Parameters
-    ----------
-    first, second : (m,) int64
-        The rows of each pair.
-    """
+    """Return the sums of pairs of rows: they lie between the rows, and have larger norms."""
     if rows.form == "dense":
         dense = rows.dense[first] + rows.dense[second]
         norms = np.abs(dense).sum(axis=1, dtype=np.float64).astype(np.float32)
@@ -77,83 +71,19 @@ def _entries(rows: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
     return np.repeat(np.arange(len(rows)), np.diff(rows.indptr)), rows.slots, rows.values
 
 
-class Sample(Protocol):
-    """Queries, none of them among the rows searched: items, and behind them sums of two.
-
-    Attributes
-    ----------
-    items, sums : int
-        How many there are of each kind.
-    rows : int
-        How many rows are searched.
-    nearest : float
-        The least distance that searches tell from others.
-    tied : float
-        See `SearchPolicy`.
-    """
-
-    @property
-    def items(self) -> int: ...  # noqa: D102
-
-    @property
-    def sums(self) -> int: ...  # noqa: D102
-
-    @property
-    def rows(self) -> int: ...  # noqa: D102
-
-    @property
-    def nearest(self) -> float: ...  # noqa: D102
-
-    @property
-    def tied(self) -> float: ...  # noqa: D102
-
-    def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
-        """Return the true hits of some queries, by number."""
-
-    def search(
-        self,
-        chosen: Int64s,
-        limit: int,
-        setting: BeamSetting,
-        extension: tuple[int, float] | None = None,
-    ) -> BatchHits:
-        """Return what searches with a beam setting find for some queries, by number.
-
-        With an ``extension`` every search is extended as those of a tier are, with a slack.
-        """
-
-
 @dataclass(frozen=True, slots=True)
 class HeldOut:
-    """Rows that are not linked yet, as a `Sample`.
+    """Queries, none of them among the rows ``linked``: items held out, and behind them sums of two.
 
-    Attributes
-    ----------
-    graph : GraphSearch
-        Of the other rows.
-    view : RowView
-        All rows that are alive.
-    linked : RowView
-        Those that are linked.
-    held_out : int
-        How many rows are held out; the other queries are sums of two of them.
-    queries : VectorBatch
-        Of m = held_out + sums.
-    hidden : (n,) uint8
-        1 for the rows held out.
-    keys : (m, t) uint64
-        Of the queries.
-    pieces : int
-        Parts of the work for each thread.
-    stop : threading.Event
-        Once it is set, the next search raises `StoppedError`.
+    ``view`` has all rows that are alive, ``hidden`` is 1 for those held out. Each thread has so
+    many ``pieces`` of the work. Once ``stop`` is set, the next search raises `StoppedError`.
     """
 
     graph: GraphSearch
     tables: Tables
     view: RowView
     linked: RowView
-    held_out: int
+    items: int
     queries: VectorBatch
     hidden: UInt8s
     keys: UInt64s
@@ -201,14 +131,9 @@ class HeldOut:
         )
 
     @property
-    def items(self) -> int:
-        """How many queries are items."""
-        return self.held_out
-
-    @property
     def sums(self) -> int:
         """How many queries are sums of two items."""
-        return len(self.queries) - self.held_out
+        return len(self.queries) - self.items
 
     @property
     def rows(self) -> int:
@@ -223,7 +148,7 @@ class HeldOut:
     @property
     def tied(self) -> float:
         """The share of the usual spread within which distances tie."""
-        return self.graph.policy.tied
+        return TIED_SHARE
 
     def true_hits(self, chosen: Int64s, limit: int) -> BatchHits:
         """Return the true hits of some queries, by number."""
@@ -265,4 +190,4 @@ class HeldOut:
             hidden=self.hidden,
             min_part=_QUERIES_A_PART,
             pieces=self.pieces,
-        ).hits
+        )[0]

@@ -28,13 +28,13 @@ from gcws_search.index.cost_model import (
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan, scan_work
 from gcws_search.index.graph import drift
-from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
-from gcws_search.index.graph.drift import DriftMonitor, DriftPolicy, rows_to_measure, shares_found
+from gcws_search.index.graph.calibrate import QUERIES, SUMS, calibrate
+from gcws_search.index.graph.drift import DriftMonitor, rows_to_measure, shares_found
 from gcws_search.index.graph.held_out import HeldOut
-from gcws_search.index.graph.miss_allowance import AllowancePolicy, MissAllowance
+from gcws_search.index.graph.miss_allowance import MissAllowance
 from gcws_search.index.graph.neighbour_graph import (
+    LINKED_COPIES,
     WIDTH,
-    LinkPolicy,
     NeighbourGraph,
     NeighbourLinks,
     keys_by_row,
@@ -56,6 +56,22 @@ _NOTES_VERSION: Final = 10
 """Of what is saved: a graph with notes of another version is rebuilt."""
 _MAX_BUILT: Final = 1 << 40
 """No graph has more rows."""
+_MIN_LIVE: Final = 0.75
+"""The graph is rebuilt when fewer of the rows linked than this share are still alive."""
+_MIN_NEW: Final = 1 / 64
+"""And when its recall has drifted, and this share of the rows is newer than it."""
+_NARROW_DIMENSIONS: Final = 10.0
+"""Rows that lie along fewer dimensions are linked with a narrow beam."""
+_SAMPLED, _NEAR = 64, 64
+"""Quantizers and dimensions are judged by so many rows, and so many rows next to each."""
+_WIDE: Final = 128
+"""Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
+_PIECES: Final = 4
+"""Parts of the measured searches for each thread: searches take unlike time."""
+_COSTED: Final = 64
+"""Queries by which the cost of a scan is judged."""
+_MAX_HELD_OUT: Final = 32
+"""At most one row in this many is held out of the graph at first, to calibrate it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,53 +84,21 @@ class GraphPolicy:
         Smaller collections have no graph: scanning them is as fast.
     growth : float
         The graph is rebuilt when the collection has grown by this factor since.
-    min_live : float
-        And when fewer of the rows linked than this share are still alive.
-    min_new : float
-        And when its recall has drifted, and this share of the rows is newer than it.
-    max_added : float
-        The graph is dropped when more rows than this share of those linked are put at once.
     rows_of_tables, rows_to_double : int
         Searches enter through the first tables (`banding.FIRST_TABLES`) up to this many rows, and
         through twice as many for ``rows_to_double`` times the rows. The more rows there are, the
         fewer of a key's neighbours are near rows: of 1,000,000 in 10,000 clusters no beam brought
         recall beyond 0.988 through 8 tables, nor beyond 0.997 through 16.
-    narrow_dimensions : float
-        Rows that lie along fewer dimensions are linked with a narrow beam.
-    sampled, near : int
-        Quantizers and dimensions are judged by ``sampled`` rows and the ``near`` rows next to each.
-    wide : int
-        Rows of more floats are measured by half as many queries, for the exact scan takes longer.
-    pieces : int
-        Parts of the measured searches for each thread: searches take unlike time.
-    costed : int
-        Queries by which the cost of a scan is judged.
     scan_factor : float
         A graph of sparse rows is built where scans take this many times what a search does.
-    max_held_out : int
-        At most one row in this many is held out of the graph at first, to calibrate it.
     """
 
     min_rows: int = 2048
     growth: float = 1.5
-    min_live: float = 0.75
-    min_new: float = 1 / 64
-    max_added: float = 1.0
     rows_of_tables: int = 150_000
     rows_to_double: int = 8
-    narrow_dimensions: float = 10.0
-    sampled: int = 64
-    near: int = 64
-    wide: int = 128
-    pieces: int = 4
-    costed: int = 64
     scan_factor: float = 2.0
-    max_held_out: int = 32
     search: SearchPolicy = field(default_factory=SearchPolicy)
-    link: LinkPolicy = field(default_factory=LinkPolicy)
-    calibration: CalibrationPolicy = field(default_factory=CalibrationPolicy)
-    drift: DriftPolicy = field(default_factory=DriftPolicy)
-    allowance: AllowancePolicy = field(default_factory=AllowancePolicy)
 
     def entry_tables(self, rows: int, bands: int) -> int:
         """Return through how many of ``bands`` tables a search of ``rows`` rows enters."""
@@ -128,22 +112,15 @@ class GraphPolicy:
 class GraphLifecycle:
     """Builds, extends and saves the neighbour graphs of one index.
 
-    Parameters
-    ----------
-    workers : Workers
-        Threads of searches, and of what readers wait for.
-
-    Attributes
-    ----------
-    allowance : MissAllowance
-        Of all its graphs: it stays when a graph is rebuilt.
+    ``workers`` are the threads of searches, and of what readers wait for. The ``allowance`` is that
+    of all its graphs: it stays when a graph is rebuilt.
     """
 
     def __init__(self, band_keys: BandKeys, workers: Workers, policy: GraphPolicy) -> None:
         self._band_keys = band_keys
         self._workers = workers
         self.policy = policy
-        self.allowance = MissAllowance(policy.allowance)
+        self.allowance = MissAllowance()
 
     def is_overdue(self, graph: GraphSearch | None, rows: int, live: int) -> bool:
         """Return whether a graph should be built, or rebuilt."""
@@ -152,28 +129,22 @@ class GraphLifecycle:
             return False
         if graph is None or rows > policy.growth * graph.built:
             return True
-        if graph.neighbours.drift.has_drifted and rows - graph.built > policy.min_new * rows:
+        if graph.neighbours.drift.has_drifted and rows - graph.built > _MIN_NEW * rows:
             return True
         # Rows that were dead when the graph was built are not in it: they do not count.
         linked = graph.calibration.rows + max(0, rows - graph.built)
-        return live < policy.min_live * linked
+        return live < _MIN_LIVE * linked
 
     def scans_are_enough(self, rows: VectorBatch, alive: UInt8s, inverted: InvertedIndex) -> bool:
         """Return whether scans of sparse rows are about as quick as any search of a graph.
 
         Judged by the counted work of scans for some of the rows, so equal rows give equal answers.
-
-        Parameters
-        ----------
-        alive : (n,) uint8
-        inverted : InvertedIndex
-            Of all rows, but for a few.
+        ``inverted`` may lack a few rows.
         """
         if rows.form == "dense":
             return False
         live = np.flatnonzero(alive)
-        costed = self.policy.costed
-        chosen = live[:: max(1, len(live) // costed)][:costed]
+        chosen = live[:: max(1, len(live) // _COSTED)][:_COSTED]
         view = RowView(rows, alive, len(live))
         work = scan_work(view, rows[chosen], drift.LIMIT, skip=chosen, inverted=inverted)
         entries = float(rows.indptr[-1]) / max(1, len(rows))
@@ -181,38 +152,22 @@ class GraphLifecycle:
         return counted_scan_nanoseconds(work) <= self.policy.scan_factor * quickest
 
     def empty(self, rows: VectorBatch, alive: UInt8s, workers: Workers) -> NeighbourGraph:
-        """Return a graph of all rows without links: quantized, with its entry tables chosen.
-
-        Parameters
-        ----------
-        alive : (n,) uint8
-        """
-        policy = self.policy
-        tables = policy.entry_tables(len(rows), self._band_keys.plan.bands)
-        monitor = DriftMonitor(policy=policy.drift)
+        """Return a graph of all rows without links: quantized, with its entry tables chosen."""
+        tables = self.policy.entry_tables(len(rows), self._band_keys.plan.bands)
         if rows.form == "sparse":
-            quantizer = Quantizer(SPARSE)
-            return NeighbourGraph(quantizer, rows, tables, drift=monitor, policy=policy.link)
+            return NeighbourGraph(Quantizer(SPARSE), rows, tables)
         groups, centres = self._near_groups(rows, alive, workers)
-        narrow = dimension(groups, centres) < policy.narrow_dimensions
+        narrow = dimension(groups, centres) < _NARROW_DIMENSIONS
         quantizer = choose_quantizer(groups, centres, rows.dense, rows.copies)
-        return NeighbourGraph(
-            quantizer, rows, tables, narrow=narrow, drift=monitor, policy=policy.link
-        )
+        return NeighbourGraph(quantizer, rows, tables, narrow=narrow)
 
     def _near_groups(
         self, rows: VectorBatch, alive: UInt8s, workers: Workers
     ) -> tuple[Float32s, Float32s]:
-        """Return the rows nearest to some rows, to judge quantizers by.
-
-        Returns
-        -------
-        groups : (g, near, width) float32
-        centres : (g, width) float32
-        """
-        live, sampled = np.flatnonzero(alive), self.policy.sampled
-        centres = live[:: max(1, len(live) // sampled)][:sampled]
-        near = min(self.policy.near, len(live) - 1)
+        """Return the (g, near, width) rows nearest to some (g, width) rows, and these."""
+        live = np.flatnonzero(alive)
+        centres = live[:: max(1, len(live) // _SAMPLED)][:_SAMPLED]
+        near = min(_NEAR, len(live) - 1)
         found = scan(
             RowView(rows, alive, len(live)),
             rows[centres],
@@ -235,21 +190,11 @@ class GraphLifecycle:
     ) -> tuple[GraphSearch, Tables] | None:
         """Return a graph of all rows, linked in random order, and calibrated; None when stopped.
 
-        Parameters
-        ----------
-        alive : (n,) uint8
-
-        Returns
-        -------
-        tuple of GraphSearch and Tables, or None
-            The graph, and tables enough for it.
+        With it come tables enough for it.
         """
-        policy = self.policy
         order = np.random.default_rng(0).permutation(np.flatnonzero(alive))
-        queries = policy.calibration.queries
-        if rows.dense.shape[1] > policy.wide:
-            queries //= 2
-        held_out = order[: min(queries, len(order) // policy.max_held_out)]
+        queries = QUERIES // 2 if rows.dense.shape[1] > _WIDE else QUERIES
+        held_out = order[: min(queries, len(order) // _MAX_HELD_OUT)]
         neighbours = self.empty(rows, alive, workers)
         try:
             tables = self._band_keys.widen(tables, rows, neighbours.tables, workers, stop=stop)
@@ -260,12 +205,11 @@ class GraphLifecycle:
         linked = order[len(held_out) :]
         visible = alive.copy()
         visible[held_out] = 0
-        first_copies = policy.link.linked_copies
-        groups = equal_groups(rows, linked, keys, more_than=first_copies)
+        groups = equal_groups(rows, linked, keys, more_than=LINKED_COPIES)
         leaders = np.arange(len(rows) if groups else 0, dtype=np.int32)
         for group in groups:
-            leaders[group[first_copies:]] = group[0]
-            visible[group[first_copies:]] = 0
+            leaders[group[LINKED_COPIES:]] = group[0]
+            visible[group[LINKED_COPIES:]] = 0
         single = linked[leaders[linked] == linked] if groups else linked
         neighbours.link(
             single,
@@ -289,7 +233,7 @@ class GraphLifecycle:
             len(rows),
             self._band_keys,
             workers,
-            policy.search,
+            self.policy.search,
             self.allowance,
         )
         sample = HeldOut.of(
@@ -300,7 +244,7 @@ class GraphLifecycle:
             keys[held_out],
             inverted,
             sums=self._sums(len(held_out)),
-            pieces=policy.pieces,
+            pieces=_PIECES,
             stop=stop,
         )
         try:
@@ -326,13 +270,12 @@ class GraphLifecycle:
 
     def _sums(self, items: int) -> int:
         """Return how many sums of two items are searched for, to calibrate a graph."""
-        share, min_sums = self.policy.calibration.sums
+        share, min_sums = SUMS
         return max(int(share * items), min(items, min_sums))
 
     def _calibrate(self, sample: HeldOut) -> Calibration:
         """Return what rows held out measure."""
-        policy, linked = self.policy, sample.linked
-        queries = sample.queries[: min(policy.costed, sample.items)]
+        linked, queries = sample.linked, sample.queries[: min(_COSTED, sample.items)]
         if queries.form == "dense":
             cost = float(scan_nanoseconds(linked, queries).mean())
             alone = dense_scan_nanoseconds(linked, 1)
@@ -342,14 +285,9 @@ class GraphLifecycle:
             cost = alone = counted_scan_nanoseconds(work)
 
         def max_candidates(limit: int) -> float:
-            return sample.graph.candidates_within(sample.view, policy.growth * alone, limit)
+            return sample.graph.candidates_within(sample.view, self.policy.growth * alone, limit)
 
-        return calibrate(
-            sample,
-            scan_nanoseconds=cost / sample.rows,
-            max_candidates=max_candidates,
-            policy=policy.calibration,
-        )
+        return calibrate(sample, scan_nanoseconds=cost / sample.rows, max_candidates=max_candidates)
 
     def extend(
         self,
@@ -363,17 +301,11 @@ class GraphLifecycle:
     ) -> GraphSearch | None:
         """Return the graph with the last len(keys) of ``rows`` linked; None drops the graph.
 
-        Parameters
-        ----------
-        rows : VectorBatch
-            All rows.
-        keys : (n, bands) uint64
-            Of the new rows.
-        tables, inverted : Tables, InvertedIndex
-            The new rows included.
+        It is dropped when more rows are put at once than are linked. ``keys`` are those of the new
+        rows; ``tables`` and ``inverted`` have these already.
         """
         first = len(rows) - len(keys)
-        if len(keys) > self.policy.max_added * first or len(rows) > MAX_ROWS:
+        if len(keys) > first or len(rows) > MAX_ROWS:
             return None
         setting = graph.calibration.setting(drift.LIMIT, drift.RECALL)
         if setting is None:
@@ -385,7 +317,7 @@ class GraphLifecycle:
             searched = replace(graph, links=links, workers=workers)
             return self._measure_drift(searched, rows, new, tables, known, inverted)
 
-        chosen = rows_to_measure(first, len(rows), rows.numbers, self.policy.drift)
+        chosen = rows_to_measure(first, len(rows), rows.numbers)
         links = graph.neighbours.extend(
             rows, keys, tables, workers, measured=chosen, measure=measure
         )
@@ -408,13 +340,8 @@ class GraphLifecycle:
         queries, params = rows[new], SearchParams(limit=drift.LIMIT)
         none = np.full(len(new), -1, np.int64)
         view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-        plan = graph.plan_for(
-            tables,
-            view,
-            drift.LIMIT,
-            setting,
-        )
-        found = graph.search(plan, tables, view, queries, params, none, hidden=hidden).hits
+        plan = graph.plan_for(tables, view, drift.LIMIT, setting)
+        found, _ = graph.search(plan, tables, view, queries, params, none, hidden=hidden)
         others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
         true = scan(
             others,
@@ -424,7 +351,9 @@ class GraphLifecycle:
             inverted=inverted,
             workers=graph.workers,
         )
-        return graph.neighbours.drift.with_more(shares_found(found, true), setting.first.recall)
+        lowest = true.scores[np.arange(len(true)), true.sizes - 1]
+        shares = shares_found(found, lowest, true.sizes)
+        return graph.neighbours.drift.with_more(shares, setting.first.recall)
 
     def catch_up(
         self, graph: GraphSearch, rows: VectorBatch, tables: Tables, inverted: InvertedIndex
@@ -489,7 +418,7 @@ class GraphLifecycle:
             calibration = Calibration.from_dict(notes["calibration"])
             built = count_of(notes["built"], 1, _MAX_BUILT)
             narrow = notes["narrow"] is True and rows.form == "dense"
-            drift = DriftMonitor.from_list(notes.get("shortfalls", []), policy.drift)
+            drift = DriftMonitor.from_list(notes.get("shortfalls", []))
             self.allowance.restore(notes.get("allowance", []))
         except (KeyError, ValueError):  # `Checkpoints` tells of it
             return None
@@ -499,7 +428,6 @@ class GraphLifecycle:
             used,
             narrow=narrow,
             drift=drift,
-            policy=policy.link,
             links=_own_links(saved.links, unknown),
         )
         if len(unknown) or tables.bands >= used:

@@ -12,31 +12,14 @@ from typing import Final
 
 from gcws_search.index.contracts.saved_index import list_of, number_of
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AllowancePolicy:
-    """When queries that were audited change how much further ones may miss.
-
-    Attributes
-    ----------
-    min_queries : int
-        Queries audited before anything changes.
-    deviations : float
-        Standard errors by which the recall found must differ.
-    window : int
-        Sums over this many queries are halved: old ones fade.
-    min_share : float
-        Of the miss allowed, the smallest share that is aimed at. Where it is not enough the graph
-        is not searched.
-    """
-
-    min_queries: int = 8
-    deviations: float = 3.0
-    window: int = 4096
-    min_share: float = 1 / 16
-
-
-ALLOWANCE_POLICY: Final = AllowancePolicy()
+MIN_QUERIES: Final = 8
+"""Queries audited before anything changes."""
+_DEVIATIONS: Final = 3.0
+"""Standard errors by which the recall found must differ."""
+_WINDOW: Final = 4096
+"""Sums over this many queries are halved: old ones fade."""
+_MIN_SHARE: Final = 1 / 16
+"""The smallest share that is aimed at. Where it is not enough the graph is not searched."""
 _CLASSES: Final = (1, 3, 10, 30, 100)
 """Greatest limits of each class but the last; what queries find is judged by class."""
 
@@ -82,8 +65,7 @@ class MissAllowance:
     they would find enough all the same. One thread calls `take`, any thread the rest.
     """
 
-    def __init__(self, policy: AllowancePolicy = ALLOWANCE_POLICY) -> None:
-        self._policy = policy
+    def __init__(self) -> None:
         self._shares = [1.0] * (len(_CLASSES) + 1)
         self._audited = [_Sums() for _ in self._shares]
         self._last_class = 0
@@ -99,24 +81,24 @@ class MissAllowance:
 
     @property
     def finds_too_little(self) -> bool:
-        """Whether those of the limits audited last found less than was asked; see `Audited`."""
+        """Whether those of the limits audited last found less than was asked."""
         return self._audited[self._last_class].beyond > 0
 
     def take(self, limit: int, asked: float, found: float) -> None:
         """Take in the recall that a query asked for, and what it found."""
-        policy, place = self._policy, bisect_left(_CLASSES, limit)
+        place = bisect_left(_CLASSES, limit)
         audited, share = self._audited[place], self._shares[place]
         audited.add(limit, asked, found)
         self._last_class = place
-        if audited.queries < policy.min_queries:
+        if audited.queries < MIN_QUERIES:
             return
-        count, margin = audited.queries, policy.deviations * audited.error
+        count, margin = audited.queries, _DEVIATIONS * audited.error
         if audited.beyond / count > margin:
             halved = share / 2
-            self._change(place, halved if halved >= policy.min_share else 0.0)
+            self._change(place, halved if halved >= _MIN_SHARE else 0.0)
         elif share < 1 and 2 * (audited.missed / count + margin) < audited.allowed / count:
-            self._change(place, max(2 * share, policy.min_share))
-        elif count >= policy.window:
+            self._change(place, max(2 * share, _MIN_SHARE))
+        elif count >= _WINDOW:
             audited.fade()
 
     def _change(self, place: int, share: float) -> None:

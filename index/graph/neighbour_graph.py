@@ -54,60 +54,36 @@ SEEN_A_PLACE: Final = 64
 """Rows that a search has room to see, for each place of its beam."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinkPolicy:
-    """How rows are linked.
+LINKED_COPIES: Final = 8
+"""Of more equal rows than this, the others are copies; see `NeighbourGraph.link_copies`."""
 
-    Attributes
-    ----------
-    chosen : int
-        Neighbours that a row chooses; the other places are for rows that choose it.
-    after_overflow : int
-        Neighbours left when a row has too many, chosen by it or not. With 26, building 100,000
-        clustered rows took 6 % more processor time, and searches scored as many rows.
-    beam, sparse_beam, narrow_beam : int
-        Width of the beam of a row's search for its neighbours: that of dense rows, of sparse ones,
-        and of dense ones that lie along few dimensions.
-    early, early_factor : float, int
-        Of the last kind this share, the first ones, is linked with a beam that many times as wide:
-        they lead from cluster to cluster. Without, queries for 100 hits scored up to 14 % more.
-    table_factor : int
-        These and sparse rows are linked through more tables than a search enters by, this factor.
-        With a wider beam instead, linking took 1.2 to 1.4 times as long. Rows of more dimensions
-        are near to few rows of their buckets: with the narrow beam queries scored up to 14 % more.
-    diversity : float
-        See `kernels.graph.build.prune`.
-    round_share : int
-        A round links at most 1/round_share of the rows linked before it. With 25, building took up
-        to 8 % more processor time, and searches scored as many rows.
-    min_round, max_round : int
-        Rows of a round at least and at most, whatever the share.
-    pieces : int
-        Parts of a round for each thread.
-    linked_copies : int
-        Of more equal rows than this, the others are copies; see `NeighbourGraph.link_copies`.
-    children : int
-        Copies below each copy.
-    """
-
-    chosen: int = 24
-    after_overflow: int = 22
-    beam: int = 48
-    sparse_beam: int = 56
-    narrow_beam: int = 24
-    early: float = 0.25
-    early_factor: int = 2
-    table_factor: int = 2
-    diversity: float = 1.2
-    round_share: int = 10
-    min_round: int = 64
-    max_round: int = 8192
-    pieces: int = 4
-    linked_copies: int = 8
-    children: int = 8
-
-
-LINK_POLICY: Final = LinkPolicy()
+_CHOSEN: Final = 24
+"""Neighbours that a row chooses; the other places are for rows that choose it."""
+_AFTER_OVERFLOW: Final = 22
+"""Neighbours left when a row has too many. With 26, building 100,000 clustered rows took 6 % more
+processor time, and searches scored as many rows."""
+_DIVERSITY: Final = np.float32(1.2)
+"""See `kernels.graph.build.prune`."""
+_BEAM, _SPARSE_BEAM, _NARROW_BEAM = 48, 56, 24
+"""Width of the beam of a row's search for its neighbours: that of dense rows, of sparse ones, and
+of dense ones that lie along few dimensions."""
+_EARLY: Final = 0.25
+_EARLY_FACTOR: Final = 2
+"""Of the last kind this share, the first ones, is linked with a beam that many times as wide: they
+lead from cluster to cluster. Without, queries for 100 hits scored up to 14 % more."""
+_TABLE_FACTOR: Final = 2
+"""These and sparse rows are linked through more tables than a search enters by, this factor. With a
+wider beam instead, linking took 1.2 to 1.4 times as long. Rows of more dimensions are near to few
+rows of their buckets: with the narrow beam queries scored up to 14 % more."""
+_ROUND_SHARE: Final = 10
+"""A round links at most 1/_ROUND_SHARE of the rows linked before it. With 25, building took up to 8
+% more processor time, and searches scored as many rows."""
+_MIN_ROUND, _MAX_ROUND = 64, 8192
+"""Rows of a round at least and at most, whatever the share."""
+_PIECES: Final = 4
+"""Parts of a round for each thread."""
+_CHILDREN: Final = 8
+"""Copies below each copy."""
 _NO_ROWS: Final = np.empty(0, np.int64)
 _NO_LEADERS: Final = np.empty(0, np.int32)
 _NO_DRIFT: Final = DriftMonitor()
@@ -120,14 +96,9 @@ _STEPS_BEHIND: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class NeighbourLinks:
-    """The links of rows 0 … n-1, as one reader sees them.
+    """The (n, WIDTH) links of rows, as one reader sees them: neighbours, `NONE` behind the last.
 
-    Attributes
-    ----------
-    array : (n, WIDTH) int32
-        Neighbours of each row, `NONE` behind the last.
-    entry_tables : int
-        Tables through which searches enter.
+    Searches enter through the first ``entry_tables``.
     """
 
     array: Int32s
@@ -146,21 +117,10 @@ class NeighbourLinks:
 class NeighbourGraph:
     """The graph of one collection; any number of threads read what `cover` and `extend` returned.
 
-    One thread at a time changes it: `extend` sees to that, in all else its caller does.
-
-    Parameters
-    ----------
-    rows : VectorBatch
-        All rows; none of them is linked yet.
-    tables : int
-        Tables through which searches enter.
-    narrow : bool
-        Whether dense rows lie along few dimensions, so that a narrow beam is enough to link them.
-    drift : DriftMonitor
-        Of rows that are linked already.
-    links : (n, WIDTH) int32 or None
-        Links of ``rows``, which the graph changes in place from now on; None where no row is
-        linked.
+    One thread at a time changes it: `extend` sees to that, in all else its caller does. ``narrow``
+    rows are dense and lie along few dimensions, so that a narrow beam is enough to link them. The
+    graph changes (n, WIDTH) ``links`` in place from now on; without them no row is linked.
+    ``drift`` is that of rows linked since the graph was built, by whatever state.
     """
 
     def __init__(
@@ -171,40 +131,27 @@ class NeighbourGraph:
         *,
         narrow: bool = False,
         drift: DriftMonitor = _NO_DRIFT,
-        policy: LinkPolicy = LINK_POLICY,
         links: Int32s | None = None,
     ) -> None:
-        self._policy = policy
-        self._scratch = ScratchPool()
+        self.scratch = ScratchPool()
+        self.drift, self.narrow = drift, narrow
         self._quantized = QuantizedRows(quantizer, rows.dense.shape[1])
         self._tables = tables
-        self._narrow = narrow
-        self._beam = policy.sparse_beam if quantizer.kind == SPARSE else policy.beam
+        self._beam = _SPARSE_BEAM if quantizer.kind == SPARSE else _BEAM
         if narrow:
-            self._beam = policy.narrow_beam
+            self._beam = _NARROW_BEAM
         self._links: Int32s = np.empty((0, WIDTH), np.int32)
         self._room = AddressSpace()
         self._count = 0
         self._longest = 0
         self._extending = threading.Lock()
         self._in_turn = 0  # rows before this one were linked, or had no need to be
-        self._drift = drift
         self._take_in(rows, links)
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory held."""
         return self._links.nbytes + self._quantized.nbytes
-
-    @property
-    def drift(self) -> DriftMonitor:
-        """Of rows linked since the graph was built, by whatever state."""
-        return self._drift
-
-    @property
-    def narrow(self) -> bool:
-        """Whether the rows lie along few dimensions."""
-        return self._narrow
 
     @property
     def quantizer(self) -> Quantizer:
@@ -235,8 +182,8 @@ class NeighbourGraph:
     @property
     def tables(self) -> int:
         """Tables through which rows are linked, unless there are fewer."""
-        more = self._narrow or self.quantizer.kind == SPARSE
-        return self._tables * (self._policy.table_factor if more else 1)
+        more = self.narrow or self.quantizer.kind == SPARSE
+        return self._tables * (_TABLE_FACTOR if more else 1)
 
     def tables_to_link(self, tables: Tables) -> int:
         """Return the number of tables in which the keys of rows must be known to link them."""
@@ -245,23 +192,10 @@ class NeighbourGraph:
     def sizes(
         self, tables: Tables, beam: int, room: int, *, rows_a_side: int = ROWS_A_SIDE
     ) -> ScratchSizes:
-        """Return the scratch memory that searches need, and rows to be linked.
-
-        Parameters
-        ----------
-        room : int
-            Rows that a search may see once it has entered.
-        rows_a_side : int
-            Entry points on each side of a key.
-        """
+        """Return the scratch memory of searches that see ``room`` rows once they have entered."""
         keys = self.tables_to_link(tables) * len(tables.segments)
         entered = keys * 2 * rows_a_side
         return ScratchSizes(self._count, room + entered + WIDTH, beam, self._longest, max(1, keys))
-
-    @property
-    def scratch(self) -> ScratchPool:
-        """Memory that searches write on."""
-        return self._scratch
 
     def mark_all_linked(self) -> None:
         """Take note that all rows there are have been linked."""
@@ -277,25 +211,10 @@ class NeighbourGraph:
         measured: Int64s = _NO_ROWS,
         measure: Callable[[NeighbourLinks, Int64s], DriftMonitor] | None = None,
     ) -> NeighbourLinks:
-        """Link the last len(keys) of ``rows`` in order, but for those that are linked already.
+        """Link the last len(keys) of ``rows`` in order; return the links of all ``rows``.
 
-        Any thread: one waits for the other.
-
-        Parameters
-        ----------
-        keys : (n, bands) uint64
-        tables : Tables
-            Of all rows.
-        measured : (c,) int64
-            Of these rows, those that are linked last.
-        measure : callable
-            Returns the drift after some of these rows, given all links. It is called before they
-            are linked.
-
-        Returns
-        -------
-        NeighbourLinks
-            Of all ``rows``.
+        Any thread: one waits for the other. Rows linked already are left out. The rows ``measured``
+        are linked last. Before, ``measure`` returns the drift after them, given all links.
         """
         with self._extending:
             links = self.cover(rows)
@@ -307,28 +226,13 @@ class NeighbourGraph:
             others = np.flatnonzero(alive[first:]) + first
             used = keys[:, : self.tables_to_link(tables)]
             if len(others):
-                self.link(
-                    others,
-                    used,
-                    tables,
-                    links,
-                    alive,
-                    linked=first,
-                    workers=workers,
-                )
+                self.link(others, used, tables, links, alive, linked=first, workers=workers)
             if len(last_ones):
                 if measure is not None:
-                    self._drift = measure(links, last_ones)
+                    self.drift = measure(links, last_ones)
                 alive[last_ones] = 1
-                self.link(
-                    last_ones,
-                    used,
-                    tables,
-                    links,
-                    alive,
-                    linked=len(rows) - len(last_ones),
-                    workers=workers,
-                )
+                linked = len(rows) - len(last_ones)
+                self.link(last_ones, used, tables, links, alive, linked=linked, workers=workers)
             self._name_new(np.arange(first, len(rows)), links)
             self._in_turn = max(self._in_turn, len(rows))
         return links
@@ -346,34 +250,30 @@ class NeighbourGraph:
         stop: threading.Event | None = None,
         leaders: Int32s = _NO_LEADERS,
     ) -> None:
-        """Link rows, round by round.
+        """Link the rows ``chosen``, in this order, round by round; ``linked`` rows are already.
+
+        Once ``stop`` is set, the rest is left.
 
         Parameters
         ----------
-        chosen : (c,) int64
-            Rows, in the order of the rounds in which they are linked.
         keys : (k, t) uint64
-            Band keys of the last k rows of all, which include ``chosen``, in the first tables: as
-            many as `linked_through` says.
+            Of the last k rows of all, which include ``chosen``, in as many tables as
+            `tables_to_link` says.
         links : NeighbourLinks
             Of all rows.
         alive : (n,) uint8
             Rows that may be chosen as neighbours.
-        linked : int
-            How many rows are linked already.
-        stop : threading.Event or None
-            Once set, the rest is left.
         leaders : (n,) int32 or (0,)
             Where a row's search enters by each row of a table: another one, for copies of that.
         """
-        done, policy = 0, self._policy
+        done = 0
         first = len(links) - len(keys)
         while done < len(chosen) and not (stop is not None and stop.is_set()):
-            share = (linked + done) // policy.round_share
-            size = max(policy.min_round, min(policy.max_round, share))
+            share = (linked + done) // _ROUND_SHARE
+            size = max(_MIN_ROUND, min(_MAX_ROUND, share))
             part = slice(done, done + size)
-            early = self._narrow and linked + done < policy.early * self._count
-            beam = self._beam * (policy.early_factor if early else 1)
+            early = self.narrow and linked + done < _EARLY * self._count
+            beam = self._beam * (_EARLY_FACTOR if early else 1)
             self._link_round(
                 chosen[part],
                 keys[chosen[part] - first],
@@ -404,7 +304,7 @@ class NeighbourGraph:
         much the same rows, which the processor's cache then holds. All see the graph as it was
         before the round.
         """
-        policy, rows = self._policy, links.quantized.rows
+        rows = links.quantized.rows
         own = np.empty((len(chosen), WIDTH), np.int32)
         sizes = self.sizes(tables, beam, SEEN_A_PLACE * beam)
         graph = links.graph(tables, rows)
@@ -412,17 +312,17 @@ class NeighbourGraph:
             order = np.argsort(keys[:, 0], kind="stable")
             chosen, keys = chosen[order], keys[order]
         keys = np.ascontiguousarray(keys)
-        rule = LinkRule(beam, policy.chosen, np.float32(policy.diversity))
+        rule = LinkRule(beam, _CHOSEN, _DIVERSITY)
 
         def choose(first: int, last: int) -> None:
             part = slice(first, last)
-            with self._scratch.lend(sizes) as scratch:
+            with self.scratch.lend(sizes) as scratch:
                 addresses = scratch.addresses
                 choose_neighbours(
                     graph, addresses, chosen[part], keys[part], alive, leaders, rule, own[part]
                 )
 
-        workers.split(len(chosen), choose, min_size=4, pieces=policy.pieces)
+        workers.split(len(chosen), choose, min_size=4, pieces=_PIECES)
         links.array[chosen] = own
         targets = np.empty(own.size, np.uint64)
         sources = np.empty(own.size, np.int32)
@@ -430,13 +330,13 @@ class NeighbourGraph:
         targets, sources = targets[:count], sources[:count]
         sort_keys(targets, sources, np.empty_like(targets), np.empty_like(sources))
         joins = Joins(targets, sources)
-        pruning = LinkRule(beam, policy.after_overflow, np.float32(policy.diversity))
+        pruning = LinkRule(beam, _AFTER_OVERFLOW, _DIVERSITY)
 
         def join(first: int, last: int) -> None:
-            with self._scratch.lend(sizes) as scratch:
+            with self.scratch.lend(sizes) as scratch:
                 join_links(graph.rows, scratch.addresses, joins, first, last, pruning, links.array)
 
-        workers.split(count, join, min_size=64, pieces=policy.pieces)
+        workers.split(count, join, min_size=64, pieces=_PIECES)
 
     def link_copies(self, groups: Sequence[Int64s], links: NeighbourLinks) -> None:
         """Link the copies of some rows to these, and as a tree below them.
@@ -444,16 +344,10 @@ class NeighbourGraph:
         A thousand equal rows would fill each other's neighbours, and those of all rows near to
         them, and lead to nothing else. So the first ones of a group are linked like other rows,
         and the last of these is the root of the tree. A copy has its parent and its children as
-        neighbours, and those of one of the first rows.
-
-        Parameters
-        ----------
-        groups : sequence of (g,) int64
-            Equal rows; the first `LinkPolicy.linked_copies` of each group are linked.
-        links : NeighbourLinks
-            Changed in place.
+        neighbours, and those of one of the first rows. ``groups`` are of equal rows, of which the
+        first `LINKED_COPIES` are linked; ``links`` change in place.
         """
-        array, children, linked = links.array, self._policy.children, self._policy.linked_copies
+        array, children, linked = links.array, _CHILDREN, LINKED_COPIES
         for group in groups:
             root, copies = group[linked - 1], np.append(group[linked:], NONE)
             last = len(copies) - 1
@@ -475,13 +369,7 @@ class NeighbourGraph:
     def name_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
         """See that some row links to each of these: pruning may have left no link to a row.
 
-        A row that nothing names is found through the tables alone.
-
-        Parameters
-        ----------
-        chosen : (c,) int64
-        links : NeighbourLinks
-            Changed in place.
+        A row that nothing names is found through the tables alone. ``links`` change in place.
         """
         array = links.array
         named = np.zeros(len(array), np.uint8)
@@ -514,9 +402,8 @@ class NeighbourGraph:
             self.quantizer,
             rows[:0],
             self._tables,
-            narrow=self._narrow,
-            drift=self._drift,
-            policy=self._policy,
+            narrow=self.narrow,
+            drift=self.drift,
         )
         with self._extending:  # links change in place
             links = growable((len(remaining), WIDTH), np.int32)
@@ -558,11 +445,6 @@ def _name(row: int, array: Int32s) -> None:
 
     Else a row behind them does. Of a tight group all rows may have chosen the same one, in the
     middle, which has no room for them all: they hang below the others that it links to.
-
-    Parameters
-    ----------
-    array : (n, WIDTH) int32
-        The links, changed in place.
     """
     own = array[row][array[row] != NONE]
     for neighbour in own.tolist():

@@ -67,7 +67,7 @@ _ROUNDING: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class BeamSetting:
-    """How wide a search is, and what to expect of it.
+    """How wide a search is, and the recall and the rows scored quickly to expect of it.
 
     Attributes
     ----------
@@ -76,10 +76,6 @@ class BeamSetting:
     max_expanded : float
         Rows expanded at most, or how many of the best rows are; see `beam_search.Beam`. A fraction
         is the share of the queries that expand one more.
-    recall : float
-        Expected.
-    candidates : float
-        Expected number of rows scored quickly.
     slack : float
         How many times as far away as the last hit wanted a row may be that is expanded.
     """
@@ -120,14 +116,8 @@ class BeamSetting:
 class Extension:
     """Which queries are searched for farther than others, and how far.
 
-    Attributes
-    ----------
-    score : float
-        Queries whose hit judged scores less are; 0 for none.
-    contrast : float
-        And those whose first hit is farther away than the tenth, times this factor; `inf` for none.
-    enters_wider : bool
-        Whether they enter through more rows, too.
+    Those whose hit judged scores less than ``score``, and those whose first hit is farther away
+    than the tenth, times ``contrast``. They may enter through more rows, too.
     """
 
     score: float
@@ -152,8 +142,6 @@ class SearchSetting:
     ----------
     first : BeamSetting
         Of typical queries; what it expects is the mean over all.
-    hard, foreign : Extension
-        Of the queries of these tiers.
     out_of_range : float
         Score of the hit judged below which nothing is known of the recall; 0 for none.
     judged : int
@@ -172,16 +160,9 @@ class SearchSetting:
 
 @dataclass(frozen=True, slots=True)
 class RecallCurve:
-    """Recall by beam setting, for the queries of one tier.
+    """Recall by beam setting, for the queries of one tier, and rows scored quickly on average.
 
-    Attributes
-    ----------
-    settings : tuple of float
-        Rising.
-    recalls : tuple of float
-        Never falling; half a standard error less than what was measured.
-    candidates : tuple of float
-        Rows scored quickly, on average.
+    Settings rise. Recalls never fall: they are what was measured, less a doubt.
     """
 
     settings: tuple[float, ...]
@@ -226,23 +207,16 @@ class RecallCurve:
 class Slack(NamedTuple):
     """How far an extension goes.
 
-    Attributes
-    ----------
-    enters_wider : bool
-        Whether it enters through more rows, as foreign queries do, and hard ones where they are
-        not found otherwise.
+    It may enter through more rows, as foreign queries do, and hard ones where they are not found
+    otherwise.
     """
 
     enters_wider: bool
     slack: float
 
 
-class Numbers(NamedTuple):
-    """The numbers of a search: of its first part, see the module, and of both extensions."""
-
-    first: float
-    hard: Slack
-    foreign: Slack
+Numbers = tuple[float, Slack, Slack]
+"""The numbers of a search: of its first part, see the module, and of both extensions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,8 +225,8 @@ class LimitCurves:
 
     Attributes
     ----------
-    typical, hard, foreign : RecallCurve
-        Of each tier. The settings of the last two are slacks of extensions.
+    hard, foreign : RecallCurve
+        Their settings are slacks of extensions.
     extended : tuple of float
         Share of the items that are hard, by the settings of ``typical``.
     hard_items : tuple of float
@@ -271,24 +245,21 @@ class LimitCurves:
     scores: tuple[float, float, float]
 
     def setting(self, recall: float, foreign_recall: float) -> Numbers | None:
-        """Return the numbers of a search, None where no first search is enough.
+        """Return the numbers of a search that aims at a recall, and at another for foreign queries.
 
-        What hard queries aim at follows from cost; see `_HARD_MISSES`.
-
-        Parameters
-        ----------
-        recall, foreign_recall : float
-            That are aimed at, for all queries and for foreign ones.
+        None where no first search is enough. What hard queries aim at follows from cost; see
+        `_HARD_MISSES`.
         """
         foreign = Slack(enters_wider=True, slack=self.foreign.slack(foreign_recall))
-        found, max_cost = None, inf
+        found: Numbers | None = None
+        max_cost = inf
         for miss in _HARD_MISSES:
             hard = self._hard(recall, miss)
             curve = self._of_items(hard, recall)
             number = curve.setting(recall)
             if number is None or (cost := curve.at(number)[1]) > max_cost:
                 break
-            found, max_cost = Numbers(number, hard, foreign), min(max_cost, _HARD_COST * cost)
+            found, max_cost = (number, hard, foreign), min(max_cost, _HARD_COST * cost)
         return found
 
     def _hard(self, recall: float, miss: float) -> Slack:
@@ -306,8 +277,8 @@ class LimitCurves:
 
     def first(self, numbers: Numbers) -> BeamSetting:
         """Return the beam setting of a search, with what to expect of all queries."""
-        expected = self._of_items(numbers.hard, 1.0).at(numbers.first)
-        return BeamSetting.of(numbers.first, self.limit, *expected)
+        number, hard, _ = numbers
+        return BeamSetting.of(number, self.limit, *self._of_items(hard, 1.0).at(number))
 
     def _of_items(self, hard: Slack, ceiling: float) -> RecallCurve:
         """Return the curve of all items; hard ones are extended, and count ``ceiling`` at most.
@@ -333,23 +304,12 @@ _SettingCache = dict[tuple[int, float, float], tuple[SearchSetting | None]]
 """By limit, recall of all queries and of foreign ones. None is an answer, too: hence the tuples."""
 
 
-class _Aim(NamedTuple):
-    """What recall is aimed at, for all queries and for foreign ones."""
-
-    recall: float
-    foreign: float
-
-
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Curves of a collection.
+    """Curves of a collection of so many items, by rising limit.
 
     Attributes
     ----------
-    rows : int
-        How many items there were.
-    curves : tuple of LimitCurves
-        By rising limit.
     scan_nanoseconds : float
         What scanning one row takes for the queries measured, on average.
     contrasts : (float, float)
@@ -370,39 +330,35 @@ class Calibration:
     ) -> SearchSetting | None:
         """Return the setting for a recall in the mean over queries like the items.
 
-        None where no setting measured reaches it.
-
-        Parameters
-        ----------
-        foreign_recall : float or None
-            The recall of foreign queries; None for the same.
+        None where no setting measured reaches it. Foreign queries may have another recall.
         """
         asked = limit, recall, foreign_recall or recall
         known = self._cache.get(asked)
         if known is None:
             if len(self._cache) >= _MAX_CACHED:  # any recall may be asked for
                 self._cache.clear()
-            aim = _Aim(*(each + (1.0 - each) / _SAFETY for each in asked[1:]))
-            known = self._cache[asked] = (self._new_setting(limit, aim),)
+            aims = tuple(each + (1.0 - each) / _SAFETY for each in asked[1:])
+            known = self._cache[asked] = (self._new_setting(limit, *aims),)
         return known[0]
 
-    def _new_setting(self, limit: int, aim: _Aim) -> SearchSetting | None:
+    def _new_setting(self, limit: int, *aims: float) -> SearchSetting | None:
         if limit > self.max_limit:
             return None
         adjacent = self._adjacent(limit)
         near = adjacent[0] if len(adjacent) == 1 else _between(adjacent[0], adjacent[1], limit)
-        settings = [each.setting(*aim) for each in adjacent]
+        settings = [each.setting(*aims) for each in adjacent]
         found = [each for each in settings if each is not None]
         if not found or settings[0] is None:
-            return self._by_a_greater(near, limit, aim)
+            return self._by_a_greater(near, limit, *aims)
         if len(found) < len(settings):  # limits near to the lesser one may reach the recall, too
-            only = near.setting(*aim)
+            only = near.setting(*aims)
             if only is None:
-                return self._by_a_greater(near, limit, aim)
+                return self._by_a_greater(near, limit, *aims)
             found = [only]
         # Where the hits of one limit lie in a cluster and those of the other beyond it, either
         # may be harder to find.
-        numbers = Numbers(*(max(each) for each in zip(*found, strict=True)))
+        first, hard, foreign = zip(*found, strict=True)
+        numbers = max(first), max(hard), max(foreign)
         return self._setting_of_limit(near, near, limit, numbers)
 
     @property
@@ -449,10 +405,10 @@ class Calibration:
         judged = min(limit, near.limit)
         return SearchSetting(first, hard, foreign, near.scores[2], judged, self.spread)
 
-    def _by_a_greater(self, near: LimitCurves, limit: int, aim: _Aim) -> SearchSetting | None:
+    def _by_a_greater(self, near: LimitCurves, limit: int, *aims: float) -> SearchSetting | None:
         """Return the setting of a greater limit, whose beam holds more rows; None for none."""
         for curves in self.curves:
-            found = curves.setting(*aim) if curves.limit > max(limit, MIN_BEAM) else None
+            found = curves.setting(*aims) if curves.limit > max(limit, MIN_BEAM) else None
             if found is not None:
                 return self._setting_of_limit(near, curves, limit, found)
         return None

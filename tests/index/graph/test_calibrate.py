@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from scipy.sparse import csr_matrix
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import GRAPH, BatchHits
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.graph.calibrate import CalibrationPolicy, calibrate
+from gcws_search.index.graph.calibrate import QUERIES, SLACKS, calibrate
 from gcws_search.index.graph.held_out import sums_of_two
 from gcws_search.index.graph.recall_curve import BeamSetting, Calibration, LimitCurves
 from gcws_search.index.kernels.graph.batch_search import CANDIDATES
@@ -83,10 +84,7 @@ def calibrated(
 
     sample = Fake(queries, sums, rows, once, extended or finds_all, scan)
     return calibrate(
-        sample,
-        scan_nanoseconds=1.0,
-        max_candidates=lambda _: max_candidates,
-        policy=CalibrationPolicy(),
+        cast(Any, sample), scan_nanoseconds=1.0, max_candidates=lambda _: max_candidates
     )
 
 
@@ -122,7 +120,7 @@ def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: fl
 
 
 @pytest.mark.parametrize("sums", [0, 48, 128])
-@pytest.mark.parametrize("queries", [100, 160, 161, CalibrationPolicy().queries])
+@pytest.mark.parametrize("queries", [100, 160, 161, QUERIES])
 def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int, sums: int) -> None:
     limits = np.zeros(queries + sums, np.int64)
 
@@ -167,7 +165,7 @@ def test_a_query_is_extended_whose_first_hit_is_hardly_nearer_than_the_tenth(
     flat: float, high: float, rest: float
 ) -> None:
     """Queries are hard, and foreign, by their contrast; all are that are flat enough."""
-    queries = CalibrationPolicy().queries
+    queries = QUERIES
     factors = np.full(queries, rest)
     factors[: queries // 6] = flat - 0.1
     factors[: queries // 32] = flat
@@ -422,10 +420,9 @@ def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> Non
         )  # fmt: skip
         return len(of_limit(made, 100).foreign.settings)
 
-    policy = CalibrationPolicy()
-    rising = dict(zip(policy.slacks, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.93, 0.95), strict=True))
-    dear = dict(zip(policy.slacks, (10, 10, 10, 1001, *(4 * [2000])), strict=True))
-    assert slacks(rising.__getitem__, lambda _: 10) == len(policy.slacks)
+    rising = dict(zip(SLACKS, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.93, 0.95), strict=True))
+    dear = dict(zip(SLACKS, (10, 10, 10, 1001, *(4 * [2000])), strict=True))
+    assert slacks(rising.__getitem__, lambda _: 10) == len(SLACKS)
     assert slacks(lambda _: 0.5, lambda _: 10) == 3
     assert slacks(lambda _: 1.0, lambda _: 10) == 1
     assert slacks(rising.__getitem__, dear.__getitem__) == 4

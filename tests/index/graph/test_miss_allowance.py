@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.graph.miss_allowance import AllowancePolicy, MissAllowance
+from gcws_search.index.graph.miss_allowance import MIN_QUERIES, MissAllowance
 
 LIMITS = (1, 3, 10, 30, 100, 101)
 
@@ -38,9 +38,8 @@ def test_limits_of_other_classes_are_left_alone(limit: int) -> None:
 
 
 def test_few_queries_change_nothing() -> None:
-    least = AllowancePolicy().min_queries
-    assert audited([0.0] * (least - 1), asked=0.8).share(10) == 1.0
-    assert audited([0.0] * least, asked=0.8).share(10) == 0.5
+    assert audited([0.0] * (MIN_QUERIES - 1), asked=0.8).share(10) == 1.0
+    assert audited([0.0] * MIN_QUERIES, asked=0.8).share(10) == 0.5
 
 
 @pytest.mark.parametrize("asked", [0.8, 0.9, 0.99])
@@ -114,5 +113,4 @@ def test_only_the_limits_audited_last_are_judged() -> None:
 
 
 def test_judging_begins_anew_where_the_share_changes() -> None:
-    count = AllowancePolicy().min_queries
-    assert not audited([0.0] * count, asked=0.8).finds_too_little
+    assert not audited([0.0] * MIN_QUERIES, asked=0.8).finds_too_little

@@ -194,8 +194,9 @@ def test_hard_queries_search_no_less_than_for_the_recall_itself(greatest: float)
     for recall in (0.5, 0.92, 0.93, 0.957, 0.959):
         numbers = known.setting(recall, 0.5)
         assert numbers is not None
-        assert numbers.hard.slack >= flat.slack(recall)
-        assert not numbers.hard.enters_wider  # foreign queries are not found better
+        _, hard, _ = numbers
+        assert hard.slack >= flat.slack(recall)
+        assert not hard.enters_wider  # foreign queries are not found better
 
 
 def test_beyond_a_recall_hard_queries_aim_at_no_more_than_others() -> None:

@@ -144,9 +144,9 @@ def test_searches_that_see_too_many_rows_are_answered_exactly_by_scans(
     plan = replace(plan, sizes=replace(plan.sizes, room=2 * WIDTH + plan.sizes.beam // 32))
     monkeypatch.setattr(GraphSearch, "plan", lambda *_: plan)
     batch = index.prepare(queries[:100])
-    outcomes = graph.search(
+    _, outcomes = graph.search(
         plan, index.state.tables, view, batch, params, np.full(100, -1, np.int64)
-    ).outcomes
+    )
     unfinished = np.flatnonzero(outcomes == Outcome.UNFINISHED)
     assert len(unfinished) > 0
     true = -np.sort(-all_scores(queries[unfinished], rows, DIM), axis=1)[:, :10]
@@ -222,7 +222,7 @@ def test_no_search_sees_more_rows_than_it_has_room_for(made: Made) -> None:
                 BeamSetting.of(0.1, 3), hard, replace(hard, slack=1.3), judged=3
             )
             plan = tight.plan_for(tables, view, 3, setting, max_candidates=1.0)
-            found = tight.search(plan, tables, view, asked, params, none)
-            assert found.hits.candidates.max() <= plan.sizes.room
-            unfinished += int(np.count_nonzero(found.outcomes == Outcome.UNFINISHED))
+            found, outcomes = tight.search(plan, tables, view, asked, params, none)
+            assert found.candidates.max() <= plan.sizes.room
+            unfinished += int(np.count_nonzero(outcomes == Outcome.UNFINISHED))
     assert unfinished > 0

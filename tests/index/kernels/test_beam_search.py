@@ -12,6 +12,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Extension
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
+from gcws_search.index.graph.search import TIED_SHARE
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
     NONE,
@@ -107,14 +108,14 @@ def test_a_search_under_a_filter_sees_no_more_than_it_has_room_for(
     graph, everywhere = Graph(rng), BeamSetting(1, 1000, 0.9, 0.0)
     permitted = set(np.flatnonzero(rng.random(ROWS) < 0.6).tolist())
     policy = SearchPolicy(extended_beams=((inf, 1),), extended_places=1)
-    free = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
-    assert (free.outcomes == Outcome.ANSWERED).all()
-    seen = int(free.hits.candidates.max())
-    enough = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=seen)
-    assert (enough.outcomes == Outcome.ANSWERED).all()
-    bounded = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=1)
-    assert (bounded.outcomes == Outcome.UNFINISHED).all()
-    assert (bounded.hits.candidates < free.hits.candidates).all()
+    free, outcomes = graph.hits(everywhere, 1, permitted=permitted, policy=policy)
+    assert (outcomes == Outcome.ANSWERED).all()
+    seen = int(free.candidates.max())
+    _, outcomes = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=seen)
+    assert (outcomes == Outcome.ANSWERED).all()
+    bounded, outcomes = graph.hits(everywhere, 1, permitted=permitted, policy=policy, most=1)
+    assert (outcomes == Outcome.UNFINISHED).all()
+    assert (bounded.candidates < free.candidates).all()
 
 
 FIRST = [(BeamSetting.of(0.3, 10), 10), (BeamSetting.of(0.05, 60), 60), (BeamSetting.of(1, 10), 10)]
@@ -228,14 +229,14 @@ def test_a_search_whose_first_hits_tie_goes_on_through_its_whole_buckets(
     setting: BeamSetting, limit: int, rng: np.random.Generator
 ) -> None:
     graph = Graph(rng, linked=0.05, quantizer=Quantizer(FLOATS, 1.0, 0))
-    never, policy = Extension(0.0, inf, 1.0001), SearchPolicy()
+    never = Extension(0.0, inf, 1.0001)
     first = [graph.walked(query, setting, limit) for query in range(len(graph.queries))]
     between = np.array([
         graph.score(query, walked.beam[1]) - graph.score(query, walked.beam[9])
         for query, walked in enumerate(first)
     ])  # fmt: skip
     tied = float(np.median(between))
-    found = graph.search(setting, limit, hard=never, spread=tied / policy.tied)
+    found = graph.search(setting, limit, hard=never, spread=tied / TIED_SHARE)
     for query, walked in enumerate(first):
         onward = walked
         if between[query] < tied:
@@ -313,14 +314,15 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     graph.neighbours = NeighbourGraph(UNITS, graph.rows, TABLES)  # with no memory yet
     graph.neighbours.cover(graph.rows)
     tight = SearchPolicy(extended_beams=((inf, 1),), extended_places=1, max_filtered=1)
-    filled = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
+    filled, outcomes = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
     seen = [len(graph.walked(query, everywhere, ROWS, few).seen) for query in range(20)]
-    assert (filled.hits.candidates < seen).all()
-    assert (filled.outcomes == Outcome.UNFINISHED).all()
-    again = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
-    assert (again.hits.candidates == filled.hits.candidates).all()
-    roomy = graph.hits(setting, 2, permitted=few, policy=SearchPolicy(max_filtered=1), hard=hard)
-    assert (roomy.outcomes != Outcome.UNFINISHED).all()
+    assert (filled.candidates < seen).all()
+    assert (outcomes == Outcome.UNFINISHED).all()
+    again, _ = graph.hits(setting, 2, permitted=few, policy=tight, hard=hard, most=1.0)
+    assert (again.candidates == filled.candidates).all()
+    roomy = SearchPolicy(max_filtered=1)
+    _, outcomes = graph.hits(setting, 2, permitted=few, policy=roomy, hard=hard)
+    assert (outcomes != Outcome.UNFINISHED).all()
     assert graph.search(SETTINGS[1], 10) == untouched
     assert graph.search(SETTINGS[1], 10) == untouched
 

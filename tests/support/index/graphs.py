@@ -9,7 +9,7 @@ import numpy as np
 from benchmarks.harness.engine import row_hits
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.arrays import UInt8s
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.graph.neighbour_graph import WIDTH, NeighbourGraph
 from gcws_search.index.graph.recall_curve import (
@@ -19,7 +19,7 @@ from gcws_search.index.graph.recall_curve import (
     Extension,
     SearchSetting,
 )
-from gcws_search.index.graph.search import GraphHits, GraphSearch
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
@@ -66,8 +66,8 @@ class Graph:
 
         Others are parameters of `hits`.
         """
-        found = self.hits(setting, limit, **others)
-        return [(each.rows.tolist(), each.explanation.candidates) for each in row_hits(found.hits)]
+        found, _ = self.hits(setting, limit, **others)
+        return [(each.rows.tolist(), each.explanation.candidates) for each in row_hits(found)]
 
     def hits(  # noqa: PLR0913 (what is searched, for what, and how)
         self,
@@ -82,8 +82,8 @@ class Graph:
         spread: float = 0.0,
         policy: SearchPolicy | None = None,
         most: float = inf,
-    ) -> GraphHits:
-        """Return what the kernel finds."""
+    ) -> tuple[BatchHits, UInt8s]:
+        """Return what the kernel finds, and what became of each query."""
         search, tables = self.searched(policy or SearchPolicy()), self.index.state.tables
         mask = np.ones(ROWS, np.uint8)
         if permitted is not None:
