@@ -24,16 +24,10 @@ from gcws_search.index.threads import Workers
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The codes of the rows that follow those of the index.
+    """The codes of the ``count`` rows that follow those of the index.
 
-    Attributes
-    ----------
-    last : (n, bands) uint64 or None
-        Codes of the rows that were added last; None for an empty delta.
-    count : int
-        Number of rows.
-    before : Delta or None
-        The earlier rows: adding to a delta copies none of them.
+    ``last`` has the (n, bands) codes of the rows that were added last, ``before`` the earlier ones:
+    adding to a delta copies none of them.
     """
 
     last: UInt64s | None = None
@@ -99,12 +93,7 @@ def with_delta(
 ) -> BatchHits:
     """Return the hits that ``search`` finds in the index, merged with those of the delta.
 
-    Parameters
-    ----------
-    count : int
-        Number of rows of the delta, the last of the view.
-    skip : (m,) int64
-        A row that a query must not return, or -1.
+    The delta has the last ``count`` rows of the view.
     """
     known = len(view.vectors) - count
     permitted = view.permitted[known:]

@@ -33,16 +33,7 @@ def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
     """Return candidates of the tables, ranked by the share of their samples that collide.
 
     The samples are those of the tables, drawn again. Chance collisions of b-bit codes are taken
-    off: of unrelated samples a share of 2^-b collides ([BBIT]).
-
-    Parameters
-    ----------
-    tables : Tables
-        Of all rows.
-    keys : (m, L) uint64
-        Of the queries.
-    skip : (m,) int64
-        A row that a query must not return, or -1.
+    off: of unrelated samples a share of 2^-b collides ([BBIT]). ``keys`` are those of the queries.
     """
     chance = 2.0**-gcws.bits if gcws.encoding == "b_bit" else 0.0
     ours = _codes(plan, hash_, gcws, queries)

@@ -57,8 +57,6 @@ class GcwsState:
         As many as have been needed: the first, and those that a graph or proofs want beside.
     inverted : InvertedIndex
         For exact scans of sparse rows; empty for dense ones.
-    graph : GraphSearch or None
-        The neighbour graph of the same rows, once it is built.
     delta : Delta
         Newer rows, which are in none of these; none before a graph is judged or built.
     scanned : int
@@ -477,14 +475,7 @@ class GcwsBackend(Backend[GcwsState]):
         sink = PairSink(view, min_score, limit, stop, policy=policy)
         links = None if state.graph is None else state.graph.links.array
         join = PairJoin(
-            view,
-            state.tables,
-            self.plan,
-            widen,
-            links,
-            state.inverted,
-            self.workers,
-            policy,
+            view, state.tables, self.plan, widen, links, state.inverted, self.workers, policy
         )
         join.offer(sink, recall)
         return sink.result()
@@ -492,19 +483,10 @@ class GcwsBackend(Backend[GcwsState]):
     def sketch(
         self, batch: VectorBatch, encoding: Encoding, *, is_wider: bool = False
     ) -> Signatures | UInt16s:
-        """Return the samples of vectors, or their b-bit codes.
+        """Return the samples of vectors, or for ``b_bit`` (n, k) uint16: bits of each i* ([BBIT]).
 
-        Parameters
-        ----------
-        is_wider : bool
-            Whether there are slots beyond the space, which the parameter table does not have.
-
-        Returns
-        -------
-        Signatures
-            For ``full`` (slots and levels) and ``zero_bit`` (the levels are to be ignored).
-        (n, k) uint16
-            For ``b_bit``: ``bits`` bits of i* ([BBIT]).
+        Levels are to be ignored for ``zero_bit``. Where it ``is_wider``, there are slots beyond the
+        space, which the parameter table does not have.
         """
         k = self.plan.samples
         drawn = self.hash

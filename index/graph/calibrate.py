@@ -40,12 +40,7 @@ leaves out."""
 SLACKS: Final = (1.01, 1.03, 1.07, 1.13, 1.2, 1.3, 1.4, 1.6)
 """Of extensions that may be measured."""
 
-_MEASURED: Final = (
-    (10, (1, 10), 1024),
-    (30, (30,), 160),
-    (100, (100,), 160),
-    (300, (300,), 80),
-)
+_MEASURED: Final = ((10, (1, 10), 1024), (30, (30,), 160), (100, (100,), 160), (300, (300,), 80))
 """Limit searched with, limits judged, queries."""
 _ROWS_A_LIMIT: Final = 100
 """A limit above 100 is measured where each of its hits has at least this many rows."""

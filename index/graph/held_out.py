@@ -15,12 +15,7 @@ from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.graph.recall_curve import (
-    NO_EXTENSION,
-    BeamSetting,
-    Extension,
-    SearchSetting,
-)
+from gcws_search.index.graph.recall_curve import NO_EXTENSION, BeamSetting, Extension, SearchSetting
 from gcws_search.index.graph.search import TIED_SHARE, GraphSearch
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import end_if
@@ -28,6 +23,8 @@ from gcws_search.index.threads import end_if
 TYPICAL, HARD, FOREIGN, TIED = range(4)
 """Tiers of queries; all but the first are extended. No curve counts the last, which finds all."""
 _NEGATIVE = np.uint32(1)
+_PIECES: Final = 4
+"""Parts of the searches for each thread: searches take unlike time."""
 _QUERIES_A_PART: Final = 2
 """Queries of a thread at least: few are searched for, and some take a hundred times as long."""
 
@@ -75,8 +72,8 @@ def _entries(rows: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
 class HeldOut:
     """Queries, none of them among the rows ``linked``: items held out, and behind them sums of two.
 
-    ``view`` has all rows that are alive, ``hidden`` is 1 for those held out. Each thread has so
-    many ``pieces`` of the work. Once ``stop`` is set, the next search raises `StoppedError`.
+    ``view`` has all rows that are alive, ``hidden`` is 1 for those held out. Once ``stop`` is set,
+    the next search raises `StoppedError`.
     """
 
     graph: GraphSearch
@@ -88,7 +85,6 @@ class HeldOut:
     hidden: UInt8s
     keys: UInt64s
     inverted: InvertedIndex
-    pieces: int
     stop: threading.Event
 
     @classmethod
@@ -102,7 +98,6 @@ class HeldOut:
         inverted: InvertedIndex,
         *,
         sums: int,
-        pieces: int,
         stop: threading.Event,
     ) -> HeldOut:
         """Return the rows of ``view`` that are held out, by number, with their keys, and sums."""
@@ -116,19 +111,7 @@ class HeldOut:
         queries = join_rows([view.vectors[chosen], between])
         if len(between):
             keys = np.concatenate([keys, graph.band_keys.keys(between, keys.shape[1])])
-        return cls(
-            graph,
-            tables,
-            view,
-            linked,
-            len(chosen),
-            queries,
-            hidden,
-            keys,
-            inverted,
-            pieces,
-            stop,
-        )
+        return cls(graph, tables, view, linked, len(chosen), queries, hidden, keys, inverted, stop)
 
     @property
     def sums(self) -> int:
@@ -189,5 +172,5 @@ class HeldOut:
             keys=self.keys[chosen, : plan.tables],
             hidden=self.hidden,
             min_part=_QUERIES_A_PART,
-            pieces=self.pieces,
+            pieces=_PIECES,
         )[0]

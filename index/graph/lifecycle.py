@@ -8,14 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import (
-    Float32s,
-    Int32s,
-    Int64s,
-    UInt8s,
-    UInt64s,
-    growable,
-)
+from gcws_search.index.contracts.arrays import Float32s, Int32s, Int64s, UInt8s, UInt64s, growable
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -66,8 +59,6 @@ _SAMPLED, _NEAR = 64, 64
 """Quantizers and dimensions are judged by so many rows, and so many rows next to each."""
 _WIDE: Final = 128
 """Rows of more floats are measured by half as many queries, for the exact scan takes longer."""
-_PIECES: Final = 4
-"""Parts of the measured searches for each thread: searches take unlike time."""
 _COSTED: Final = 64
 """Queries by which the cost of a scan is judged."""
 _MAX_HELD_OUT: Final = 32
@@ -244,7 +235,6 @@ class GraphLifecycle:
             keys[held_out],
             inverted,
             sums=self._sums(len(held_out)),
-            pieces=_PIECES,
             stop=stop,
         )
         try:

@@ -34,7 +34,6 @@ from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE, Graph
 from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.kernels.graph.build import (
-    Joins,
     LinkRule,
     choose_neighbours,
     join_links,
@@ -329,12 +328,14 @@ class NeighbourGraph:
         count = list_joins(chosen, own, targets, sources)
         targets, sources = targets[:count], sources[:count]
         sort_keys(targets, sources, np.empty_like(targets), np.empty_like(sources))
-        joins = Joins(targets, sources)
         pruning = LinkRule(beam, _AFTER_OVERFLOW, _DIVERSITY)
 
         def join(first: int, last: int) -> None:
             with self.scratch.lend(sizes) as scratch:
-                join_links(graph.rows, scratch.addresses, joins, first, last, pruning, links.array)
+                addresses = scratch.addresses
+                join_links(
+                    graph.rows, addresses, targets, sources, first, last, pruning, links.array
+                )
 
         workers.split(count, join, min_size=64, pieces=_PIECES)
 
@@ -399,11 +400,7 @@ class NeighbourGraph:
         names = np.append(new_rows, NONE).astype(np.int32)  # the last one is that of NONE, too
         names[dead] = np.arange(len(remaining), len(new_rows))
         taken = NeighbourGraph(
-            self.quantizer,
-            rows[:0],
-            self._tables,
-            narrow=self.narrow,
-            drift=self.drift,
+            self.quantizer, rows[:0], self._tables, narrow=self.narrow, drift=self.drift
         )
         with self._extending:  # links change in place
             links = growable((len(remaining), WIDTH), np.int32)

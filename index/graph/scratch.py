@@ -34,18 +34,8 @@ _MAX_FREE: Final = 16
 class ScratchSizes:
     """What the searches of one call need.
 
-    Attributes
-    ----------
-    rows : int
-        Of the collection.
-    room : int
-        Rows that one search can see.
-    beam : int
-        Places for the best of them.
-    longest : int
-        Non-zeros of the longest sparse vector, 0 for dense ones.
-    keys : int
-        Places in tables.
+    Of the rows of the collection one search can see as many as it has room for. ``longest`` is the
+    non-zeros of the longest sparse vector, 0 for dense ones; ``keys`` are places in tables.
     """
 
     rows: int
@@ -77,14 +67,8 @@ class ScratchSizes:
 class Scratch:
     """Arrays of a few searches that take their steps in turn.
 
-    The addresses are valid for as long as this object lives.
-
-    Attributes
-    ----------
-    addresses : (slots, ADDRESSES) int64
-        Of each slot's arrays, as `beam_search.scratch_at` takes them.
-    first : (1, ADDRESSES) int64
-        Those of one slot, for a query that comes alone.
+    The (slots, ADDRESSES) `addresses` are as `beam_search.scratch_at` takes them, and valid for as
+    long as this object lives. ``first`` are those of one slot, for a query that comes alone.
     """
 
     def __init__(self, sizes: ScratchSizes) -> None:

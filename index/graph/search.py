@@ -26,13 +26,7 @@ from gcws_search.index.graph.recall_curve import (
     SearchSetting,
 )
 from gcws_search.index.graph.scratch import ScratchSizes
-from gcws_search.index.graph.search_plan import (
-    PlanKey,
-    SearchPlan,
-    SearchPolicy,
-    Skipped,
-    Stage,
-)
+from gcws_search.index.graph.search_plan import PlanKey, SearchPlan, SearchPolicy, Skipped, Stage
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from gcws_search.index.kernels.graph.batch_search import Found, Plan, Visible, search_graph
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE

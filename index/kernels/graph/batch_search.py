@@ -91,17 +91,10 @@ _SHORT = 128
 
 
 class Visible(NamedTuple):
-    """The rows that one search sees.
+    """The rows that one search sees: those from ``count`` on are newer than it.
 
-    Attributes
-    ----------
-    count : int
-        Rows from this number on are newer than the search.
-    permitted : (count,) uint8
-    permitted_count : int
-        How many of them are 1.
-    hidden : (count,) or (0,) uint8
-        1 for rows that no link names, and that are treated as if they were not there.
+    Of the (count,) uint8 ``permitted``, so many are 1. ``hidden``, as long or empty, is 1 for rows
+    that no link names, and that are treated as if they were not there.
     """
 
     count: Any
@@ -183,20 +176,9 @@ class Plan(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search writes for m queries, in place.
+    """What a search writes for m queries, in place: the arrays of `hits.BatchHits`.
 
-    Attributes
-    ----------
-    scores, rows : (m, limit) float64 and int64
-        Hits by falling exact score, equal scores by rising row.
-    sizes : (m,) int64
-        How many there are.
-    work : (m, 6) int64
-        What each query cost; see `hits.BatchHits`.
-    recalls : (m,) float64
-        Expected.
-    outcomes : (m,) uint8
-        See `Outcome`.
+    With them come (m,) uint8 of `Outcome`.
     """
 
     scores: Any
@@ -205,14 +187,6 @@ class Found(NamedTuple):
     work: Any
     recalls: Any
     outcomes: Any
-
-
-class _Reranked(NamedTuple):
-    """Rows that are scored exactly, as many as `Plan.reranked` says: (r,) int64, float64 twice."""
-
-    rows: Any
-    scores: Any
-    ranked: Any
 
 
 @inner
@@ -332,7 +306,7 @@ def _extend(
         elif state.size == np.int64(first.capacity):
             admit_dropped(rows, query, state, scratch, np.int64(plan.levels[level, 0]))
     state.level = level
-    state.bound = np.uint64(0)
+    state.bound, state.hits_end = np.uint64(0), 0
     a_side = np.int64(plan.levels[level, 3])
     if a_side > ROWS_A_SIDE:
         keys_a_query = entries.tables * entries.segments.shape[0]
@@ -366,17 +340,8 @@ def _rerank(
 ) -> Any:
     """Score the best rows exactly, more of them where quick scores leave hits in doubt.
 
-    Parameters
-    ----------
-    rows : RowAddresses
-    vectors : (n, dim) float32
-    held, queries : QueryRows, Queries
-    state : STATE
-    best : (address of uint64, int, int)
-        The best rows, how many there are, and the limit.
-    plan : Plan
-    buffers : _Reranked
-        Written in place.
+    ``best`` has the address of the best rows, how many there are, and the limit. Rows, exact
+    scores and ranked ones are written into ``buffers``.
 
     Returns
     -------
@@ -386,7 +351,7 @@ def _rerank(
         Hits to be expected among the rows left out, for each that is wanted; see `rerank_depth`.
     """
     entries, size, limit = best
-    chosen, exact, ranked = buffers.rows, buffers.scores, buffers.ranked
+    chosen, exact, ranked = buffers
     m, min_score = state.query, queries.min_score
     skipped, is_extended = queries.skip[m], state.level > 0
     scored = found = 0
@@ -450,18 +415,8 @@ def search_graph(
 ) -> None:
     """Search for every query; searches of hard queries are extended.
 
-    numba takes 1 µs to tell the type of a named tuple, and 0.1 µs for a plain one, so that plain
-    ones cross the border.
-
-    Parameters
-    ----------
-    graph : Graph
-    visible : Visible
-    queries : Queries
-    plan : Plan
-    scratch : (slots, ADDRESSES) int64
-        Addresses of each slot's arrays; see `beam_search.scratch_at`. `Scratch` owns them.
-    out : Found, written in place
+    `Scratch` owns the (slots, ADDRESSES) of each slot's arrays. numba takes 1 µs to tell the type
+    of a named tuple, and 0.1 µs for a plain one, so that plain ones cross the border.
     """
     _search_graph(tuple(graph), tuple(visible), tuple(queries), tuple(plan), scratch, tuple(out))
 
@@ -497,7 +452,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     held, vectors = query_rows(rows.kind, queries), graph.vectors
     wanted, most = plan.wanted, plan.reranked[3]
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
-    buffers = uncounted(_Reranked(chosen, exact, ranked))
+    buffers = uncounted((chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
     # An array taken from a tuple is counted each time, an address is not.
     levels, keys, permitted = (

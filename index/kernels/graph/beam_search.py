@@ -62,6 +62,8 @@ STATE = np.dtype(
         ("scored", np.int64),  # rows scored, the first ones of those marked
         ("expansions", np.int64),  # rows expanded
         ("bound", np.uint64),  # entries below this one are of no use
+        ("hits_end", np.int64),  # place of the last hit wanted among all rows; 0 if not known
+        ("last_place", np.int64),  # the same of the last hit expanded; see `Beam`
         ("has_ended", np.int64),  # whether there is no further step
         ("is_cut", np.int64),  # whether the search ended for want of room
         ("stage", np.int64),  # of a query's search; see `batch_search`
@@ -80,7 +82,7 @@ class Graph(NamedTuple):
     Attributes
     ----------
     rows : (7,) int64
-        Addresses of the quantized rows; see `quantized.rows.rows_at`. `QuantizedView` owns them.
+        See `quantized.rows.rows_at`; `QuantizedView` owns them.
     segments : (s, 3) int64
         Addresses of the (L, count) keys and rows of each segment of the tables, and its count.
         `Tables` owns them.
@@ -97,15 +99,9 @@ class Graph(NamedTuple):
 
 
 class Links(NamedTuple):
-    """The neighbours of all rows, by address.
+    """The neighbours of all rows, by address: ``width`` places for each row.
 
-    Attributes
-    ----------
-    first : address of int32
-    width : int
-        Places for the neighbours of one row.
-    count : int
-        Neighbours from this row number on are passed over: they are newer than this search.
+    Neighbours from the row number ``count`` on are passed over: they are newer than this search.
     """
 
     first: Any
@@ -138,14 +134,9 @@ class Beam(NamedTuple):
 
 
 class Marks(NamedTuple):
-    """Which rows a search has seen.
+    """Which rows a search has seen, by address: one bit a row, and the rows whose bits are set.
 
-    Attributes
-    ----------
-    words : address of uint64
-        One bit a row; all 0 between searches.
-    seen : address of int32
-        The rows whose bits are set.
+    The bits are all 0 between searches.
     """
 
     words: Any
@@ -153,22 +144,18 @@ class Marks(NamedTuple):
 
 
 class BeamScratch(NamedTuple):
-    """What a search writes on, allocated once for many searches.
+    """What a search writes on, by address, allocated once for many searches.
 
     Attributes
     ----------
-    marks : Marks
     room : int
         Rows that can be marked, and entries of ``pool``.
-    pool, fresh : addresses of uint64
-        The pool, and entries to be inserted.
-    scores : address of float32
+    fresh : address of uint64
+        Entries to be inserted.
     table, other_table : addresses of float32
         All 0 between uses; see `quantized.rows.hold`.
-    places : address of int64
-        Of keys in tables, for any query of the call.
-    own_places : address of int64
-        The same for the query of this search.
+    places, own_places : addresses of int64
+        Of keys in tables, for any query of the call, and for that of this search.
     """
 
     marks: Any
@@ -233,7 +220,7 @@ def begin(state: Any) -> None:
 @inner
 def begin_again(state: Any) -> None:
     """Let the next step score all rows seen so far again, for a beam with room for more."""
-    state.size = state.rejected = state.here = state.scored = 0
+    state.size = state.rejected = state.here = state.scored = state.hits_end = 0
     state.bound = _NOTHING
 
 
@@ -310,23 +297,9 @@ def expand(
 ) -> Any:
     """Score the rows prefetched by the step before, then expand the best row not yet expanded.
 
-    Several searches take their steps in turn, so that memory has time to answer.
-
-    Parameters
-    ----------
-    rows, query : RowAddresses, QueryAddresses
-    links : Links
-    state : STATE
-    scratch : BeamScratch
-    beam : Beam
-    salt : int
-        See `candidate_pool.salt_of`: entries of the pool are `salted`. 0 where rows that tie come
-        by falling number.
-
-    Returns
-    -------
-    bool
-        Whether there is a further step to take.
+    Return whether there is a further step to take. Several searches take their steps in turn, so
+    that memory has time to answer. Entries of the pool are `salted` by a ``salt``, 0 where rows
+    that tie come by falling number.
     """
     # A constant False, so the compiler drops all code that reads the mask. Any address will do.
     return _expand(rows, query, links, state, scratch, beam, rows.copies, False, salt)
@@ -386,9 +359,7 @@ def _expand(
     here = place_of(pool, best | REJECTED) if overtakes else first_unexpanded(pool, size, here)
     wanted, last = beam.wanted, beam.max_expanded
     if is_filtered and state.rejected > 0:
-        wanted = place_of_hit(pool, size, wanted)
-        if beam.slack == np.inf:
-            last = place_of_hit(pool, size, last)
+        wanted, last = _hit_places(pool, size, state, beam, best)
     bound = _NOTHING
     if size >= wanted:
         lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack)
@@ -416,6 +387,21 @@ def _expand(
             fetch_links(links, row_of(at(pool, following)) ^ salt)
     state.size, state.here, state.scored, state.bound = size, here, seen, bound
     return going
+
+
+@inner
+def _hit_places(pool: Any, size: Any, state: Any, beam: Any, best: Any) -> Any:
+    """Return the places of the last hit wanted, and of the last one to be expanded, from 1 on.
+
+    They are those of the step before, unless a row has been inserted before one of them.
+    """
+    is_counted = beam.slack == np.inf
+    known = max(state.hits_end, state.last_place) if is_counted else state.hits_end
+    if state.hits_end == 0 or known > size or best | REJECTED >= at(pool, known - 1):
+        state.hits_end = place_of_hit(pool, size, beam.wanted)
+        if is_counted:
+            state.last_place = place_of_hit(pool, size, beam.max_expanded)
+    return state.hits_end, state.last_place if is_counted else beam.max_expanded
 
 
 @inner

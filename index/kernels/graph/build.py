@@ -61,36 +61,15 @@ _MAX_JOINING = 512
 
 
 class LinkRule(NamedTuple):
-    """How neighbours are chosen.
+    """How neighbours are chosen: ``beam`` is the width of a row's search for them.
 
-    Attributes
-    ----------
-    beam : int
-        Width of the beam of a row's search for its neighbours.
-    neighbours : int
-        Neighbours that a row chooses at most, or that a full row is pruned to.
-    diversity : float32
-        See `prune`.
+    A row chooses so many ``neighbours`` at most, or is pruned to these; ``diversity`` is that of
+    `prune`.
     """
 
     beam: Any
     neighbours: Any
     diversity: Any
-
-
-class Joins(NamedTuple):
-    """Rows that have chosen others as neighbours.
-
-    Attributes
-    ----------
-    targets : (p,) uint64
-        The chosen rows, rising.
-    sources : (p,) int32
-        The rows that chose them.
-    """
-
-    targets: Any
-    sources: Any
 
 
 @inner
@@ -104,31 +83,12 @@ def prune(
     out: Any,
     width: Any,
 ) -> Any:
-    """Choose a row's neighbours from a pool, best first, and write them.
+    """Choose a row's neighbours from a pool, best first, write them, and return how many.
 
     A candidate stays when, for each neighbour chosen before, its distance 1 − GMM from that
     neighbour times ``diversity`` is at least its distance from the row. Of candidates equal to the
-    row `MAX_EQUAL` stay, for they lead to no others.
-
-    Parameters
-    ----------
-    rows : RowAddresses
-    row : int
-    scratch : BeamScratch
-        With the candidates in its pool, not salted, by falling score; nothing is marked.
-    size : int
-        Entries of the pool.
-    max_count : int
-        How many neighbours at most.
-    diversity : float32
-        At least 1.
-    out, width : address of int32, and its room
-        The neighbours, written in place; `NONE` fills the rest.
-
-    Returns
-    -------
-    int
-        How many there are.
+    row `MAX_EQUAL` stay, for they lead to no others. The ``size`` candidates are in the pool, not
+    salted; nothing is marked. `NONE` fills the rest of the ``width`` places.
     """
     pool = scratch.pool
     candidates = scratch.marks.seen
@@ -198,19 +158,9 @@ def _search_neighbours(
     keys: Any,
     beam: Any,
 ) -> None:
-    """Search for a few rows' neighbours, one a slot of scratch memory, all in turn.
+    """Search for the neighbours of ``chosen``, one row a slot of scratch memory, all in turn.
 
-    Parameters
-    ----------
-    rows, links, entries : RowAddresses, Links, EntryTables
-    states : (slots,) STATE
-        Written in place.
-    scratch : (slots, ADDRESSES) int64
-        The pools found are left in it, their entries salted.
-    chosen : (c,) int64
-        The rows, at most as many as slots.
-    keys : address of (c, t) uint64
-    beam : Beam
+    The pools found are left in the slots, their entries salted.
     """
     count = chosen.shape[0]
     nothing_hidden = np.empty(0, np.uint8)
@@ -253,23 +203,8 @@ def choose_neighbours(
 ) -> None:
     """Search for some rows' neighbours, by the tables and the links there are.
 
-    Parameters
-    ----------
-    graph : beam_search.Graph
-        Rows that are not linked yet have no neighbours.
-    scratch : (slots, ADDRESSES) int64
-        See `beam_search.scratch_at`.
-    chosen : (c,) int64
-        The rows.
-    keys : (c, t) uint64
-        Their keys in the first t tables.
-    alive : (n,) uint8
-        Rows that may be chosen.
-    leaders : (n,) int32 or (0,)
-        See `entry_points.EntryTables`.
-    rule : LinkRule
-    out : (c, width) int32, written in place
-        Their neighbours.
+    Rows that are not linked yet have no neighbours in the graph. Those that may be chosen are
+    ``alive``. ``keys`` are the (c, t) of the ``chosen``, ``out`` has their (c, width) neighbours.
     """
     rows = rows_at(graph.rows)
     n, width = graph.links.shape
@@ -318,14 +253,7 @@ def _keep_joined(old: Any, new: Any, width: Any) -> None:
 
 @kernel
 def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources: Int32s) -> int:
-    """Write (target, source) for each neighbour that each row has chosen; return how many.
-
-    Parameters
-    ----------
-    chosen : (c,) int64
-    lists : (c, width) int32
-    out_targets, out_sources : (c · width,), written in place
-    """
+    """Write (target, source) for each neighbour that each row has chosen; return how many."""
     count = 0
     for i in range(chosen.shape[0]):
         for j in range(lists.shape[1]):
@@ -341,7 +269,8 @@ def list_joins(chosen: Int64s, lists: Int32s, out_targets: UInt64s, out_sources:
 def join_links(
     row_addresses: Int64s,
     scratch: Int64s,
-    joins: Any,
+    targets: UInt64s,
+    sources: Int32s,
     first: int,
     last: int,
     rule: Any,
@@ -349,26 +278,15 @@ def join_links(
 ) -> None:
     """Add rows to the neighbours of those they chose, pruning where there are too many.
 
-    Parameters
-    ----------
-    row_addresses : (7,) int64
-        See `quantized.rows.rows_at`.
-    scratch : (slots, ADDRESSES) int64
-        See `beam_search.scratch_at`.
-    joins : Joins
-    first, last : int
-        The targets whose first pair is in this range are dealt with here.
-    rule : LinkRule
-        A row with too many neighbours is pruned to ``neighbours``; the room left is for others.
-    out : (n, width) int32, written in place
-        The neighbours of all rows.
+    ``targets`` rise. Those whose first pair is in the range are dealt with here. A row with too
+    many neighbours is pruned to as many as the rule says; the room left is for others. ``out`` has
+    the (n, width) neighbours of all rows.
     """
     rows = rows_at(row_addresses)
     own_scratch = scratch_at(scratch[0])
     pool = own_scratch.pool
     waiting = own_scratch.marks.seen
     links = Links(pointer(out), out.shape[1], out.shape[0])
-    targets, sources = joins.targets, joins.sources
     width = out.shape[1]
     capacity = min(own_scratch.room, width + _MAX_JOINING)
     place = first
@@ -421,13 +339,7 @@ def join_links(
 
 @kernel
 def mark_named(links: Int32s, out: UInt8s) -> None:
-    """Write 1 for each row that some row links to.
-
-    Parameters
-    ----------
-    links : (n, width) int32
-    out : (n,) uint8, written in place
-    """
+    """Write 1 for each row that some row links to."""
     for i in range(links.shape[0]):
         for j in range(links.shape[1]):
             if links[i, j] < 0:

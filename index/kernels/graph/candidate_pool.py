@@ -1,10 +1,9 @@
 """The best rows seen so far, best first, each as one number.
 
 An entry holds the bits of its score, its row, whether the row is not permitted, and whether it has
-been expanded. As whole numbers
-entries fall from place to place, and as float64s of the same bits they fall too, for which
-processors have minima and maxima of whole registers: an entry is put into its place without a
-branch that depends on where that is.
+been expanded. As whole numbers entries fall from place to place, and as float64s of the same bits
+they fall too, for which processors have minima and maxima of whole registers: an entry is put into
+its place without a branch that depends on where that is.
 """
 
 from typing import Any, Final
@@ -105,12 +104,7 @@ def _insertion(held: Any, before: Any, value: Any) -> Any:
 def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
     """Insert an entry and return the pool's size; a full pool drops its last entry, or the new one.
 
-    Parameters
-    ----------
-    pool : address of uint64
-        Falling, made as `places_for` says.
-    size, capacity : int
-    new : uint64
+    The pool falls, and is made as `places_for` says.
     """
     entries = as_double_address(pool)
     if size < capacity:
@@ -133,17 +127,9 @@ def insert(pool: Any, size: Any, capacity: Any, new: Any) -> Any:
 def insert_all(pool: Any, size: Any, capacity: Any, fresh: Any, count: Any) -> Any:
     """Insert entries and return the pool's size; a full pool drops its last entries.
 
-    An entry takes 2 to 4 ns in a pool of at most 64, and 9 by `insert`.
-
-    Parameters
-    ----------
-    pool : address of uint64
-        As for `insert`. Places behind the last entry may hold anything.
-    size, capacity : int
-        ``size`` is at most ``capacity``.
-    fresh : address of uint64
-        The new entries, in any order, none of them in the pool; overwritten.
-    count : int
+    An entry takes 2 to 4 ns in a pool of at most 64, and 9 by `insert`. Places behind the last
+    entry may hold anything. The ``count`` fresh entries come in any order, none of them in the
+    pool, and are overwritten.
     """
     for first in range(0, count, _BLOCK):
         some, end = 0, min(first + _BLOCK, count)

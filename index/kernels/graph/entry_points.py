@@ -29,18 +29,10 @@ _SAMPLES, _SAMPLE_BITS = 16, 4
 
 
 class EntryTables(NamedTuple):
-    """The tables through which a search enters.
+    """The first ``tables`` of (s, 3) `Graph.segments`, through which a search enters.
 
-    Attributes
-    ----------
-    segments : (s, 3) int64
-        See `Graph`.
-    tables : int
-        How many tables are used.
-    rows_a_side : int
-        Entry points on each side of a key's place in a table of a large segment.
-    leaders : (n,) int32 or (0,)
-        The row by which a search enters instead of each row.
+    There are so many entry points on each side of a key's place in a table of a large segment. A
+    search enters by (n,) or (0,) int32 ``leaders`` instead of each row.
     """
 
     segments: Any
@@ -55,18 +47,8 @@ def enter(
 ) -> None:
     """Mark the rows around a query's places in the tables, and prefetch them.
 
-    Parameters
-    ----------
-    rows : RowAddresses
-    state : STATE
-    scratch : BeamScratch
-    places : address of int64
-        What `find_entry_points` wrote for the query.
-    entries : EntryTables
-    count : int
-        Rows from this number on are left out.
-    hidden : (count,) or (0,) uint8
-        1 for rows that are treated as if no table held them.
+    The places are what `find_entry_points` wrote. Rows from ``count`` on are left out, and those
+    that are ``hidden``, which may be empty.
     """
     marked = before = state.seen
     segments = entries.segments
@@ -100,14 +82,8 @@ def enter_buckets(
     """Mark the rows of a query's buckets, and prefetch them; return whether all have room.
 
     The bucket of a table holds the rows that share three quarters of the longest prefix that any
-    row shares with the query: the rows of a tight group differ in the last samples.
-
-    Parameters
-    ----------
-    rows, state, scratch, entries, count, hidden
-        As for `enter`; the rows beside the query's places are marked already.
-    keys : address of uint64
-        Of the query, in the tables.
+    row shares with the query: the rows of a tight group differ in the last samples. As for `enter`;
+    the rows beside the query's places are marked already.
     """
     marked = before = state.seen
     segments, has_room = entries.segments, True
@@ -160,18 +136,11 @@ def _last_shown(
 
 @inner
 def find_entry_points(entries: Any, keys: Any, scratch: Int64s, searches: int) -> None:
-    """Write where the keys of some queries would be in the sorted tables of each segment.
+    """Write where the (searches, tables) keys of queries would be in the tables of each segment.
 
-    One binary search runs in step for all queries and tables of a segment, so that cache misses
-    overlap. The rows beside the places are prefetched.
-
-    Parameters
-    ----------
-    entries : EntryTables
-    keys : address of (searches, tables) uint64
-    scratch : (searches or more, ADDRESSES) int64
-        See `scratch_at`: the places of each search, (segments, tables), are written in place.
-    searches : int
+    The (segments, tables) places of each search are written into its scratch memory. One binary
+    search runs in step for all queries and tables of a segment, so that cache misses overlap. The
+    rows beside the places are prefetched.
     """
     tables = entries.tables
     for s in range(entries.segments.shape[0]):

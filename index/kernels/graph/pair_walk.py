@@ -26,17 +26,7 @@ _NONE = np.float32(-1.0)
 
 
 class PairRows(NamedTuple):
-    """The rows that are joined with each other.
-
-    Attributes
-    ----------
-    dense : (n, width) float32
-        (0, 0) when sparse.
-    indptr, slots, values : (n + 1,) int64, (nnz,) uint32 and (nnz,) float32
-        Sparse rows, compressed.
-    norms : (n,) float32
-    permitted : (n,) uint8
-    """
+    """The n rows that are joined with each other: (n, width) dense, (0, 0) when sparse."""
 
     dense: Any
     indptr: Any
@@ -49,12 +39,8 @@ class PairRows(NamedTuple):
 class PairRule(NamedTuple):
     """Which pairs are wanted, and how long a row's partners are searched for.
 
-    Attributes
-    ----------
-    min_score : float32
-    patience : int
-        Rows below ``min_score`` that a search expands. With a negative number only the row itself
-        is expanded.
+    ``patience`` is the rows below ``min_score`` that a search expands. With a negative number only
+    the row itself is expanded.
     """
 
     min_score: Any
@@ -62,14 +48,9 @@ class PairRule(NamedTuple):
 
 
 class Pairs(NamedTuple):
-    """Pairs found, written in place.
+    """Pairs found, written in place: the lesser and the greater row of each; room for n at least.
 
-    Attributes
-    ----------
-    a, b : (capacity,) int32
-        The lesser and the greater row of each pair; the capacity is at least n.
-    work : (WORK,) int64
-        Added to.
+    The (WORK,) int64 are added to.
     """
 
     a: Any
@@ -90,37 +71,25 @@ class _Seen(NamedTuple):
         Those that the last expansion added.
     waiting : (n,) int32
         Partners that are not expanded yet.
+    others, other_scores : (patience,) int32 and float32
+        The best rows that are no partners, the best one last.
     """
 
     words: Any
     rows: Any
     fresh: Any
     waiting: Any
+    others: Any
+    other_scores: Any
 
 
 class _Query(NamedTuple):
-    """The row whose partners are searched for.
-
-    Attributes
-    ----------
-    row : int
-    table_slots, table_values : (size,) uint32 and float32
-        A sparse row, spread; see `gmm.sparse.spread`.
-    size : int
-        Places of the table that are used.
-    """
+    """The row whose partners are searched for; a sparse one spread, see `gmm.sparse.spread`."""
 
     row: Any
     table_slots: Any
     table_values: Any
     size: Any
-
-
-class _Others(NamedTuple):
-    """The best rows that are no partners, the best one last: (patience,) int32 and float32."""
-
-    rows: Any
-    scores: Any
 
 
 @inlined
@@ -162,13 +131,7 @@ def _expand(rows: Any, links: Int32s, here: Any, marked: Any, seen: Any) -> Any:
 def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
     """Return the score of two rows, or a lesser number where it is below a bound.
 
-    Parameters
-    ----------
-    rows, query : PairRows, _Query
-    row : int
-    bound : float32
-    farthest : float32
-        `reach` of the bound.
+    ``farthest`` is the `reach` of the bound.
     """
     own, other = rows.norms[query.row], rows.norms[row]
     # GMM is at most the lesser norm over the greater.
@@ -193,43 +156,31 @@ def _score(rows: Any, query: Any, row: Any, bound: Any, farthest: Any) -> Any:
 
 
 @inlined
-def _insert(others: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
+def _insert(seen: Any, count: Any, capacity: Any, row: Any, score: Any) -> Any:
     """Insert a row among the best that are no partners; return how many these are."""
     place = count
     if count == capacity:  # the worst one makes room
         place = 0
-        while place + 1 < count and others.scores[place + 1] < score:
-            others.scores[place] = others.scores[place + 1]
-            others.rows[place] = others.rows[place + 1]
+        while place + 1 < count and seen.other_scores[place + 1] < score:
+            seen.other_scores[place] = seen.other_scores[place + 1]
+            seen.others[place] = seen.others[place + 1]
             place += 1
     else:
-        while place > 0 and others.scores[place - 1] > score:
-            others.scores[place] = others.scores[place - 1]
-            others.rows[place] = others.rows[place - 1]
+        while place > 0 and seen.other_scores[place - 1] > score:
+            seen.other_scores[place] = seen.other_scores[place - 1]
+            seen.others[place] = seen.others[place - 1]
             place -= 1
         count += 1
-    others.scores[place] = score
-    others.rows[place] = row
+    seen.other_scores[place] = score
+    seen.others[place] = row
     return count
 
 
 @inner
 def _find_partners(
-    rows: Any, links: Int32s, query: Any, rule: Any, found: int, seen: Any, others: Any, out: Any
+    rows: Any, links: Int32s, query: Any, rule: Any, found: int, seen: Any, out: Any
 ) -> tuple[int, int, bool]:
-    """List the partners of one row.
-
-    Parameters
-    ----------
-    rows : PairRows
-    links : (n, R) int32
-    query : _Query
-    rule : PairRule
-    found : int
-        Pairs that are listed already.
-    seen, others : _Seen, _Others
-        Written in place.
-    out : Pairs, written in place
+    """List the partners of one row behind ``found`` pairs.
 
     Returns
     -------
@@ -256,7 +207,7 @@ def _find_partners(
             if others_count < left:
                 bound = _NONE
             elif left > 0:
-                bound = others.scores[0]
+                bound = seen.other_scores[0]
             farthest = greatest_reach if bound >= min_score else reach(max(bound, np.float32(0.0)))
             score = _score(rows, query, row, bound, farthest)
             if score >= min_score:
@@ -269,14 +220,14 @@ def _find_partners(
                     out.b[found] = np.int32(max(a, row))
                     found += 1
             elif score > bound:
-                others_count = _insert(others, others_count, left, row, score)
+                others_count = _insert(seen, others_count, left, row, score)
         if partners > 0 and rule.patience >= 0:
             partners -= 1
             here = np.int64(seen.waiting[partners])
         elif left > 0 and others_count > 0:
             others_count -= 1
             left -= 1
-            here = np.int64(others.rows[others_count])
+            here = np.int64(seen.others[others_count])
         else:
             return found, marked, False
 
@@ -318,8 +269,9 @@ def find_pairs(
         np.empty(n, np.int32),
         np.empty(links.shape[1], np.int64),
         np.empty(n, np.int32),
+        np.empty(patience, np.int32),
+        np.empty(patience, np.float32),
     )
-    others = _Others(np.empty(patience, np.int32), np.empty(patience, np.float32))
     found = 0
     for number in range(first, chosen.shape[0]):
         a = chosen[number]
@@ -332,7 +284,7 @@ def find_pairs(
             spread(rows.slots[part], rows.values[part], table_slots[:size], table_values[:size])
         query = _Query(a, table_slots, table_values, size)
         before = found
-        found, marked, full = _find_partners(rows, links, query, rule, found, seen, others, out)
+        found, marked, full = _find_partners(rows, links, query, rule, found, seen, out)
         for i in range(marked):
             seen.words[np.int64(seen.rows[i]) >> 6] = np.uint64(0)
         if full:

@@ -18,10 +18,6 @@ class Queries(NamedTuple):
         Dense queries, quantized as the rows are; (m, 0) when sparse.
     copy_norms : (m,) float32
         Of the copies, in their steps; of the queries when sparse.
-    norms : (m,) float32
-    dense : (m, width) float32
-    indptr, slots, values : (m + 1,) int64, (nnz,) uint32 and (nnz,) float32
-        Sparse queries, compressed.
     keys : (m, t) uint64
         In the first t tables.
     skip : (m,) int64
@@ -43,16 +39,7 @@ class Queries(NamedTuple):
 
 
 class QueryRows(NamedTuple):
-    """Queries by address.
-
-    Attributes
-    ----------
-    quantized : RowAddresses
-        The queries in the form of the quantized rows.
-    dense : address of (m, width) float32
-        Dense queries, not quantized.
-    width : int
-    """
+    """Queries by address: in the form of the quantized rows, and dense ones as float32."""
 
     quantized: Any
     dense: Any
@@ -61,14 +48,7 @@ class QueryRows(NamedTuple):
 
 @inner
 def query_rows(kind: Any, queries: Any) -> Any:
-    """Return queries by the addresses of their arrays, which must outlive them.
-
-    Parameters
-    ----------
-    kind : int
-        How rows are quantized; see `quantized.rows`.
-    queries : Queries
-    """
+    """Return queries by the addresses of their arrays, which must outlive them."""
     quantized = RowAddresses(
         kind,
         pointer(queries.copies),
@@ -85,18 +65,9 @@ def query_rows(kind: Any, queries: Any) -> Any:
 def score_exactly(
     queries: Any, m: Any, rows: Any, floats: Any, chosen: Any, count: Any, out: Any
 ) -> None:
-    """Write the exact scores of a query and some rows.
+    """Write the exact scores of query m and the first ``count`` rows chosen.
 
-    Parameters
-    ----------
-    queries, m : QueryRows, int
-    rows : RowAddresses
-        With the sparse rows.
-    floats : address of float32
-        The dense rows, not quantized.
-    chosen : address of int64
-        Rows; the first ``count`` are scored.
-    out : address of float64, written from its beginning on
+    Of sparse rows are those of ``rows``; dense ones are at the address of ``floats``.
     """
     held = queries.quantized
     if held.kind == SPARSE:

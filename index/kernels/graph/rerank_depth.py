@@ -31,18 +31,8 @@ _MIN_SPREAD = 2.5e-7
 def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last: Any) -> Any:
     """Return how many hits are to be expected among the rows left out.
 
-    Parameters
-    ----------
-    best : address of uint64
-        The best rows of a search; see `candidate_pool`.
-    size : int
-    skip : int
-        The row that was passed over, or -1.
-    exact : address of float64
-        Scores of the first ``count`` of the others, one at least.
-    count : int
-    last : float
-        The exact score of the last hit.
+    Of the ``size`` best rows of a search, ``skip`` was passed over, if it is not -1. ``exact`` has
+    the scores of the first ``count`` of the others, one at least; ``last`` that of the last hit.
     """
     quick_mean, exact_mean = 0.0, 0.0
     quick_square, exact_square, product = 0.0, 0.0, 0.0

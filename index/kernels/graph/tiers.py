@@ -41,16 +41,8 @@ def are_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
 
     In such a group a row leads to a few others, which are no nearer to the query than most: the
     nearest are found by seeing all of the group. Copies of one row are none, for any of them will
-    do.
-
-    Parameters
-    ----------
-    best : address of uint64
-    size, own : int
-    tied : float
-        Distances tie that differ by less; 0 for none.
-    vectors : (n, dim) float32
-        Dense rows, not quantized: quantized rows may be copies where these are none.
+    do; quantized rows may be copies where dense ``vectors`` are none. Distances tie that differ by
+    less than ``tied``; 0 for none.
     """
     if tied == 0.0 or size < own + CONTRAST_PLACE:
         return False

@@ -336,7 +336,7 @@ def test_copies_put_later_leave_the_way_to_rows_near_to_them(seed: int) -> None:
     graph, tables = index.state.graph, index.state.tables
     plan = graph.plan_for(tables, every, 1, SearchSetting(BeamSetting.of(0.5, 1)))
     none = np.full(len(points), -1, np.int64)
-    found = graph.search(plan, tables, every, queries, SearchParams(limit=1), none).hits
+    found, _ = graph.search(plan, tables, every, queries, SearchParams(limit=1), none)
     assert np.mean(found.scores[:, 0] > 1 - 1e-9) > 0.87  # each is there
 
 
