@@ -211,10 +211,11 @@ def _choose(best: Any, size: Any, skip: Any, max_rows: Any, out: Any) -> Any:
     """Write the rows of the first entries of a pool but for one; return how many."""
     count = 0
     for i in range(size):
+        if count == max_rows:
+            break
         row = row_of(at(best, i))
-        if count < max_rows and row != skip:
-            put(out, count, row)
-            count += 1
+        put(out, count, row)
+        count += np.int64(row != skip)
     return count
 
 
@@ -275,21 +276,23 @@ def _extend(
     query: Any,
     state: Any,
     scratch: Any,
+    best: Any,
     plan: Any,
     entries: Any,
     visible: Any,
     keys: Any,
 ) -> Any:
-    """Let the search of a hard query go on; return whether it does.
+    """Let the search of a hard query go on, judged by its best rows; return whether it does.
 
     Where extension needs more room than there is, the search is cut.
     """
     if state.is_cut != 0 or plan.levels.shape[0] == 1:
         return False
     is_filtered = visible.permitted_count < visible.count
-    best, size = best_rows(state, scratch, is_filtered)
-    is_tied = state.is_tied == 0 and are_tied(best, size, state.own, np.float32(plan.tied), vectors)
-    level = _next_level((best, size), state, scratch, plan)
+    is_tied = state.is_tied == 0 and are_tied(
+        best[0], best[1], state.own, np.float32(plan.tied), vectors
+    )
+    level = _next_level(best, state, scratch, plan)
     if is_tied:
         level = max(state.level, 1)
         state.is_tied = 1
@@ -492,15 +495,17 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     rows, query, links, state, own, levels, wanted, key, permitted, is_filtered
                 ):
                     continue
-                if _extend(rows, vectors, query, state, own, plan, entries, visible, own_keys):
+                best = best_rows(state, own, is_filtered)
+                if _extend(
+                    rows, vectors, query, state, own, best, plan, entries, visible, own_keys
+                ):
                     continue
                 state.stage = _ENDED
                 if rows.kind != SPARSE:  # scored at the next turn
-                    best, size = best_rows(state, own, is_filtered)
-                    _fetch_vectors(vectors, best, min(plan.reranked[0], size))
+                    _fetch_vectors(vectors, best[0], min(plan.reranked[0], best[1]))
                     continue
-            best, size = best_rows(state, own, is_filtered)
-            hits = best, size, limit
+            best = best_rows(state, own, is_filtered)
+            hits = best[0], best[1], limit
             scored, found, missed = _rerank(
                 rows, vectors, held, queries, state, hits, plan, buffers
             )
@@ -520,7 +525,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                 out.work[m, column] = plan.work[column]
             out.work[m, CANDIDATES] = state.seen
             out.work[m, SCORED_EXACTLY] = scored
-            out.work[m, BEAM] = size
+            out.work[m, BEAM] = best[1]
             out.outcomes[m] = _outcome(hits, state, visible, missed, queries, plan)
             state.stage = _FREE
             left -= 1

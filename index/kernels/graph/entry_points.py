@@ -31,8 +31,8 @@ _SAMPLES, _SAMPLE_BITS = 16, 4
 class EntryTables(NamedTuple):
     """The first ``tables`` of (s, 3) `Graph.segments`, through which a search enters.
 
-    There are so many entry points on each side of a key's place in a table of a large segment. A
-    search enters by (n,) or (0,) int32 ``leaders`` instead of each row.
+    There are ``rows_a_side`` entry points on each side of a key's place in a table of a large
+    segment. A search enters by (n,) or (0,) int32 ``leaders`` instead of each row.
     """
 
     segments: Any
