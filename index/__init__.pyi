@@ -1,13 +1,3 @@
-from .analysis.item_map import (
-    MAX_ALSO as MAX_ALSO,
-    map_items as map_items,
-)
-from .analysis.profile import (
-    MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,
-    PROFILE_SAMPLE as PROFILE_SAMPLE,
-    Profile as Profile,
-    profile as profile,
-)
 from .backends import (
     POLICIES as POLICIES,
     Policies as Policies,
@@ -15,21 +5,6 @@ from .backends import (
 from .background import (
     give_way as give_way,
     gives_way as gives_way,
-)
-from .catalog.catalog import (
-    Catalog as Catalog,
-)
-from .catalog.check import (
-    Report as Report,
-    check_directory as check_directory,
-)
-from .catalog.collection import (
-    StoredCollection as StoredCollection,
-)
-from .catalog.describe import (
-    BackendDescription as BackendDescription,
-    Description as Description,
-    Summary as Summary,
 )
 from .collection.attached_backends import (
     notes_of_backend as notes_of_backend,
@@ -39,8 +14,20 @@ from .collection.audit import (
     AuditedQueries as AuditedQueries,
     AuditedRecall as AuditedRecall,
 )
+from .collection.catalog import (
+    Catalog as Catalog,
+)
+from .collection.check import (
+    Report as Report,
+    check_directory as check_directory,
+)
 from .collection.compare import (
     Comparison as Comparison,
+)
+from .collection.describe import (
+    BackendDescription as BackendDescription,
+    Description as Description,
+    Summary as Summary,
 )
 from .collection.group_commit import (
     COMMIT_BOUNDS as COMMIT_BOUNDS,
@@ -54,6 +41,10 @@ from .collection.ids import (
     number_beyond as number_beyond,
     number_items as number_items,
 )
+from .collection.item_map import (
+    MAX_ALSO as MAX_ALSO,
+    map_items as map_items,
+)
 from .collection.items import (
     ItemBatch as ItemBatch,
     Page as Page,
@@ -64,9 +55,18 @@ from .collection.items import (
     Total as Total,
     sequence_of as sequence_of,
 )
+from .collection.profile import (
+    MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,
+    PROFILE_SAMPLE as PROFILE_SAMPLE,
+    Profile as Profile,
+    profile as profile,
+)
 from .collection.reclaim import (
     Vacuumed as Vacuumed,
     vacuum_directory as vacuum_directory,
+)
+from .collection.stored_collection import (
+    StoredCollection as StoredCollection,
 )
 from .collection.writer import (
     Mode as Mode,
@@ -79,6 +79,8 @@ from .contracts.analysis import (
     NO_NEIGHBOUR as NO_NEIGHBOUR,
     SHARES as SHARES,
     BackendComparison as BackendComparison,
+    CostCurve as CostCurve,
+    CurvePoint as CurvePoint,
     Explained as Explained,
     ItemMap as ItemMap,
     MapParams as MapParams,
@@ -95,10 +97,6 @@ from .contracts.batches import (
     RawBatch as RawBatch,
     SparseVector as SparseVector,
     concatenate as concatenate,
-)
-from .contracts.cost_curve import (
-    CostCurve as CostCurve,
-    CurvePoint as CurvePoint,
 )
 from .contracts.errors import (
     BackendExists as BackendExists,

@@ -22,10 +22,9 @@ from gcws_search.service.api import (
     snapshots,
 )
 from gcws_search.service.contract import RouterProtocol
-from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
-from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.searches import LocalSearches
 from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room

@@ -121,7 +121,7 @@ def number_errors(numbers: Sequence[int]) -> Iterator[None]:
 
 
 class CollectionProtocol(Protocol):
-    """One collection; `index.catalog.collection.StoredCollection` says what each call raises."""
+    """One collection; `StoredCollection` of the index says what each call raises."""
 
     @property
     def name(self) -> str:
@@ -268,7 +268,7 @@ class CollectionProtocol(Protocol):
 
 
 class CatalogProtocol(Protocol):
-    """All collections; see `index.catalog.catalog.Catalog` for what each call raises."""
+    """All collections; see `index.collection.catalog.Catalog` for what each call raises."""
 
     @property
     def snapshots(self) -> ix.Snapshots:

@@ -12,10 +12,10 @@ import numpy as np
 
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import median_seconds, seconds
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.storage.records import RowBatch
 

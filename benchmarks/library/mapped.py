@@ -18,9 +18,9 @@ import psutil
 
 from benchmarks.harness.report import Table, arguments
 from benchmarks.library.growth import in_own_process, memory_of_process, save_made
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
 
 ROWS: Final = 1_000_000

@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 
 from benchmarks.harness.datasets import made
 from benchmarks.harness.report import Table, arguments
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.storage.connection import Durability

@@ -28,9 +28,9 @@ from benchmarks.harness.datasets import Vectors, made
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import SERVICE, Server, resident_bytes, serving
 from benchmarks.service.http import CONSTANT, npy
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import (
     BackendParams,

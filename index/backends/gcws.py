@@ -13,9 +13,9 @@ from gcws_search.index.backend import Backend, ProgressReport, no_report
 from gcws_search.index.backends.delta import NONE, Delta, with_delta
 from gcws_search.index.backends.estimates import search_by_samples
 from gcws_search.index.backends.policies import POLICIES, Policies
+from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Int64s, UInt8s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch, row_width
-from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import (

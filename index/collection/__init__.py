@@ -1,5 +1,9 @@
-"""One collection: its items in memory behind immutable views, its file, what keeps them in step.
+"""Collections of a data directory: items in memory behind immutable views, their files in step.
 
+- `catalog`: all collections: create, open, drop, restore
+- `stored_collection`: one collection: what is written is in memory and on the disk
+- `describe`: configuration, counts, bytes, statistics
+- `check`: a file checked and repaired
 - `memory_collection`: puts, deletes, the view of readers; when tombstones are compacted
 - `items`: what callers hand in and get: batches, views, results, pages
 - `row_store`: vectors, ids and payloads by row; which rows live, and their compaction
@@ -16,5 +20,7 @@
 - `reclaim`: free space given back
 - `compare`: what each backend finds and costs
 - `explain`: a similarity by its coordinates
+- `item_map`: places in a plane for a sample and others, with their neighbours
+- `profile`: histograms of similarities and of non-zeros; buckets, and what shares one
 - `name_scan`: the exact scan of a query with names that the space lacks
 """

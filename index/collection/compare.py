@@ -89,8 +89,7 @@ class ComparedQueries:
                 else:
                     vectors, unknown = space.prepare(part), 0.0
             except InvalidVector as error:
-                row, *rest = error.loc or (0,)
-                error.loc = (len(mass) + int(row), *rest)
+                error.move_row(len(mass).__add__)
                 raise
             known.append(vectors)
             mass += [unknown] * len(vectors)

@@ -63,7 +63,8 @@ def _coordinates(memory: MemoryCollection, given: dict[str, Explainable]) -> dic
     except InvalidVector as error:
         name = together[int(error.loc[0])]
         word = next(word for word, names in words.items() if name in names)
-        raise _within(error, word, "names", [*words[word]].index(name)) from None
+        place = word, "vector", "names", [*words[word]].index(name)
+        raise error.at(*place, skip=len(error.loc)) from None
     return dict(zip(together, found, strict=True))
 
 
@@ -84,11 +85,7 @@ def _row(
                 return widen(space, given)
         return space.prepare(space.from_items([given]))
     except InvalidVector as error:
-        raise _within(error, word, *error.loc[1:]) from None
-
-
-def _within(error: InvalidVector, word: str, *inner: str | int) -> InvalidVector:
-    return InvalidVector(expected=error.expected, got=error.got, loc=(word, "vector", *inner))
+        raise error.at(word, "vector", skip=1) from None
 
 
 def _align(a: VectorBatch, b: VectorBatch) -> tuple[Int64s, Float64s, Float64s]:

@@ -37,9 +37,9 @@ from gcws_search.index.collection.items import (
     View,
 )
 from gcws_search.index.collection.row_store import Compaction, RowStore
+from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams

@@ -32,7 +32,9 @@
         └── StorageFailed          name, cause, reason
 """
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Self
 
 Loc = tuple[str | int, ...]
 
@@ -75,9 +77,14 @@ class InvalidInput(GcwsError):
         prefix = f"{where.lstrip('.')}: " if where else ""
         return f"{prefix}expected {self.expected}, got {self.got}"
 
-    def at(self, *outer: str | int) -> "InvalidInput":
-        """Return the same error seen from further out: ``outer`` is put before its location."""
-        return type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc))
+    def at(self, *outer: str | int, skip: int = 0) -> Self:
+        """Return the same error with ``outer`` before its location, or for ``skip`` parts of it."""
+        return type(self)(expected=self.expected, got=self.got, loc=(*outer, *self.loc[skip:]))
+
+    def move_row(self, row_of: Callable[[int], int], *outer: str | int) -> None:
+        """Give the row that the location begins with another number, behind ``outer``."""
+        row, *rest = self.loc or (0,)
+        self.loc = (*outer, row_of(int(row)), *rest)
 
 
 class InvalidVector(InvalidInput):

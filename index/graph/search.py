@@ -9,9 +9,9 @@ from typing import Any, Final
 
 import numpy as np
 
+from gcws_search.index.contracts.analysis import CostCurve, CurvePoint
 from gcws_search.index.contracts.arrays import AnyArray, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.contracts.cost_curve import CostCurve, CurvePoint
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import Tally, dense_scan_nanoseconds

@@ -8,25 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from gcws_search.index.storage import sql
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
 from gcws_search.index.storage.records import LoadRecord, backend_checksum, name_checksum
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import MetaName
 
-_ROWS: Final = 256
 _PROBLEMS: Final = 20
-_COLUMNS: Final = (
-    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), checksum, codes_checksum "
-    "FROM items "
-)
-_READ_SOME: Final = f"{_COLUMNS} WHERE key > ? ORDER BY key LIMIT {_ROWS}"
-_READ_ONE: Final = f"{_COLUMNS} WHERE key = ?"
-_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
-_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
-_META: Final = "SELECT value FROM meta WHERE name = ?"
-_NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"
-_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
-_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +64,7 @@ class Salvage:
 
     def ids(self) -> dict[int, str]:
         """Return the ids that the file's list of ids has, by sequence number."""
-        return dict(self._all(_IDS))
+        return dict(self._all(sql.READ_IDS))
 
     def rows(self, last_sequence: int) -> Iterator[list[FoundRow]]:
         """Yield all rows that can be read, in order of their sequence numbers, some at a time.
@@ -86,14 +74,14 @@ class Salvage:
         after = 0
         while True:
             try:
-                rows = self._connection.execute(_READ_SOME, (after,)).fetchall()
+                rows = self._connection.execute(sql.SALVAGE_SOME, (after,)).fetchall()
                 if not rows:
                     return
             except sqlite3.Error as error:
                 self._require_damage(error)
                 if after >= last_sequence:
                     return
-                stop = min(after + _ROWS, last_sequence)
+                stop = min(after + sql.SALVAGED_ROWS, last_sequence)
                 rows = [
                     row for sequence in range(after + 1, stop + 1) for row in self._one(sequence)
                 ]
@@ -104,42 +92,42 @@ class Salvage:
 
     def _one(self, sequence: int) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(_READ_ONE, (sequence,)).fetchall()
+            return self._connection.execute(sql.SALVAGE_ONE, (sequence,)).fetchall()
         except sqlite3.Error as error:
             self._require_damage(error)
             return []
 
     def links(self) -> list[tuple[int, bytes]]:
         """Return the parts of links that can be read."""
-        return self._all(_LINKS)
+        return self._all(sql.READ_LINKS)
 
     def meta(self, name: MetaName) -> str | None:
         """Return what is noted under a name, None where there is nothing that can be read."""
-        found = self._all(_META, (name,))
+        found = self._all(sql.READ_META, (name,))
         return found[0][0] if found else None
 
     def backends(self) -> Iterator[tuple[BackendRecord, bool]]:
         """Yield the comparison backends that can be read, and whether each is what was written."""
-        for name, kind, params, notes, checksum in self._all(_BACKENDS):
+        for name, kind, params, notes, checksum in self._all(sql.READ_BACKENDS):
             record = BackendRecord(name, kind, params, notes)
             yield record, backend_checksum(name, kind, params) == checksum
 
     def loads(self) -> Iterator[tuple[LoadRecord, bool]]:
         """Yield the loads under keys that can be read, and whether each is what was written."""
-        for key, changed, progress, checksum in self._all(_LOADS):
+        for key, changed, progress, checksum in self._all(sql.SALVAGE_LOADS):
             record = LoadRecord(key, changed, progress)
             yield record, record.checksum == checksum
 
     def names(self) -> Iterator[tuple[int, str, bool]]:
         """Yield the coordinates whose names can be read, and whether each is what was written."""
-        for coordinate, name, checksum in self._all(_NAMES):
+        for coordinate, name, checksum in self._all(sql.READ_NAMES):
             yield coordinate, name, name_checksum(coordinate, name) == checksum
 
-    def _all(self, sql: str, parameters: Sequence[str] = ()) -> list[Any]:
+    def _all(self, statement: str, parameters: Sequence[str] = ()) -> list[Any]:
         """Return the rows up to the first that cannot be read."""
         found = []
         try:
-            for row in self._connection.execute(sql, parameters):
+            for row in self._connection.execute(statement, parameters):
                 found.append(row)  # those before an error are wanted
         except sqlite3.Error as error:
             self._require_damage(error)

@@ -59,6 +59,15 @@ INSERT OR REPLACE INTO loads (key, changed, progress, checksum) VALUES (?, ?, ?,
 """
 DELETE_LOADS: Final = "DELETE FROM loads WHERE changed < ?"
 
+SALVAGED_ROWS: Final = 256
+_FOUND: Final = (
+    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), checksum, codes_checksum "
+    "FROM items "
+)
+SALVAGE_SOME: Final = f"{_FOUND} WHERE key > ? ORDER BY key LIMIT {SALVAGED_ROWS}"
+SALVAGE_ONE: Final = f"{_FOUND} WHERE key = ?"
+SALVAGE_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
+
 # Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
 # each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
 # 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.

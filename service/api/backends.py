@@ -65,8 +65,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
                 queries, params, sample=sample, seed=body.seed, backends=body.backends, stop=stop
             )
         except ix.InvalidVector as error:
-            row, *rest = error.loc
-            error.loc = ("queries", order[int(row)], *rest)
+            error.move_row(order.__getitem__, "queries")
             raise
         similarities = found.similarities
         if order:

@@ -98,8 +98,7 @@ async def search_batch(
             else:
                 some = await search(service, collection, asked[numbers[0]], list)
         except ix.InvalidVector as error:
-            row, *more = error.loc
-            error.loc = (numbers[int(row)], *more)
+            error.move_row(numbers.__getitem__)
             raise
         found.update(zip(numbers, some, strict=True))
     ranked = [found[number] for number in range(len(asked))]

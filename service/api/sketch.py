@@ -33,8 +33,7 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
             try:
                 sketched = collection.sketch(vectors, body.encoding)
             except ix.InvalidVector as error:
-                row, *rest = error.loc or (0,)
-                error.loc = ("vectors", rows[int(row)], *rest)
+                error.move_row(rows.__getitem__, "vectors")
                 raise
             for word, found in _columns(sketched, body.encoding).items():
                 size.add_integers(found)

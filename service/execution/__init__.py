@@ -1,7 +1,6 @@
 """Where work runs.
 
-- `pools`: bounded pools of threads; a full queue is refused (429)
-- `async_writes`: small puts awaited on the event loop
+- `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
 - `searches`: searches of this process's collections
 - `loads`: the loads under way, and the last that ended
 - `context`: what a route is handed

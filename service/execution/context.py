@@ -13,9 +13,8 @@ from gcws_search.service.contract import (
     SearchesProtocol,
 )
 from gcws_search.service.errors import HostRefused, OriginRefused, TooManyCollections
-from gcws_search.service.execution.async_writes import AwaitedPuts
 from gcws_search.service.execution.loads import Loads
-from gcws_search.service.execution.pools import Pools
+from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, Permission, is_local

@@ -103,7 +103,7 @@ class LocalSearches:
                     ranked += self._answer(collection, part, list, size)
                 except ix.InvalidVector as error:
                     if error.loc:
-                        error.loc = (len(ranked) + int(error.loc[0]), *error.loc[1:])
+                        error.move_row(len(ranked).__add__)
                     raise
             return show(ranked)
 

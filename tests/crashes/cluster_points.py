@@ -91,13 +91,15 @@ POINTS: Final[dict[str, Point]] = {
     ),
     "deleted ids applied, rows not": Point(
         "replica",
-        ("gcws_search.index.catalog.collection", "StoredCollection.delete"),
+        ("gcws_search.index.collection.stored_collection", "StoredCollection.delete"),
         after,
         _is_without_position,
     ),
     "committed, not known": Point("router", (_COMMITTER, "Committer._store_and_commit"), after),
     "rows sketched, not committed": Point(
-        "replica", ("gcws_search.index.catalog.collection", "StoredCollection.commit"), before
+        "replica",
+        ("gcws_search.index.collection.stored_collection", "StoredCollection.commit"),
+        before,
     ),
     "locked, nothing stored": Point("router", (_COMMITTER, "Committer._plan"), after),
     "rows and position in the file, not in memory": Point(
@@ -114,7 +116,7 @@ POINTS: Final[dict[str, Point]] = {
     "the shards told, not answered": Point("router", (_REPLICAS, "ShardSet.follow"), after_awaited),
     "a file made, nothing in it": Point(
         "replica",
-        ("gcws_search.index.catalog.catalog", "Catalog.create"),
+        ("gcws_search.index.collection.catalog", "Catalog.create"),
         after,
         needs="fill",
         max_times=1,

@@ -11,12 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from gcws_search.index.catalog import catalog
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.collection import reclaim, recovery, writer
+from gcws_search.index.collection import catalog, reclaim, recovery, writer
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.checkpoints import Checkpoints
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.lsh import tables
 from gcws_search.index.storage import data_directory, snapshots
 from gcws_search.index.storage.connection import FileConnection

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from tests.crashes.servers import Asking, Nursery

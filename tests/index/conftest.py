@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index import POLICIES, Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import memory_collection as collection_module
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import orjson
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import findings_of
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import findings_of
 from gcws_search.index.collection.reclaim import vacuum_directory
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from sklearn.decomposition import KernelPCA
 
-from gcws_search.index.analysis.item_map import PrincipalComponents
+from gcws_search.index.collection.item_map import PrincipalComponents
 from gcws_search.index.contracts.arrays import Float64s
 
 

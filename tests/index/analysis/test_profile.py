@@ -17,7 +17,7 @@ from gcws_search.index import (
     Transform,
     profile,
 )
-from gcws_search.index.analysis.profile import Histogram
+from gcws_search.index.collection.profile import Histogram
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.generated import Floats
 from tests.support.index.small_index import all_scores

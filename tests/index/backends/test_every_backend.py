@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from _pytest.mark.structures import ParameterSet
 
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch, QueryResult
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import (
     BackendParams,

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionLoading,

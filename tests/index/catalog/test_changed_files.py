@@ -14,9 +14,9 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import check_directory
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StorageFailed
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from tests.support.index.items import DIM, held, opened_catalog, put, vector

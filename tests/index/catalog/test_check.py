@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import Report, check_directory
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import Report, check_directory
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,

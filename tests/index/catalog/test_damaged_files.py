@@ -10,9 +10,9 @@ import pytest
 from sqlite_utils import Database
 
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import check_directory
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, StorageFailed
 from gcws_search.index.contracts.parameters import (

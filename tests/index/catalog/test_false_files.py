@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.catalog.describe import Summary
+from gcws_search.index.collection.describe import Summary
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import count_of, number_of, text_of

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.storage.snapshots import sha256_of
 from tests.index.catalog.test_storage_faults import OPERATIONS, Operation, put_more, with_snapshot
 from tests.support.faults import SYSTEM, Faults, install

@@ -14,7 +14,7 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams

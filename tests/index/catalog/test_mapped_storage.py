@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from tests.support.paths import REPOSITORY
@@ -51,7 +51,7 @@ def output_of(process: subprocess.Popen[str]) -> Iterator[str]:
 OWN = """
     import sys
     from pathlib import Path
-    from gcws_search.index.catalog.catalog import Catalog
+    from gcws_search.index.collection.catalog import Catalog
     catalog = Catalog.open(Path(sys.argv[1]))
     print("open", flush=True)
     sys.stdin.read()
@@ -81,7 +81,7 @@ WRITE = """
     import sys, threading
     from pathlib import Path
     import numpy as np
-    from gcws_search.index.catalog.catalog import Catalog
+    from gcws_search.index.collection.catalog import Catalog
     from gcws_search.index.collection.items import ItemBatch
     from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index.catalog import catalog as catalog_module
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import catalog as catalog_module
 from gcws_search.index.collection.attached_backends import AttachedBackends
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     CollectionExists,

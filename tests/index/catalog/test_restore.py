@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog import catalog as catalog_module
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection import catalog as catalog_module
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, DiskFull
 from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.storage import data_directory, snapshots

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionLoading,

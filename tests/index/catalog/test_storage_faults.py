@@ -14,8 +14,8 @@ from typing import Final
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import GcwsError
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams

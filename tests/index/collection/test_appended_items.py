@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import DamagedFile, DiskFull, InvalidId, ItemExists
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams

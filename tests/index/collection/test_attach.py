@@ -3,8 +3,8 @@
 import pytest
 
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.attached_backends import Building
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     RandomBinningParams,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import attached_backends
 from gcws_search.index.collection.attached_backends import notes_of_backend
 from gcws_search.index.collection.backend_index import BackendIndex, build_index
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
     BackendExists,

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from sqlite_utils import Database
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.attached_backends import AttachedBackends
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile
 from gcws_search.index.contracts.parameters import (
     FourierParams,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.audit import RecallAudit
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import check_directory
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from gcws_search.index.contracts.policies import AuditPolicy
 from tests.support.index.items import opened_catalog, put

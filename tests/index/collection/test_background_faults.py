@@ -13,8 +13,8 @@ from typing import Final
 import pytest
 
 from gcws_search.index import POLICIES, Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams, SearchParams
 from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.contracts.saved_index import text_of

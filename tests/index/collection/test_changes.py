@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.storage.records import LoadRecord

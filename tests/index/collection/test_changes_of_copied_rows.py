@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS
 from gcws_search.index.contracts.parameters import (

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DiskFull
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import backend_of

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.policies import CheckpointPolicy, CompactionPolicy
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of

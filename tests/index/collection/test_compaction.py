@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends.gcws import GcwsState
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from gcws_search.index.backends.exact import ExactBackend
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,

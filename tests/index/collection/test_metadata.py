@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,

@@ -12,9 +12,9 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.backends import GcwsBackend
-from gcws_search.index.catalog.check import check_directory
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import IncompatibleFile
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams

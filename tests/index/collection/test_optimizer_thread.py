@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.contracts.policies import CompactionPolicy, OptimizerPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy

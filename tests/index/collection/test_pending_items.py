@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import ItemExists
 from gcws_search.index.contracts.parameters import GcwsParams, SearchParams

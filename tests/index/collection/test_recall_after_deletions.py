@@ -8,9 +8,9 @@ import pytest
 from numpy.typing import NDArray
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from tests.support.index.policies import FREE_SEARCHES

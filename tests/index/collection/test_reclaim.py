@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import reclaim
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.reclaim import vacuum_directory
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from gcws_search.index.contracts.policies import ReclaimPolicy

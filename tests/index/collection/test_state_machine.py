@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from gcws_search.index import Policies
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch, SparseVector

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection import group_commit
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,

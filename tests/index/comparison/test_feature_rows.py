@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.harness.engine import row_hits
 from gcws_search.index.backends import FeatureBackend
-from gcws_search.index.catalog.catalog import Catalog
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.cost_curve import CostCurve
+from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (

@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.hashing.banding import FIRST_TABLES

@@ -15,9 +15,9 @@ import numpy as np
 from numba.core.dispatcher import Dispatcher
 
 from gcws_search.index import MapParams, kernels, map_items, profile
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch, SparseVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,

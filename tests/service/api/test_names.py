@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from gcws_search.index.catalog.check import check_directory
+from gcws_search.index.collection.check import check_directory
 from tests.support.service.bodies import URL as LOAD, arrow, load, ndjson
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
 from tests.support.service.live_server import listening

@@ -8,8 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gcws_search.index.catalog import catalog as catalog_module
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection import catalog as catalog_module
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.store import Store
 from tests.support.pausing import Work, paused_at

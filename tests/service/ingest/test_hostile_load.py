@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 import pytest
 
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import Put
 from gcws_search.service import json_bodies
 from gcws_search.service.api import requests

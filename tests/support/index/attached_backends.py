@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.catalog.describe import BackendDescription
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.describe import BackendDescription
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import FourierParams, NystroemParams, SearchParams
 from tests.support.index.items import Make, batch, opened_catalog, put
 

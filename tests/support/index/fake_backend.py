@@ -9,8 +9,8 @@ import numpy as np
 
 from gcws_search.index.backend import Backend
 from gcws_search.index.backends import ExactBackend
-from gcws_search.index.catalog.collection import StoredCollection
 from gcws_search.index.collection.items import View
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt64s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import Pairs

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from gcws_search.index import POLICIES, Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch, QueryResult
 from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gcws_search.index import POLICIES, Policies
-from gcws_search.index.catalog.catalog import Catalog
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.stored_collection import StoredCollection
 
 FILE = "things.sqlite"
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.backends.gcws import GcwsState
-from gcws_search.index.catalog.collection import StoredCollection
+from gcws_search.index.collection.stored_collection import StoredCollection
 from tests.support.index.small_index import SmallIndex
 
 

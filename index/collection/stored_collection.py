@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 import numpy as np
 
-from gcws_search.index.analysis.item_map import map_items
-from gcws_search.index.analysis.profile import PROFILE_SAMPLE, Profile, profile
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.background import Searches
-from gcws_search.index.catalog.describe import (
+from gcws_search.index.collection.attached_backends import AttachedBackends
+from gcws_search.index.collection.audit import AuditedQueries, Auditor, RecallAudit
+from gcws_search.index.collection.checkpoints import Checkpoints
+from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
+from gcws_search.index.collection.describe import (
     BackendDescription,
     Description,
     Summary,
@@ -24,11 +26,8 @@ from gcws_search.index.catalog.describe import (
     describe_backends,
     versions,
 )
-from gcws_search.index.collection.attached_backends import AttachedBackends
-from gcws_search.index.collection.audit import AuditedQueries, Auditor, RecallAudit
-from gcws_search.index.collection.checkpoints import Checkpoints
-from gcws_search.index.collection.compare import SAMPLE, ComparedQueries, Comparison, compare
 from gcws_search.index.collection.explain import Explainable, explain
+from gcws_search.index.collection.item_map import map_items
 from gcws_search.index.collection.items import (
     ItemBatch,
     Page,
@@ -41,13 +40,13 @@ from gcws_search.index.collection.items import (
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widen
 from gcws_search.index.collection.optimizer import Optimizer
+from gcws_search.index.collection.profile import PROFILE_SAMPLE, Profile, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
 from gcws_search.index.collection.writer import Delete, Mode, Put, Write, Writer, WriteResult
-from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap, MapParams
+from gcws_search.index.contracts.analysis import SHARES, CostCurve, Explained, ItemMap, MapParams
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
-from gcws_search.index.contracts.cost_curve import CostCurve
 from gcws_search.index.contracts.errors import (
     CollectionLoading,
     CollectionNotFound,

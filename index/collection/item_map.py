@@ -165,9 +165,7 @@ def _vector(
                 return split(space, given)
         return space.prepare(space.from_items([given])), 0.0
     except InvalidVector as error:
-        raise InvalidVector(
-            expected=error.expected, got=error.got, loc=("also", number, *error.loc[1:])
-        ) from None
+        raise error.at("also", number, skip=1) from None
 
 
 def _coordinates(

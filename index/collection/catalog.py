@@ -18,11 +18,11 @@ from typing import Final
 
 from gcws_search.index.backends import POLICIES, Policies
 from gcws_search.index.background import Searches
-from gcws_search.index.catalog.check import findings_of
-from gcws_search.index.catalog.collection import StoredCollection
-from gcws_search.index.catalog.describe import Summary
+from gcws_search.index.collection.check import findings_of
+from gcws_search.index.collection.describe import Summary
 from gcws_search.index.collection.reclaim import move_log
 from gcws_search.index.collection.recovery import config_of
+from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     CollectionExists,
