@@ -50,10 +50,8 @@ _IS_MISSING: Final = r"^\s*(?:{})?\s*$".format("|".join(_MISSING[1:]))
 _IS_TRUTH: Final = r"^\s*(?:{})\s*$".format("|".join((*_TRUE, *_FALSE)))
 _INTEGER: Final = re.compile(r"[+-]?\d+")
 
-ParseNumber = Callable[[str], int | float | bool | None]
 
-
-def number_parser(point: str = ".") -> ParseNumber:
+def _number_parser(point: str = ".") -> Callable[[str], int | float | bool | None]:
     """Return a function that parses a number or a truth; it returns None for other text."""
     pattern = re.compile(_SIGNED.format(point=re.escape(point)))
 
@@ -68,7 +66,7 @@ def number_parser(point: str = ".") -> ParseNumber:
     return parse
 
 
-def tally(column: Any, point: str = ".") -> CellCounts:
+def _tally(column: Any, point: str = ".") -> CellCounts:
     """Count the kinds of cells in a column of text or bytes."""
     number = r"^\s*" + _SIGNED.format(point=re.escape(point)) + r"\s*$"
 
@@ -85,7 +83,7 @@ def tally(column: Any, point: str = ".") -> CellCounts:
 def _fast_numbers(cells: Any, point: str) -> Any:
     """Return a column of bytes as float64, NaN where one is missing; None where Arrow cannot.
 
-    Arrow takes fewer forms of numbers than `number_parser`.
+    Arrow takes fewer forms of numbers than `_number_parser`.
     """
     try:
         if point == ".":
@@ -196,7 +194,7 @@ def _open_table(source: Source, file: InputFile) -> _Table:
         source.reject(*odd[0])
     if not cells.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
-    tallies = {name: tally(cells[name].combine_chunks(), point) for name in names}
+    tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
     return _Table(file, names, tallies, delimiter.decode(), point, first_line, has_names)
 
 
@@ -224,7 +222,7 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
 
     Numbers with even steps between them are names, as pandas writes them, or years have.
     """
-    number = number_parser()
+    number = _number_parser()
     kinds = [[number(cell.decode(errors="replace")) for cell in line.split(delimiter)]
              for line in lines[:2]]  # fmt: skip
     first = [each for each in kinds[0] if each is not None]
@@ -258,7 +256,7 @@ def read_csv(source: Source) -> None:
             tallies[name] = tallies.get(name, CellCounts()) + each
     keys = [*dict.fromkeys(key for _, each in files for key in each if key not in tallies)]
     for key in keys:
-        tallies[key] = tally(pa.array([each.get(key) for _, each in files], pa.string()))
+        tallies[key] = _tally(pa.array([each.get(key) for _, each in files], pa.string()))
     layout = choose(_schema(tallies, source.choices), source.choices, keys)
     describe_table(source, word, layout, len(layout.vector), tallies)
     kinds = {name: tallies[name].kind for name in layout.vector}
@@ -303,7 +301,7 @@ class _Batch:
         self.cells = cells
         self._encoding = table.file.encoding or UTF8
         self._point = table.point
-        self._number = number_parser(table.point)
+        self._number = _number_parser(table.point)
         self.bad: dict[int, tuple[str, str]] = {}
 
     def reject(self, row: int, name: str, what: str, advice: str = "") -> None:

@@ -172,7 +172,7 @@ class InputFile:
     def _binary_format(self) -> str | None:
         if not self.head:
             raise BadFile(f"{self.name}: expected rows, got an empty file")
-        named = None if self.path is None else format_of_name(self.path)
+        named = None if self.path is None else _format_of_name(self.path)
         for each in FORMATS.values():
             if each.magic and self.head.startswith(each.magic):
                 if each.name == "npz":
@@ -226,7 +226,7 @@ class InputFile:
             return "ndjson"
         if b"\x00" in self.head[:4096]:
             raise BadFile(f"{self.name}: expected {WORDS}, got {self.head[:8]!r} at its start")
-        if self.path is not None and (named := format_of_name(self.path)):
+        if self.path is not None and (named := _format_of_name(self.path)):
             return named
         for each in FORMATS.values():
             if each.pattern is not None and each.pattern.match(self.head):
@@ -302,7 +302,7 @@ class Folder:
         self.size_bytes = sum(each.st_size for each in found)
         self.modified_ns = max(each.st_mtime_ns for each in found)
         self.read_bytes = 0
-        self.format = format_of_name(self.files[0]) or ""
+        self.format = _format_of_name(self.files[0]) or ""
 
     def keys(self, path: Path) -> dict[str, str | None]:
         """Return what the names of the folders of a file say: ``key=value``."""
@@ -323,7 +323,7 @@ def input_files(path: str, encoding: str | None) -> Iterator[InputFile | Folder]
         yield InputFile(path, encoding)
         return
     files = _visible_files(Path(path))
-    names = {format_of_name(each) for each in files}
+    names = {_format_of_name(each) for each in files}
     only = FORMATS.get(names.pop() or "") if len(names) == 1 else None
     if only is not None and only.is_table:
         yield Folder(path, encoding)
@@ -344,7 +344,7 @@ def _visible_files(folder: Path) -> list[Path]:
     return found
 
 
-def format_of_name(path: Path) -> str | None:
+def _format_of_name(path: Path) -> str | None:
     """Return the format that a file's name says it has, compressed or not."""
     suffixes = [each.lower() for each in path.suffixes]
     plain = [each for each in suffixes if each not in (".gz", ".zst", ".zstd")]

@@ -73,7 +73,7 @@ class Layout:
         return None if is_list(kind) else len(self.vector)
 
 
-def table_of(frame: Any) -> Any:
+def _table_of(frame: Any) -> Any:
     """Return a frame of any library, or a dataset, as an Arrow table; a column is ``vector``."""
     if isinstance(frame, pa.Table):
         return frame
@@ -106,13 +106,13 @@ def payload_columns(frame: Any) -> dict[str, Any]:
             got=f"a column without a name{NAME_IT}",
             loc=("payloads",),
         )
-    table = table_of(frame)
+    table = _table_of(frame)
     return {name: table[name].to_pylist() for name in table.column_names}
 
 
 def rows_of_frame(frame: Any) -> InputVectors:
     """Return the vectors of a frame."""
-    table = table_of(frame)
+    table = _table_of(frame)
     return _rows(_columns(table), guess(table.schema))
 
 
@@ -122,7 +122,7 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     ``ids`` is the name of a column, "index" for the index of a frame of pandas, or the ids. None
     takes a column or an index that `guess` finds.
     """
-    table = table_of(frame)
+    table = _table_of(frame)
     named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
@@ -191,15 +191,19 @@ def guess(
     if payload is None:
         fields = [name for name in free if name not in coordinates]
     for name in fields:
-        require_json(schema.field(name))
-    text = fields == ["payload"] and is_text(schema.field("payload").type)
+        _require_json(schema.field(name))
+    text = fields == ["payload"] and _is_text(schema.field("payload").type)
     return Layout(id_, tuple(coordinates), tuple(fields), text)
+
+
+def _index(schema: Any) -> list[Any]:
+    """Return the levels of the index of a frame of pandas: names of columns, or ranges."""
+    return list((schema.pandas_metadata or {}).get("index_columns", []))
 
 
 def _index_columns(schema: Any) -> list[str]:
     """Return the columns that were the index of a frame of pandas; a plain count is no column."""
-    index = (schema.pandas_metadata or {}).get("index_columns", [])
-    named = [name for name in index if isinstance(name, str)]
+    named = [name for name in _index(schema) if isinstance(name, str)]
     return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
 
 
@@ -211,7 +215,7 @@ def _is_count(schema: Any, name: str) -> bool:
 
 def _index_of(table: Any) -> tuple[str | None, Any]:
     """Return the column that is the index of a frame of pandas, and ids where it is none."""
-    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    index = _index(table.schema)
     if len(index) != 1:
         got = "an index of several levels" if index else "a frame without an index"
         raise InvalidParameter(expected="a frame of pandas with one index", got=got, loc=("ids",))
@@ -222,7 +226,7 @@ def _index_of(table: Any) -> tuple[str | None, Any]:
 
 def _range_with_name(table: Any) -> range | None:
     """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
-    index = (table.schema.pandas_metadata or {}).get("index_columns", [])
+    index = _index(table.schema)
     has_id = any(name.lower() == "id" for name in table.schema.names)
     if len(index) != 1 or has_id or isinstance(index[0], str) or index[0]["name"] is None:
         return None
@@ -321,7 +325,7 @@ def _is_list_of_numbers(kind: Any) -> bool:
 
 
 def _is_id(kind: Any) -> bool:
-    return is_text(kind) or bool(pa.types.is_integer(kind))
+    return _is_text(kind) or bool(pa.types.is_integer(kind))
 
 
 def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
@@ -336,7 +340,7 @@ def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> I
     if layout.id is None:
         ids = ids_of(None, count, id_start)
     else:
-        ids = id_texts(columns[layout.id], layout.id)
+        ids = _id_texts(columns[layout.id], layout.id)
     return Items(ids, rows, _payloads(columns, layout, count))
 
 
@@ -363,7 +367,7 @@ def _plain(column: Any) -> Any:
 def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads | None:
     if not layout.payload:
         return None
-    values = {name: field_values(columns[name], name) for name in layout.payload}
+    values = {name: _field_values(columns[name], name) for name in layout.payload}
     if layout.payload_text:
         return payloads_of(values["payload"], count)
     return from_columns(values, count)
@@ -373,7 +377,7 @@ def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
     if layout.is_sparse:
         keys, values = (columns[name] for name in layout.vector)
         names: list[str] | None = None
-        if is_text(keys.type.value_type):
+        if _is_text(keys.type.value_type):
             indptr, names, entries = _words(keys, layout.vector[0])
         else:
             indptr, entries = _lists(keys, layout.vector[0])
@@ -440,7 +444,7 @@ def _flat(column: Any, name: str) -> tuple[Any, Any]:
 # Columns as ids, and as fields of payloads
 
 
-def id_texts(column: Any, name: str) -> list[str]:
+def _id_texts(column: Any, name: str) -> list[str]:
     """Return a column of ids as text; ``loc`` of an InvalidId has the row and the column.
 
     Text stays as it is and integers keep all digits. Floats must be whole, 16 bytes of a fixed size
@@ -448,7 +452,7 @@ def id_texts(column: Any, name: str) -> list[str]:
     """
     kind, types = column.type, pa.types
     write: Callable[[Any], str | None]
-    if is_text(kind) or types.is_integer(kind):
+    if _is_text(kind) or types.is_integer(kind):
         write = str
     elif types.is_decimal(kind):
         write = "{:f}".format
@@ -458,14 +462,14 @@ def id_texts(column: Any, name: str) -> list[str]:
         write = str
     elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
         write = _uuid
-    elif is_bytes(kind):
+    elif _is_bytes(kind):
         write = bytes.hex
     elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
         write = methodcaller("isoformat")
     else:
         raise InvalidId(expected=_IDS, got=str(kind), loc=(0, name))
     texts = []
-    for row, value in enumerate(python_values(column, name)):
+    for row, value in enumerate(_python_values(column, name)):
         text = None if value is None else write(value)
         if text is None:
             got = "a missing value" if value is None else f"{value!r:.60}"
@@ -483,7 +487,7 @@ def _uuid(value: bytes) -> str:
     return str(UUID(bytes=value))
 
 
-def require_json(field: Any) -> None:
+def _require_json(field: Any) -> None:
     """Refuse a column that cannot be a field of a payload."""
     if not _is_json(field.type):
         raise InvalidPayload(expected=_JSON, got=str(field.type), loc=("payload", field.name))
@@ -501,13 +505,13 @@ def _is_json(kind: Any) -> bool:
     is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
     is_time = types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
     is_other = types.is_null(kind) or types.is_boolean(kind) or _is_uuid(kind)
-    return bool(is_text(kind) or is_number or is_time or is_other)
+    return bool(_is_text(kind) or is_number or is_time or is_other)
 
 
-def field_values(column: Any, name: str) -> list[Any]:
+def _field_values(column: Any, name: str) -> list[Any]:
     """Return a column as values of a payload, NaN as None; infinite ones are refused."""
     kind, types = column.type, pa.types
-    values = python_values(column, name)
+    values = _python_values(column, name)
     if types.is_floating(kind):
         for row, value in enumerate(values):
             if value is not None and not math.isfinite(value):
@@ -520,14 +524,14 @@ def field_values(column: Any, name: str) -> list[Any]:
     return values
 
 
-def python_values(column: Any, name: str) -> list[Any]:
+def _python_values(column: Any, name: str) -> list[Any]:
     """Return a column as Python's values; text that is not UTF-8 and other times are refused."""
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):
         row = next(row for row in range(len(column)) if not _is_readable(column[row]))
         expected, got = "a time that Python holds", str(column.type)
-        if is_text(column.type):
+        if _is_text(column.type):
             cell = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
             expected, got = "text in UTF-8", f"{cell!r:.60}"
         raise InvalidPayload(expected=expected, got=got, loc=(row, name)) from None
@@ -542,14 +546,14 @@ def _is_readable(scalar: Any) -> bool:
     return True
 
 
-def is_text(kind: Any) -> bool:
+def _is_text(kind: Any) -> bool:
     """Whether values of a type are text."""
     if pa.types.is_dictionary(kind):
-        return is_text(kind.value_type)
+        return _is_text(kind.value_type)
     return kind in _TEXTS
 
 
-def is_bytes(kind: Any) -> bool:
+def _is_bytes(kind: Any) -> bool:
     """Whether values of a type are bytes."""
     return kind in _BYTES or bool(pa.types.is_fixed_size_binary(kind))
 
