@@ -20,12 +20,7 @@ from gcws_search.index import GcwsError
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.flags import flags, require_address, settings_from, unread
 from gcws_search.service.guards.keys import cluster_key, database_url, require_guard
-from gcws_search.service.server import (
-    HttpServer,
-    allow_descriptors,
-    server_options,
-    tune_process,
-)
+from gcws_search.service.server import HttpServer, allow_descriptors, server_options, tune_process
 from gcws_search.service.settings import Settings
 from gcws_search.service.startup_answers import StartingApplication
 from gcws_search.service.telemetry import logs

@@ -490,13 +490,7 @@ class _Outline:
     """The members of an object, or the only value, found so far."""
 
     def __init__(
-        self,
-        text: bytes,
-        start: int,
-        stop: int | None,
-        piece_bytes: int,
-        *,
-        is_value: bool = False,
+        self, text: bytes, start: int, stop: int | None, piece_bytes: int, *, is_value: bool = False
     ) -> None:
         self._text = text
         self._start = start

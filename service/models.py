@@ -185,10 +185,7 @@ class Answer(BaseModel):
 class SparseBody(Body):
     """A vector by its non-zero coordinates: 0-based, in any order, without duplicates."""
 
-    model_config = examples(
-        {"indices": [3, 17], "values": [0.5, -1]},
-        {"indices": [3, 17]},
-    )
+    model_config = examples({"indices": [3, 17], "values": [0.5, -1]}, {"indices": [3, 17]})
 
     indices: Annotated[list[int], FirstErrorOnly(), AfterValidator(_index_array)] = Field(
         description="Coordinates, from 0 to `dim` - 1, or to 2^31 - 2."
@@ -207,8 +204,7 @@ class NamedBody(Body):
     """A vector by the names of its non-zero coordinates: in any order, none twice."""
 
     model_config = examples(
-        {"names": ["acid", "ester"], "values": [2, 1]},
-        {"names": ["acid", "ester"]},
+        {"names": ["acid", "ester"], "values": [2, 1]}, {"names": ["acid", "ester"]}
     )
 
     names: Names = Field(description="1 to 255 characters each.")
@@ -276,9 +272,7 @@ def vector_of(body: VectorBody) -> ix.OneVector:
 class ItemBody(Body):
     """One item."""
 
-    model_config = examples(
-        {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
-    )
+    model_config = examples({"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}})
 
     id: Id = Field(
         default=cast("Id", None),

@@ -34,10 +34,7 @@ _MEANINGS = {
 def vector_json(vector: Any) -> Any:  # noqa: ANN401  # a list, or an object of two
     """Return a vector so that its numbers are written as float32 are: 0.1, not 0.10000000149."""
     if isinstance(vector, dict):
-        return {
-            "indices": vector["indices"],
-            "values": np.asarray(vector["values"], np.float32),
-        }
+        return {"indices": vector["indices"], "values": np.asarray(vector["values"], np.float32)}
     return None if vector is None else np.asarray(vector, np.float32)
 
 
@@ -63,10 +60,7 @@ class _JsonResponse(Response):
         self.status_code = status
         self.body = body
         self.background = None
-        self.raw_headers = [
-            (b"content-length", b"%d" % len(body)),
-            (b"content-type", _JSON),
-        ]
+        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", _JSON)]
 
 
 def raw_json_response(body: bytes) -> Response:

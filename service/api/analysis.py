@@ -67,10 +67,7 @@ class ProfileBody(Body):
 
     without_body = b"{}"
 
-    model_config = examples(
-        {},
-        {"sample": 1000, "seed": 0},
-    )
+    model_config = examples({}, {"sample": 1000, "seed": 0})
 
     sample: int = Field(
         default=ix.PROFILE_SAMPLE,

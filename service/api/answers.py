@@ -64,10 +64,7 @@ DeleteAnswer = answer(
     deleted=(int, "Items that were there and are gone."),
 )
 CountAnswer = answer(
-    "CountAnswer",
-    "How many items there are.",
-    {"count": 2},
-    count=(int, "The exact number."),
+    "CountAnswer", "How many items there are.", {"count": 2}, count=(int, "The exact number.")
 )
 ItemAnswer = answer(
     "ItemAnswer",
@@ -720,10 +717,7 @@ HistogramAnswer = answer(
     counts=(list[int], "Values from one edge on and below the next; the last edge counts below."),
 )
 BucketAnswer = answer(
-    "BucketAnswer",
-    "One bucket.",
-    size=(int, "How many items it has."),
-    id=(str, "One of them."),
+    "BucketAnswer", "One bucket.", size=(int, "How many items it has."), id=(str, "One of them.")
 )
 DepthAnswer = answer(
     "DepthAnswer",

@@ -55,12 +55,7 @@ class CreateBody(Body):
     without_body = b"{}"  # so that the field that is missing is named
 
     model_config = examples(
-        {"dim": 4},
-        {
-            "dim": 784,
-            **CONFIGURATION,
-        },
-        {"dim": None, "backend": {"kind": "exact"}},
+        {"dim": 4}, {"dim": 784, **CONFIGURATION}, {"dim": None, "backend": {"kind": "exact"}}
     )
 
     dim: int | None = Field(
@@ -97,8 +92,7 @@ class ImageBody(Body):
     """How vectors are drawn as pictures: row by row, the channels of a pixel side by side."""
 
     model_config = examples(
-        {"width": 28, "height": 28, "range": [0, 255]},
-        {"width": 2, "height": 2},
+        {"width": 28, "height": 28, "range": [0, 255]}, {"width": 2, "height": 2}
     )
 
     width: Annotated[int, Field(ge=1)] = Field(description="Pixels of a row.")
@@ -139,9 +133,7 @@ class MetadataBody(Body):
 
     model_config = ConfigDict(
         extra="allow",
-        **examples(
-            {"source": "Cup of Excellence", "view": {"title": "name", "color": "roast"}},
-        ),
+        **examples({"source": "Cup of Excellence", "view": {"title": "name", "color": "roast"}}),
     )
 
     view: ViewBody | None = Field(default=None, description="How items are shown; null: unsaid.")
@@ -151,8 +143,7 @@ class PatchBody(Body):
     """What of a collection may change."""
 
     model_config = examples(
-        {"metadata": {"source": "a survey", "view": {"title": "label"}}},
-        {"metadata": None},
+        {"metadata": {"source": "a survey", "view": {"title": "label"}}}, {"metadata": None}
     )
 
     metadata: MetadataBody | None = Field(
@@ -164,8 +155,7 @@ class NamesBody(Body):
     """Names of the first coordinates of a collection of fixed `dim`."""
 
     model_config = examples(
-        {"names": ["acidity", "body", "sweetness", "bitterness"]},
-        {"names": []},
+        {"names": ["acidity", "body", "sweetness", "bitterness"]}, {"names": []}
     )
 
     names: Names = Field(
@@ -227,8 +217,7 @@ class DeleteItemsBody(Body):
 
     limited: ClassVar = {"ids": "max_items"}
     model_config = examples(
-        {"ids": ["a", 7]},
-        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
+        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
     )
 
     ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
@@ -243,8 +232,7 @@ class CountBody(Body):
     """Which items are counted."""
 
     model_config = examples(
-        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}},
-        {"filter": None},
+        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, {"filter": None}
     )
 
     filter: FilterDocument | None = Field(
@@ -390,9 +378,7 @@ class BatchBody(Body):
     """Several queries."""
 
     limited: ClassVar = {"queries": "max_queries"}
-    model_config = examples(
-        {"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]},
-    )
+    model_config = examples({"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]})
 
     queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
         description="The queries, answered in this order."
@@ -411,10 +397,7 @@ class BatchParams(SearchOptions):
 class PairsBody(Body):
     """Which pairs of items are wanted."""
 
-    model_config = examples(
-        {"min_score": 0.8},
-        {"min_score": 0.5, "limit": 10},
-    )
+    model_config = examples({"min_score": 0.8}, {"min_score": 0.5, "limit": 10})
 
     min_score: float = Field(
         description="Least score of a pair, in (0, 1].",
@@ -467,10 +450,7 @@ class CompareBody(Body):
 class ExplainedBody(Body):
     """A stored item by its ``id``, or a ``vector``."""
 
-    model_config = examples(
-        {"id": "a"},
-        {"vector": [0.1, -2, 0, 3]},
-    )
+    model_config = examples({"id": "a"}, {"vector": [0.1, -2, 0, 3]})
 
     id: Id | None = Field(default=None, description="A stored item.")
     vector: VectorBody | None = Field(default=None, description="A vector, instead of `id`.")

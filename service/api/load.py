@@ -18,13 +18,7 @@ from gcws_search.service import media_types, problems
 from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
-from gcws_search.service.execution.context import (
-    Service,
-    header,
-    may_read,
-    may_write,
-    service_of,
-)
+from gcws_search.service.execution.context import Service, header, may_read, may_write, service_of
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import json_router

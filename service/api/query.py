@@ -12,19 +12,8 @@ from fastapi import Query, Request, Response
 from gcws_search import index as ix
 from gcws_search.service import json_bodies, media_types, problems
 from gcws_search.service.api import pages, requests, results
-from gcws_search.service.api.answers import (
-    BatchAnswer,
-    CountAnswer,
-    ExplanationAnswer,
-    QueryAnswer,
-)
-from gcws_search.service.api.bodies import (
-    BatchBody,
-    BatchParams,
-    CountBody,
-    ExplainBody,
-    QueryBody,
-)
+from gcws_search.service.api.answers import BatchAnswer, CountAnswer, ExplanationAnswer, QueryAnswer
+from gcws_search.service.api.bodies import BatchBody, BatchParams, CountBody, ExplainBody, QueryBody
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.execution.context import Service, may_read, service_of
 from gcws_search.service.http import bodies

@@ -165,13 +165,13 @@ AllowPartial = Annotated[
     bool,
     Field(
         description="In a cluster: answer without the shards that gave no answer in time, and say "
-        "which, rather than not at all.",
+        "which, rather than not at all."
     ),
 ]
 Consistency = Annotated[
     Literal["session", "strict"],
     Field(
         description="In a cluster: `session` finds what was acknowledged by the process that is "
-        "asked, `strict` what was acknowledged by any. One process alone is always strict.",
+        "asked, `strict` what was acknowledged by any. One process alone is always strict."
     ),
 ]

@@ -362,10 +362,7 @@ def _with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[VectorBody],
-    collection: CollectionProtocol,
-    limits: Limits,
-    name: str,
+    raw: Sequence[VectorBody], collection: CollectionProtocol, limits: Limits, name: str
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 

@@ -11,11 +11,7 @@ from fastapi.responses import StreamingResponse
 from gcws_search import index as ix
 from gcws_search.service import media_types
 from gcws_search.service.api import results
-from gcws_search.service.api.answers import (
-    CollectionAnswer,
-    SnapshotAnswer,
-    SnapshotList,
-)
+from gcws_search.service.api.answers import CollectionAnswer, SnapshotAnswer, SnapshotList
 from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.execution.context import may_read, may_write, service_of
