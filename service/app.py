@@ -17,7 +17,6 @@ from gcws_search.service.api import (
     load,
     openapi,
     query,
-    similarity,
     sketch,
     snapshots,
 )
@@ -56,7 +55,7 @@ _ROUTERS = (
     snapshots.writing,
     analysis.router,
     sketch.router,
-    similarity.router,
+    query.comparing,
     health.router,
     health.service_router,
     health.metrics_router,

@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 
 from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
 from gcws_search.service.errors import MalformedBody
-from gcws_search.service.guards.limits import Limits, require_count, require_entries
+from gcws_search.service.guards.limits import Limits, require_at_most, require_count
 from gcws_search.service.models import Body
 from gcws_search.service.problems import invalid_request, models_in
 
@@ -77,7 +77,7 @@ def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
     except ValidationError as error:
         raise invalid_request(error, model) from None
     for name, limit in limits.of_lists(model).items() if model.limited else ():
-        require_entries(len(getattr(found, name) or ()), limit, name)
+        require_at_most(len(getattr(found, name) or ()), limit, name)
     return found
 
 
@@ -230,7 +230,7 @@ class _Reader:
         if not place:
             limits = self._limits.of_lists(self._model)
             for name in limits.keys() & members.keys():
-                require_entries(members[name].count(self._body), limits[name], name)
+                require_at_most(members[name].count(self._body), limits[name], name)
         parts = []
         for name, member in members.items():
             kinds = [_kind_of_field(each, name) for each in models if name in each.model_fields]

@@ -13,9 +13,8 @@ from gcws_search import index as ix
 from gcws_search.service import media_types
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
-from gcws_search.service.api.bodies import PairsBody
-from gcws_search.service.api.derived import body_of
-from gcws_search.service.api.query_options import FilterDocument
+from gcws_search.service.api.backend_bodies import body_of
+from gcws_search.service.api.bodies import FilterDocument, PairsBody
 from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http.dispatch import json_router

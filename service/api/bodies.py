@@ -1,42 +1,115 @@
 """Bodies of requests, with examples that the tests send and check."""
 
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
-from gcws_search.service.api.backend_bodies import BODY_OF, BackendBody
-from gcws_search.service.api.derived import body_of
-from gcws_search.service.api.query_options import (
-    AllowPartial,
-    BackendName,
-    Candidates,
-    Consistency,
-    Explain,
-    FilterDocument,
-    Guarantee,
-    Limit,
-    MinScore,
-    Offset,
-    OnError,
-    Recall,
-    Rerank,
-    WithPayload,
-    WithVector,
-)
+from gcws_search.service.api.backend_bodies import BODY_OF, BackendBody, body_of
 from gcws_search.service.models import (
     CONFIGURATION,
     Body,
+    Document,
     FirstErrorOnly,
     Id,
     ItemBody,
     Names,
     Numbers,
+    ShownAs,
     VectorBody,
     bounds,
     examples,
 )
+
+_SHARE: Final[dict[str, Any]] = {"exclusiveMinimum": 0, "maximum": 1}
+OnError = Annotated[
+    Literal["stop", "skip"],
+    Field(
+        description="At a query whose vector or parameters are invalid: `stop` answers none; "
+        "`skip` gives it no hits and an `error`, and answers all others."
+    ),
+]
+
+
+class ValueBody(Body):
+    """Holds where the key has this scalar: 3 is 3.0, but neither "3" nor true."""
+
+    value: str | bool | int | float = Field(description="The scalar.")
+
+
+class AnyBody(Body):
+    """Holds where the key has one of these scalars."""
+
+    any: list[str | bool | int | float] = Field(description="The scalars; none: never holds.")
+
+
+class BoundsBody(Body):
+    """Holds where the key has a number within all bounds that are given, at least one."""
+
+    gt: float | None = Field(default=None, description="The number is above this.")
+    gte: float | None = Field(default=None, description="The number is this or above.")
+    lt: float | None = Field(default=None, description="The number is below this.")
+    lte: float | None = Field(default=None, description="The number is this or below.")
+
+
+_KEY: Final = (
+    "Key of the payload; dots reach into objects: `size.width`. A list stands for each of its "
+    "elements; one that fits is enough. A key that is missing does not fit."
+)
+
+
+class MatchBody(Body):
+    """A condition: the key's value equals one that is given."""
+
+    key: str = Field(description=_KEY, min_length=1, max_length=1024)
+    match: ValueBody | AnyBody = Field(description="One value, or several; one match is enough.")
+
+
+class RangeBody(Body):
+    """A condition: the key's value is a number between bounds."""
+
+    key: str = Field(description=_KEY, min_length=1, max_length=1024)
+    range: BoundsBody = Field(description="The bounds.")
+
+
+class FilterBody(Body):
+    """A condition on payloads; a filter may stand for a condition within another, 8 deep."""
+
+    model_config = examples(
+        {"must": [{"key": "label", "match": {"value": 3}}]},
+        {
+            "should": [
+                {"key": "tags", "match": {"any": ["x", "z"]}},
+                {"key": "price", "range": {"gt": 1, "lte": 2.5}},
+            ]
+        },
+        {
+            "must": [
+                {"key": "size.width", "range": {"gte": 10}},
+                {
+                    "should": [
+                        {"key": "sold", "match": {"value": False}},
+                        {"key": "label", "match": {"value": "new"}},
+                    ]
+                },
+            ],
+            "must_not": {"key": "label", "match": {"value": 1}},
+        },
+    )
+
+    must: "Clause" = Field(default=None, description="All of these hold.")
+    should: "Clause" = Field(default=None, description="At least one of these, where any is given.")
+    must_not: "Clause" = Field(default=None, description="None of these holds.")
+
+
+Condition = MatchBody | RangeBody | FilterBody
+Clause = list[Condition] | Condition | None
+FilterBody.model_rebuild()
+
+
+FilterDocument = Annotated[Document, ShownAs(FilterBody)]
+
 
 if TYPE_CHECKING:
     TransformBody = Any
@@ -322,22 +395,75 @@ class LoadParams(BaseModel):
     )
 
 
-class SearchOptions(BaseModel):
+class RecallOptions(BaseModel):
+    """How many hits are found, and how surely."""
+
+    limit: int = Field(
+        default=10,
+        description="How many hits; at most the server's `max_limit`, 100,000 unless set.",
+        json_schema_extra=bounds(1),
+    )
+    recall: float = Field(
+        default=0.9,
+        description="Expected share of the true hits, in (0, 1]; 1 is an exact scan.",
+        json_schema_extra=_SHARE,
+    )
+    candidates: int | None = Field(
+        default=None,
+        description="How many of the best by a comparison backend's estimate are scored exactly; "
+        "null: 100, or 10 times `limit`.",
+        json_schema_extra=bounds(1),
+    )
+
+
+class SearchOptions(RecallOptions):
     """What one query, or many, ask for."""
 
-    limit: Limit = 10
-    offset: Offset = 0
-    recall: Recall = 0.9
-    min_score: MinScore = 0.0
-    guarantee: Guarantee = "measured"
-    with_payload: WithPayload = True
-    with_vector: WithVector = False
-    backend: BackendName = None
-    rerank: Rerank = "gmm"
-    candidates: Candidates = None
-    explain: Explain = False
-    allow_partial: AllowPartial = False
-    consistency: Consistency = "session"
+    offset: int = Field(
+        default=0,
+        description="Hits of the ranking that are left out before the first one shown. `offset` "
+        "and `limit` together are at most `max_limit`. Pages of one `limit` share no hit and leave "
+        "none out.",
+        json_schema_extra=bounds(0),
+    )
+    min_score: float = Field(
+        default=0.0,
+        description="Hits below this score are not wanted, in [0, 1]. At 0, items that share "
+        "nothing with the query may be returned too, with score 0.",
+        json_schema_extra=bounds(0, 1),
+    )
+    guarantee: ix.Guarantee = Field(
+        default="measured",
+        description="In which sense `recall` is promised. `measured`: as the mean over queries "
+        "like the collection's own items, by calibration; the quickest. `proven`: as this query's "
+        "expected share, by the collision law, whatever the data. Where `band_width` is a number, "
+        "`measured` returns what the tables hold, and `proven` turns to a scan where that is not "
+        "enough.",
+    )
+    with_payload: bool = Field(default=True, description="Show the hits' payloads.")
+    with_vector: bool = Field(default=False, description="Show the hits' vectors.")
+    backend: str | None = Field(
+        default=None,
+        description="Name of one of the collection's `backends`; null: the one it was created "
+        "with, whose name is its `kind`. Any other: 404.",
+    )
+    rerank: ix.Rerank = Field(
+        default="gmm",
+        description="How hits are scored, and ranked by it: `gmm`, the exact GMM; `own`, the "
+        "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "
+        "exact GMM always.",
+    )
+    explain: bool = Field(default=False, description="Say what the query cost.")
+    allow_partial: bool = Field(
+        default=False,
+        description="In a cluster: answer without the shards that gave no answer in time, and say "
+        "which, rather than not at all.",
+    )
+    consistency: Literal["session", "strict"] = Field(
+        default="session",
+        description="In a cluster: `session` finds what was acknowledged by the process that is "
+        "asked, `strict` what was acknowledged by any. One process alone is always strict.",
+    )
 
 
 class QueryBody(SearchOptions, Body):
@@ -401,7 +527,7 @@ class PairsBody(Body):
 
     min_score: float = Field(
         description="Least score of a pair, in (0, 1].",
-        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+        json_schema_extra=_SHARE,
     )
     limit: int | None = Field(
         default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
@@ -409,11 +535,11 @@ class PairsBody(Body):
     recall: float = Field(
         default=0.9,
         description="Expected share of the pairs found, in (0, 1].",
-        json_schema_extra={"exclusiveMinimum": 0, "maximum": 1},
+        json_schema_extra=_SHARE,
     )
 
 
-class CompareBody(Body):
+class CompareBody(RecallOptions, Body):
     """What to compare a collection's backends by."""
 
     limited: ClassVar = {"queries": "max_queries", "backends": 1000}
@@ -439,9 +565,6 @@ class CompareBody(Body):
     seed: int = Field(
         default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
     )
-    limit: Limit = 10
-    recall: Recall = 0.9
-    candidates: Candidates = None
     backends: Annotated[list[str], Field(json_schema_extra={"minItems": 1})] | None = Field(
         default=None, description="Names of the backends to compare; null: all that are ready."
     )

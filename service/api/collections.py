@@ -24,6 +24,7 @@ from gcws_search.service.api.bodies import (
 )
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
+from gcws_search.service.guards.limits import require_at_most
 from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
 
@@ -104,7 +105,7 @@ async def show_curve(
     """
     service = service_of(request)
     collection = service.collection(name)
-    requests.require_limit(params.limit, service.limits.max_limit)
+    require_at_most(params.limit, service.limits.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
     return json_response({**asdict(curve), "points": points})
@@ -132,8 +133,7 @@ async def list_names(
     service = service_of(request)
     collection = service.collection(name)
     limit, max_limit = params.limit, service.settings.max_page_limit
-    if limit > max_limit:
-        raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=("limit",))
+    require_at_most(limit, max_limit, "limit")
     if params.indices is not None:
         found = collection.names.of(requests.indices(params, max_limit))
     else:

@@ -9,7 +9,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.api.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.guards.limits import AnswerBytes, id_in_url
+from gcws_search.service.guards.limits import AnswerBytes, id_in_url, require_at_most
 from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import (
     READ_PROBLEMS,
@@ -90,10 +90,7 @@ async def page_items(
     """Show a page of items in a stable order: of all, of those that pass a filter, or of some."""
     service = service_of(request)
     limit = service.settings.max_page_limit
-    if params.limit > limit:
-        raise ix.InvalidParameter(
-            expected=f"at most {limit}", got=str(params.limit), loc=("limit",)
-        )
+    require_at_most(params.limit, limit, "limit")
     collection = service.collection(name)
     where, ids = requests.page_filter(params, service.limits), requests.page_ids(params, limit)
 

@@ -12,14 +12,28 @@ from fastapi import Query, Request, Response
 from gcws_search import index as ix
 from gcws_search.service import json_bodies, media_types, problems
 from gcws_search.service.api import pages, requests, results
-from gcws_search.service.api.answers import BatchAnswer, CountAnswer, ExplanationAnswer, QueryAnswer
-from gcws_search.service.api.bodies import BatchBody, BatchParams, CountBody, ExplainBody, QueryBody
+from gcws_search.service.api.answers import (
+    BatchAnswer,
+    CountAnswer,
+    ExplanationAnswer,
+    QueryAnswer,
+    SimilarityAnswer,
+)
+from gcws_search.service.api.bodies import (
+    BatchBody,
+    BatchParams,
+    CountBody,
+    ExplainBody,
+    QueryBody,
+    SimilarityBody,
+)
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.execution.context import Service, may_read, service_of
+from gcws_search.service.guards.limits import require_short_vector
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.names import Naming
+from gcws_search.service.ingest.names import Naming, pair_of
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
@@ -30,6 +44,7 @@ _Bad: TypeAlias = dict[int, ix.InvalidInput]
 
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
+comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 
 
 _QUERY_BODIES = {
@@ -123,6 +138,26 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
         return json_response(collection.explain(a, b, limit=body.limit).to_dict())
 
     return await service.workers.batches.run(work)
+
+
+@comparing.post("/similarity", response_model=SimilarityAnswer)
+async def similarity(request: Request, body: SimilarityBody) -> Response:
+    """Compare two vectors by an exact kernel; all but the zero vector can be compared."""
+    kernel = ix.kernel_named(body.kernel, body.params)
+    service = service_of(request)
+    service.startup.require_kernels()
+    limits = service.limits
+    require_short_vector(body.a, limits, "a")
+    require_short_vector(body.b, limits, "b")
+    try:
+        a, b = pair_of(body.a, body.b)
+        score = await service.workers.searches.run(ix.score, kernel, a, b)
+    except ix.InvalidVector as error:
+        row, *rest = error.loc or (0,)
+        raise ix.InvalidVector(
+            expected=error.expected, got=error.got, loc=("ab"[int(row)], *rest)
+        ) from None
+    return json_response({"score": score})
 
 
 _BATCH_BODIES = {

@@ -29,6 +29,8 @@ from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
 from gcws_search.service.guards.limits import (
     Limits,
     id_in_url,
+    require_at_least,
+    require_at_most,
     require_short_id,
     require_short_vector,
     short_payload,
@@ -58,13 +60,7 @@ def vector(
     limits: Limits,
     *loc: str | int,
 ) -> ix.RawBatch:
-    """Return one vector as a batch.
-
-    Raises
-    ------
-    InvalidVector
-        Its place is given from ``loc`` inwards.
-    """
+    """Return one vector as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):
         return _dense(body, collection.space, limits, *loc)
     if isinstance(body, PackedBody):
@@ -94,13 +90,7 @@ def vectors(
     name: str,
     *inner: str,
 ) -> ix.RawBatch:
-    """Return vectors of any form as one batch.
-
-    Raises
-    ------
-    InvalidVector
-        Its place is ``name``, the number, ``inner``, and what of the vector.
-    """
+    """Return vectors of any form as one batch; errors are at ``name``, the number, ``inner``."""
     naming = Naming(collection, use)
     if len(raw) == 1:  # as most writes have: read in 20 µs for 23.5
         return vector(raw[0], collection, naming, limits, name, 0, *inner)
@@ -193,20 +183,16 @@ def page_ids(params: PageParams, count: int) -> list[str] | None:
     if params.ids is None:
         return None
     words = params.ids[0].split(",") if len(params.ids) == 1 else params.ids
-    if len(words) > count:
-        raise ix.InvalidParameter(expected=f"at most {count}", got=str(len(words)), loc=("ids",))
+    require_at_most(len(words), count, "ids")
     return [id_in_url(word, "ids") for word in words]
 
 
 def indices(params: NamesParams, count: int) -> list[int]:
-    """Return the coordinates that are listed in a URL."""
+    """Return the coordinates that are listed in a URL, at most ``count``."""
     if params.prefix is not None:
         raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
     words = (params.indices or "").split(",")
-    if len(words) > count:
-        raise ix.InvalidParameter(
-            expected=f"at most {count}", got=str(len(words)), loc=("indices",)
-        )
+    require_at_most(len(words), count, "indices")
     for word in words:
         if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):
             raise ix.InvalidParameter(
@@ -215,12 +201,6 @@ def indices(params: NamesParams, count: int) -> list[int]:
                 loc=("indices",),
             )
     return [*map(int, words)]
-
-
-def require_limit(limit: int, max_limit: int, name: str = "limit") -> None:
-    """Raise InvalidParameter where more hits are wanted than the settings permit."""
-    if limit > max_limit:
-        raise ix.InvalidParameter(expected=f"at most {max_limit}", got=str(limit), loc=(name,))
 
 
 def search_params(body: SearchOptions | CompareBody, limits: Limits) -> ix.SearchParams:
@@ -251,13 +231,11 @@ def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     rerank: ix.Rerank = "gmm",
 ) -> ix.SearchParams:
     """Return parameters, made and checked once: most queries ask for the same."""
-    require_limit(limit, max_limit)
+    require_at_most(limit, max_limit, "limit")
     if candidates is not None:
-        require_limit(candidates, max_limit, "candidates")
-    if offset < 0:
-        raise ix.InvalidParameter(expected="at least 0", got=str(offset), loc=("offset",))
-    if limit < 1:
-        raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
+        require_at_most(candidates, max_limit, "candidates")
+    require_at_least(offset, 0, "offset")
+    require_at_least(limit, 1, "limit")
     if offset + limit > max_limit:
         raise ix.InvalidParameter(
             expected=f"at most {max_limit} together with 'limit'",
@@ -287,16 +265,9 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
             loc=("backends",),
         )
     sample = SAMPLE if body.sample is None else body.sample
-    asked = {"sample": sample, "queries": len(body.queries or ())}
-    for name, count in asked.items():
-        if count > limits.max_queries:
-            raise ix.InvalidParameter(
-                expected=f"at most {limits.max_queries}", got=str(count), loc=(name,)
-            )
-    if sample < 1:
-        raise ix.InvalidParameter(expected="at least 1", got=str(sample), loc=("sample",))
-    if body.seed < 0:
-        raise ix.InvalidParameter(expected="at least 0", got=str(body.seed), loc=("seed",))
+    require_at_most(sample, limits.max_queries, "sample")
+    require_at_least(sample, 1, "sample")
+    require_at_least(body.seed, 0, "seed")
     return search_params(body, limits), sample
 
 
@@ -367,11 +338,6 @@ def with_unknown_apart(
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 
     Each part comes with the numbers of its vectors.
-
-    Raises
-    ------
-    InvalidVector
-        Its place begins with ``name`` and the number.
     """
     apart: dict[int, ix.SparseVector] = {}
     for number, body in enumerate(() if collection.names.is_open else raw):
@@ -418,13 +384,7 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
 
 
 def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
-    """Return an id or a vector whose similarity is to be explained.
-
-    Raises
-    ------
-    InvalidParameter, InvalidVector
-        At ``(word, …)``.
-    """
+    """Return an id or a vector whose similarity is to be explained; errors are at ``word``."""
     raw = body.vector
     if (raw is None) == (body.id is None):
         got = "neither" if raw is None else "both"
@@ -433,13 +393,7 @@ def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
 
 
 def point_to_map(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
-    """Return an id or a vector that is given a place on a map besides the sample.
-
-    Raises
-    ------
-    InvalidVector
-        At ``("also", number, …)``.
-    """
+    """Return an id or a vector that is given a place on a map besides the sample."""
     return str(raw) if isinstance(raw, str | int) else _one_vector(raw, limits, "also", number)
 
 

@@ -83,10 +83,16 @@ def require_count(count: int, limits: Limits, *loc: str | int) -> None:
         )
 
 
-def require_entries(count: int, limit: int, name: str) -> None:
-    """Raise InvalidParameter where a list of this name has more entries than permitted."""
+def require_at_most(count: int, limit: int, name: str) -> None:
+    """Raise InvalidParameter where a number, or the entries of a list, are more than permitted."""
     if count > limit:
         raise ix.InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
+
+
+def require_at_least(value: int, least: int, name: str) -> None:
+    """Raise InvalidParameter where a number is too small."""
+    if value < least:
+        raise ix.InvalidParameter(expected=f"at least {least}", got=str(value), loc=(name,))
 
 
 def require_few_queries(count: int, limits: Limits) -> None:
@@ -108,13 +114,7 @@ def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
 
 
 def short_payload(text: bytes | None, limits: Limits, *loc: str | int) -> bytes | None:
-    """Return a payload, as it is stored.
-
-    Raises
-    ------
-    InvalidPayload
-        It is too long.
-    """
+    """Return a payload, as it is stored; raise InvalidPayload when it is too long."""
     if text is not None and len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(
             expected=f"at most {limits.max_payload_bytes} bytes of JSON",
@@ -134,7 +134,7 @@ def id_in_url(text: str, name: str = "id") -> str:
 
 
 class AnswerBytes:
-    """About how long an answer gets, counted as its parts come."""
+    """About how long an answer gets, counted as its parts come; AnswerTooLarge ends it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -143,7 +143,9 @@ class AnswerBytes:
     def add_hits(self, ids: Sequence[str], payloads: Sequence[bytes | None] | None) -> None:
         """Count hits or items."""
         size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
-        self._add(size + sum(map(len, filter(None, payloads or ()))))
+        if payloads is not None:
+            size += sum(map(len, filter(None, payloads)))
+        self._add(size)
 
     def add_vectors(self, vectors: Sequence[Any]) -> None:
         """Count vectors as the API shows them."""
