@@ -72,19 +72,9 @@ def create_app(
 ) -> FastAPI:
     """Return the application.
 
-    Parameters
-    ----------
-    catalog : Catalog or None
-        An open catalog, which the application closes at its end; None: the settings' directory is
-        opened at the start (DirectoryLocked then ends the start).
-    open_router : callable or None
-        Returns the collections of a cluster; None takes those of the catalog, or of the cluster
-        that the settings name.
-
-    Raises
-    ------
-    OSError
-        A file of keys cannot be read.
+    ``catalog`` is closed at its end; without one the settings' directory is opened at the start
+    (DirectoryLocked then ends the start). ``open_router`` returns the collections of a cluster;
+    None takes those of the catalog, or of the cluster that the settings name.
     """
     metrics, keys, admission = Metrics(), ApiKeys(settings), Admission(settings)
 

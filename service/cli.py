@@ -74,13 +74,7 @@ def _run_processes(settings: Settings) -> int:
 
 
 def _run(settings: Settings) -> int:
-    """Serve until told to stop; return the exit code.
-
-    Raises
-    ------
-    Exception
-        That of opening the application.
-    """
+    """Serve until told to stop; return the exit code, or raise what opening the application did."""
     allow_descriptors()  # connections that wait must leave some to what is imported
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

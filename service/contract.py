@@ -28,43 +28,31 @@ _SLOW_LIMIT: Final = 1000
 
 
 class QueryRequest(NamedTuple):
-    """Queries that ask for the same, ready to be searched.
-
-    Attributes
-    ----------
-    vectors : RawBatch or None
-        One a query.
-    item_id : str or None
-        The stored item to search around when there are no vectors.
-    filter_text : bytes
-        The filter as JSON: equal texts, equal filters.
-    unknown_names : sequence of str
-        Names that the query alone has.
-    offset : int
-        The first hits of each ranking that are not shown; see `service.api.pages`.
-    with_unknown : SparseVector or None
-        In the place of vectors, where a collection of fixed dim has no coordinates for such names.
-    allow_partial, is_strict : bool
-        In a cluster: whether shards may be left out, and whether writes of others are waited for.
-    is_shown : bool
-        Whether all hits are part of an answer, whose length is limited.
-    """
+    """Queries that ask for the same, ready to be searched."""
 
     vectors: ix.RawBatch | None
+    """One a query; None: they are one, around a stored item or of unknown names."""
     item_id: str | None
     params: ix.SearchParams
     where: ix.Filter | None
     filter_text: bytes
+    """The filter as JSON: equal texts, equal filters."""
     backend: str | None
     with_payload: bool
     with_vector: bool
     explain: bool
     offset: int = 0
+    """The first hits of each ranking that are not shown; see `service.api.pages`."""
     unknown_names: Sequence[str] = ()
+    """Names that the query alone has."""
     with_unknown: ix.SparseVector | None = None
+    """In the place of vectors, where a collection of fixed dim has no coordinates for such names."""
     allow_partial: bool = False
+    """In a cluster: whether shards may be left out, ..."""
     is_strict: bool = False
+    """... and whether writes of others are waited for."""
     is_shown: bool = True
+    """Whether all hits are part of an answer, whose length is limited."""
 
     def exactly(self) -> QueryRequest:
         """Return the queries asked so that a scan answers them."""
@@ -140,13 +128,7 @@ class CollectionProtocol(Protocol):
         """Names of coordinates."""
 
     def wait_until_found(self) -> None:
-        """Return when searches find what was put, or when that takes too long.
-
-        Raises
-        ------
-        StoreUnavailable
-            Of a cluster: another primary has taken over.
-        """
+        """Return when searches find what was put, or when that takes too long."""
 
     # Writing
 
@@ -312,13 +294,8 @@ class SearchesProtocol(Protocol[C_contra]):
         """Search for one query, or for several vectors that ask for the same; at least one.
 
         ``show`` is handed the hits of each where the search ran, on the event loop or in a thread;
-        what it returns is the result.
-
-        Raises
-        ------
-        BackendNotFound, ItemNotFound, AnswerTooLarge
-        InvalidVector
-            The transform leaves nothing of the vector; its place begins with the row.
+        what it returns is the result. InvalidVector, whose place begins with the row, says that the
+        transform leaves nothing of a vector.
         """
 
     def search_batch(
@@ -329,13 +306,8 @@ class SearchesProtocol(Protocol[C_contra]):
     ) -> Awaitable[T]:
         """Search for many queries; those that ask for the same are searched together.
 
-        An only query may have several vectors. Then there is an answer for each.
-
-        Raises
-        ------
-        BackendNotFound, ItemNotFound, AnswerTooLarge
-        InvalidVector
-            As of `search`; its place begins with the number of the query.
+        An only query may have several vectors. Then there is an answer for each. The place of an
+        InvalidVector begins with the number of the query.
         """
 
 

@@ -1,34 +1,4 @@
-"""Errors of a request before the index is asked; no status codes here.
-
-::
-
-    ServiceError                   detail
-    ├── MalformedBody              not JSON, truncated, not what its content type says
-    ├── InvalidRequest             loc: well-formed, but not what the schema permits
-    ├── KeyMissing
-    ├── KeyRefused
-    ├── OriginRefused              origin
-    ├── HostRefused                host: a name that others may point to this machine
-    ├── ExposedWithoutKey          host
-    ├── RouteNotFound
-    ├── MethodNotAllowed           allowed
-    ├── BodyTooLarge               limit_bytes
-    ├── UnsupportedMediaType       got, expected
-    ├── IdempotencyMismatch        another body, or other parameters, under a key that is known
-    ├── QueueFull                  retry_after_seconds
-    ├── Overloaded                 too many requests, or bytes of bodies, at once
-    ├── MemoryFull                 used, total, share
-    ├── DiskShareReached           free, total, share
-    ├── ShardFull                  shard, address, reason: no replica can store more
-    ├── TooManyCollections         limit
-    ├── AnswerTooLarge             limit_bytes
-    ├── RequestTimeout             seconds
-    ├── NotReady                   phase
-    ├── OwnerUnavailable           the process that has the collections is not there
-    ├── StoreUnavailable           the database of a cluster does not answer, or has no room
-    ├── ShardUnavailable           missing: no replica of these shards answered in time
-    └── Stopping                   the request had not ended when the time to stop was over
-"""
+"""Errors of a request before the index is asked; no status codes here."""
 
 from collections.abc import Sequence
 
@@ -50,12 +20,7 @@ class MalformedBody(ServiceError):
 class InvalidRequest(ServiceError):
     """A field is missing, unknown, or of the wrong type.
 
-    Attributes
-    ----------
-    code : str
-        The problem code of the offending field, such as ``invalid_vector``.
-    errors : sequence of (loc, msg)
-        Where, outermost first, and what was expected and came.
+    ``code`` is that of the offending field; ``errors`` say where, outermost first, and what.
     """
 
     def __init__(self, code: str, errors: Sequence[tuple[Loc, str]], detail: str) -> None:
@@ -129,13 +94,7 @@ class BodyTooLarge(ServiceError):
 
 
 class UnsupportedMediaType(ServiceError):
-    """The content type or content encoding is none this route reads.
-
-    Parameters
-    ----------
-    hint : str
-        What to do instead.
-    """
+    """No route reads this content type or encoding; ``hint`` says what to do instead."""
 
     def __init__(self, got: str, expected: Sequence[str], hint: str = "") -> None:
         told = f"expected {' or '.join(expected)}, got {got}"

@@ -56,17 +56,7 @@ _STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_erro
 
 
 def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
-    """Return a body as its model: JSON is parsed and checked by compiled code.
-
-    Raises
-    ------
-    MalformedBody
-        Not JSON, or cut short.
-    InvalidRequest
-        A field is unknown, missing or not what it should be.
-    InvalidParameter
-        A list has more entries than permitted.
-    """
+    """Return a body as its model: JSON is parsed and checked by compiled code."""
     body = body or model.without_body
     if not body:
         raise MalformedBody("expected a JSON object, got an empty body")
@@ -89,17 +79,7 @@ def is_long(body: bytes) -> bool:
 def parse_in_pieces(
     model: type[Model], body: bytes, limits: Limits, *, piece_bytes: int = PIECE_BYTES
 ) -> Model:
-    """Return a body as its model, counted first and read a piece at a time.
-
-    Raises
-    ------
-    MalformedBody
-        Not JSON, or cut short.
-    InvalidRequest
-        A field is unknown, missing or not what it should be.
-    InvalidParameter, InvalidVector, InvalidFilter
-        A list or a value has more in it than permitted.
-    """
+    """Return a body as its model, counted first and read a piece at a time."""
     found: Model = _Reader(model, body, limits, piece_bytes).read()
     return found
 
@@ -362,22 +342,10 @@ class _Comma(NamedTuple):
 
 @dataclass(slots=True)
 class Member:
-    """A member of an object, or a value by itself.
+    """A member of an object, or a value by itself, which lies at start to stop of the text.
 
-    Attributes
-    ----------
-    has_name : bool
-        False where a name and a value are missing.
-    start, stop : int
-        Where its value lies in the text.
-    size : Size
-        While the end is not found: what is before the value.
-    commas : int
-        Between the entries of a list.
-    cuts : list of _Comma
-        Commas at which the list is cut into pieces.
-    latest : _Comma
-        The last one so far, cut or not.
+    ``size`` is what is before the value while its end is not found. ``commas`` between the entries
+    of a list are counted; ``cuts`` are those at which it is cut, ``latest`` the last so far.
     """
 
     name: str
@@ -396,13 +364,7 @@ class Member:
         return 0 if is_empty else self.commas + 1
 
     def pieces(self, text: bytes) -> Iterator[Piece]:
-        """Yield the entries of a list: those of a piece, or one that is longer than a piece.
-
-        Raises
-        ------
-        ValueError
-            There is nothing where an entry should be.
-        """
+        """Yield the entries of a list: those of a piece, or one that is longer than a piece."""
         first, last = _Comma(self.start, 0), _Comma(self.stop - 1, self.count(text))
         for (comma, number), (stop, until) in pairwise((first, *self.cuts, last)):
             if self.commas and _skip_blanks(text, comma + 1) >= stop:
@@ -435,19 +397,10 @@ class Member:
 def outline_object(
     text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
 ) -> list[Member]:
-    """Return the members of a text that is an object; what is in their values is not looked at.
+    """Return the members of an object; what is in their values is not looked at.
 
-    Parameters
-    ----------
-    start, stop : int
-        Where the object lies in the text.
-    piece_bytes : int
-        Lists are cut into pieces that are no longer, and single entries that are.
-
-    Raises
-    ------
-    ValueError
-        It is not JSON.
+    Lists are cut into pieces of at most ``piece_bytes``, and single entries that are longer.
+    ValueError: it is not JSON.
     """
     outline = _Outline(text, start, stop, piece_bytes)
     outline.add_all()
@@ -457,13 +410,7 @@ def outline_object(
 def outline_value(
     text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
 ) -> Member:
-    """Return a text that is one value of any kind, as a member without a name.
-
-    Raises
-    ------
-    ValueError
-        It is not JSON.
-    """
+    """Return a text that is one value of any kind, as a member without a name."""
     outline = _Outline(text, start, stop, piece_bytes, is_value=True)
     outline.add_all()
     return outline.value()

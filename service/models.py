@@ -62,13 +62,7 @@ def bounds(low: int, high: int | None = None) -> dict[str, Any]:
 
 
 class ShownAs:
-    """Shows a field on the API page as another model than the one that reads it.
-
-    Parameters
-    ----------
-    field : str or None
-        Only as this field of the model.
-    """
+    """Shows a field on the API page as another model than its own, or as a field of that."""
 
     def __init__(self, model: type[BaseModel], field: str | None = None) -> None:
         self._model = model
@@ -123,13 +117,7 @@ def _index_array(values: list[int]) -> AnyArray | list[int]:
 
 
 def json_text(value: dict[str, Any]) -> bytes:
-    """Return a JSON object as compact text, without losing anything of it.
-
-    Raises
-    ------
-    ValueError
-        A number in it is NaN or infinite.
-    """
+    """Return a JSON object as compact text, all of it; ValueError at NaN or an infinity."""
     try:
         text = orjson.dumps(value)
     except TypeError:  # integers beyond 64 bits

@@ -25,15 +25,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """What a class of errors becomes.
-
-    Attributes
-    ----------
-    code : str
-        The stable name in the body.
-    retry_after_seconds : int or None
-        Set where the same request may succeed later.
-    """
+    """What a class of errors becomes: ``code`` is its stable name in the body."""
 
     status: int
     code: str
@@ -175,14 +167,8 @@ def invalid_request(
 ) -> sv.ServiceError:
     """Return what a model's validator found as this package's own error.
 
-    Parameters
-    ----------
-    place : tuple
-        Where in the body the value lies that was checked.
-    first : int or None
-        Where that is a stretch of a list, the number of its first entry.
-    code : str or None
-        None: as the offending field says.
+    ``place``: where in the body the value lies; where that is a stretch of a list, ``first`` is the
+    number of its first entry. Without a ``code`` the offending field says it.
     """
     found = error.errors()
     for entry in found:

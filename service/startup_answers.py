@@ -38,15 +38,7 @@ _FAILED: Final = orjson.dumps(
 class StartingApplication:
     """ASGI: opens an application in a thread, and hands all requests on to it from then on.
 
-    Parameters
-    ----------
-    open_application : callable
-        Imports and returns the application.
-
-    Attributes
-    ----------
-    error : Exception or None
-        Why the application could not be opened.
+    ``error``: why the application could not be opened.
     """
 
     def __init__(self, open_application: Callable[[], FastAPI]) -> None:

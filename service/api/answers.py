@@ -16,18 +16,9 @@ def answer(
     base: type[Answer] = Answer,
     **fields: Any,  # noqa: ANN401
 ) -> type[Answer]:
-    """Return the model of an answer.
+    """Return the model of an answer: its name and text on the API page, and examples.
 
-    Parameters
-    ----------
-    name, text : str
-        Of the model on the API page.
-    shown : dict
-        Examples.
-    base : type
-        An answer whose fields this one has too.
-    fields : tuple
-        Type and text of each field, and None where it may be left out.
+    ``fields``: type and text of each, and None where it may be left out; those of ``base`` besides.
     """
     extra = {"json_schema_extra": {"examples": [*shown]}} if shown else {}
     found: dict[str, Any] = {

@@ -45,16 +45,7 @@ def body_of(
 ) -> type[Body]:
     """Return the body that parameters of the index are read from; the index holds their ranges.
 
-    Parameters
-    ----------
-    name : str
-        Of the body on the API page.
-    shown : dict
-        Examples.
-    leave_out : collection of str
-        Fields that no client sends.
-    types : type
-        Of fields that JSON writes otherwise.
+    ``shown`` are examples, ``types`` those of fields that JSON writes otherwise.
     """
     texts = field_texts(parameters)
     hints = get_type_hints(parameters, include_extras=True)

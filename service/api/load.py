@@ -76,10 +76,7 @@ _BODIES: Final = {
 class _Run:
     """One load under way: the body flows to its thread, what happens there comes back as events.
 
-    Attributes
-    ----------
-    events : queue
-        Rows committed and rejected so far, a pair a commit; None at the end.
+    ``events``: rows committed and rejected so far, a pair a commit; None at the end.
     """
 
     def __init__(self, request: Request, service: Service, load: Load, params: LoadParams) -> None:
@@ -94,11 +91,7 @@ class _Run:
     async def finish(self, chunks: Read) -> Account:
         """Load everything.
 
-        Raises
-        ------
-        LoadFailed, QueueFull
-        InvalidParameter, IdempotencyMismatch, CollectionBusy
-            Because of the key; nothing was done.
+        InvalidParameter, IdempotencyMismatch, CollectionBusy: because of the key; nothing was done.
         """
         collection = self._load.collection
         try:

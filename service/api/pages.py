@@ -22,16 +22,9 @@ _PAGE: Final = 10
 
 
 def searches(params: ix.SearchParams, offset: int, max_limit: int) -> list[ix.SearchParams]:
-    """Return the searches that a page needs, each deeper than the one before.
+    """Return the searches that a page needs, each deeper than the one before, up to ``max_limit``.
 
-    Parameters
-    ----------
-    params : SearchParams
-        Their limit is the length of the page.
-    offset : int
-        Hits before the page.
-    max_limit : int
-        No search goes deeper.
+    The limit of ``params`` is the length of the page, ``offset`` the hits before it.
     """
     end = offset + params.limit
     if params.recall == 1 or params.candidates is not None:  # every depth has the same ranking

@@ -40,14 +40,9 @@ class Admission:
         self.held_bytes = 0
 
     def enter(self, scope: Scope) -> None:
-        """Count a request that begins.
+        """Count a request that begins, also one that is refused.
 
-        Raises
-        ------
-        Overloaded
-            Too many requests are under way: try again. It is counted all the same.
-        OutOfDescriptors
-            The descriptors that are left are for files; it is counted all the same.
+        Overloaded: too many are under way. OutOfDescriptors: those that are left are for files.
         """
         self.requests += 1
         if scope["path"] in ALWAYS:
@@ -58,13 +53,7 @@ class Admission:
             raise Overloaded(f"{self._max_requests} requests are under way")
 
     def hold(self, scope: Scope, size: int) -> None:
-        """Count bytes of a request's body that are kept until it is answered.
-
-        Raises
-        ------
-        Overloaded
-            Bodies take too much memory: try again.
-        """
+        """Count bytes of a request's body, kept until it is answered, or raise Overloaded."""
         if self.held_bytes + size > self._max_held:
             raise Overloaded(f"{self.held_bytes} bytes of bodies are being worked on")
         self.held_bytes += size
@@ -87,12 +76,7 @@ class Admission:
 class Room:
     """Whether more may be stored; any thread.
 
-    Parameters
-    ----------
-    elsewhere : callable or None
-        Returns what has been used up on other machines, None where nothing has.
-    max_age_seconds : float
-        How old what is known of memory and disk may be.
+    ``elsewhere`` returns what has been used up on other machines, None where nothing has.
     """
 
     def __init__(
@@ -112,7 +96,7 @@ class Room:
         self._refusal: MemoryFull | DiskShareReached | ShardFull | None = None
 
     def require(self) -> None:
-        """Refuse what would take more memory or disk, where both have been used up."""
+        """Raise what has been used up, memory or disk, as of at most ``max_age_seconds`` ago."""
         now = time.monotonic()
         if now - self._checked_at > self.max_age_seconds:
             self._checked_at = now
@@ -131,10 +115,7 @@ class Room:
     def look(self, elsewhere: float = 0.0) -> MemoryFull | DiskShareReached | None:
         """Return what has been used up at this moment.
 
-        Parameters
-        ----------
-        elsewhere : float
-            Share of the memory that other processes have, with which this one shares the limit.
+        ``elsewhere``: the share of the memory that other processes have within the same limit.
         """
         used = unmapped_bytes() + int(elsewhere * self._memory)
         if used > self._memory_share * self._memory:

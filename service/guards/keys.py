@@ -24,19 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class _Ring:
-    """The keys that permit one thing: given, and read from a file that may change meanwhile.
+    """The keys that permit one thing: given with commas between them, or a line each in a file.
 
-    Parameters
-    ----------
-    given : SecretStr or None
-        Keys separated by commas.
-    file : Path or None
-        A key a line; empty lines and those that start with ``#`` are passed over.
-
-    Raises
-    ------
-    OSError
-        The file cannot be read.
+    The file may change meanwhile; empty lines and those that start with ``#`` are passed over.
     """
 
     def __init__(self, given: SecretStr | None, file: Path | None) -> None:
@@ -72,13 +62,7 @@ class _Ring:
 
 
 class ApiKeys:
-    """All keys of a service.
-
-    Raises
-    ------
-    OSError
-        A file of keys cannot be read.
-    """
+    """All keys of a service; OSError where a file of keys cannot be read."""
 
     def __init__(self, settings: Settings) -> None:
         self._admin = _Ring(settings.api_key, settings.api_key_file)
@@ -88,10 +72,7 @@ class ApiKeys:
     def permission(self, key: str | None) -> Permission:
         """Return what a key permits; "write" for any, and for none, where no keys are set.
 
-        Parameters
-        ----------
-        key : str or None
-            As headers are read: a character a byte.
+        A key is text as headers are read: a character a byte.
         """
         if not self.are_set:
             return "write"
@@ -104,38 +85,18 @@ class ApiKeys:
         raise KeyRefused("expected a key of this service, got another")
 
     def check(self, key: str | None, *, writes: bool) -> None:
-        """Say whether a request with this key may be served.
-
-        With read-only keys alone, nobody may write.
-
-        Parameters
-        ----------
-        key : str or None
-            As of `permission`.
-        """
+        """Raise unless a request with this key may be served; a read-only key may not write."""
         if self.permission(key) == "read" and writes:
             raise KeyRefused("expected a key that permits writing, got a read-only one")
 
 
 def cluster_key(settings: Settings) -> str | None:
-    """Return the key between routers and shards of a cluster; None where none is set.
-
-    Raises
-    ------
-    OSError
-        Its file cannot be read.
-    """
+    """Return the key between routers and shards of a cluster; None where none is set."""
     return _secret(settings.cluster_key, settings.cluster_key_file)
 
 
 def database_url(settings: Settings) -> str | None:
-    """Return the URL of a cluster's database; None where none is set.
-
-    Raises
-    ------
-    OSError
-        Its file cannot be read.
-    """
+    """Return the URL of a cluster's database; None where none is set."""
     return _secret(settings.database_url, settings.database_url_file)
 
 
@@ -150,15 +111,7 @@ def _secret(given: SecretStr | None, file: Path | None) -> str | None:
 
 
 def require_guard(settings: Settings) -> None:
-    """Refuse to be open to others without a key.
-
-    Raises
-    ------
-    ExposedWithoutKey
-        No key is set, and others than this machine could come in.
-    OSError
-        A file of keys cannot be read.
-    """
+    """Raise ExposedWithoutKey where others than this machine could come in without a key."""
     reached_at = settings.published_host or settings.host
     guarded = ApiKeys(settings).are_set
     if not (guarded or settings.allow_no_key or is_loopback(reached_at)):

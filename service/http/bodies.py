@@ -37,10 +37,7 @@ def require_media_type(request: Request, *permitted: str) -> None:
 def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str | None:
     """Return the body's content type; None where it says nothing of the body.
 
-    Parameters
-    ----------
-    hint : str
-        What to do with a body of another type.
+    ``hint``: what to do with a body of another type.
     """
     got = media_type(request)
     if got in UNSAID:

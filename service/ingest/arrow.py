@@ -31,10 +31,7 @@ def read_arrow(
 ) -> Iterator[ItemRows]:
     """Yield the chunks of an Arrow stream; its own batches are cut and joined to chunks.
 
-    Parameters
-    ----------
-    takes_others : bool
-        Whether columns that items do not have become fields of their payloads.
+    ``takes_others``: columns that items do not have become fields of their payloads.
     """
     check = partial(arrow_columns.check_items, takes_others=takes_others)
     first = 0
@@ -183,16 +180,7 @@ def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
 
 
 def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> ix.InputVectors:
-    """Return the vectors of a whole stream.
-
-    Raises
-    ------
-    MalformedBody, InvalidParameter
-    BodyTooLarge
-        They would take more bytes than that.
-    InvalidVector
-        One is missing or too long; its place begins with its number.
-    """
+    """Return the vectors of a whole stream of at most ``max_bytes``; errors begin with a number."""
     found: list[Any] = []
     size = count = 0
     for batch in batches(reader, arrow_columns.check_queries, max_bytes):
@@ -212,14 +200,9 @@ def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> ix.Input
 
 
 def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) -> Iterator[Any]:
-    """Yield the record batches of a stream, plain.
+    """Yield the record batches of a stream, plain, of at most ``max_bytes`` each.
 
-    Parameters
-    ----------
-    check : callable
-        Called with the schema.
-    max_bytes : int
-        Of a batch.
+    ``check`` is called with the schema.
     """
     try:
         with _open_stream(reader) as stream:

@@ -82,10 +82,7 @@ def check_queries(schema: Any) -> None:  # noqa: ANN401
 def check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
     """Raise InvalidParameter unless the columns are those of items.
 
-    Parameters
-    ----------
-    takes_others : bool
-        Whether other columns become fields of the payload.
+    ``takes_others``: other columns become fields of the payload.
     """
     names = schema.names
     if len(set(names)) != len(names):
@@ -139,10 +136,7 @@ def _refuse(expected: str, got: str, *loc: str) -> None:
 def plain(batch: Any, max_bytes: int) -> Any:  # noqa: ANN401
     """Return a record batch without views and dictionaries, its texts as large strings.
 
-    Raises
-    ------
-    BodyTooLarge
-        It would have more bytes than that.
+    BodyTooLarge: it would have more bytes than ``max_bytes``.
     """
     if sum(map(_whole_bytes, batch.columns)) > max_bytes:
         raise BodyTooLarge(max_bytes, "a record batch")

@@ -44,19 +44,9 @@ _FOREIGN: Final = {
 
 
 def media_type_of(start: bytes, text: str) -> str:
-    """Return the content type of a body.
+    """Return the content type of a body by its first `START_BYTES`; ``text`` where it is text.
 
-    Parameters
-    ----------
-    start : bytes
-        Its first bytes, `START_BYTES` or more unless it is shorter.
-    text : str
-        The content type of bodies that are text.
-
-    Raises
-    ------
-    UnsupportedMediaType
-        It is of another format, which the message names.
+    UnsupportedMediaType names another format.
     """
     for magic, kind in _TAKEN.items():
         if start.startswith(magic):

@@ -28,15 +28,7 @@ Report = Callable[[int, int], None]
 
 
 class LoadFailed(Exception):  # carries the error that ended a load, and its account
-    """The load ended before the body did.
-
-    Attributes
-    ----------
-    error : Exception
-        Why.
-    account : Account
-        What had been committed.
-    """
+    """The load ended before the body did, by ``error``; ``account`` has what was committed."""
 
     def __init__(self, error: Exception, account: Account) -> None:
         self.error = error
@@ -60,18 +52,8 @@ class LoadFailed(Exception):  # carries the error that ended a load, and its acc
 class Account:
     """A load under way.
 
-    Attributes
-    ----------
-    max_listed : int
-        Rejected rows that are listed; all are counted.
-    count : BodyCount
-        Of the bytes read.
-    state : LoadState
-        What has been committed; under a key it includes earlier attempts.
-    before : LoadState or None
-        What was done under the key before; None where nothing was.
-    started : float
-        On the clock that ``seconds`` is measured by.
+    ``max_listed`` rejected rows are listed, all are counted. ``state`` is what has been committed,
+    under a key by earlier attempts too, of which ``before`` is None where there were none.
     """
 
     max_listed: int
@@ -142,17 +124,7 @@ Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRo
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
-    """A chunk ready to be committed.
-
-    Attributes
-    ----------
-    put : object
-        What the collection has prepared; None where nothing of the chunk can be stored.
-    rejects : list of Reject
-        Rows that are not in it.
-    mark : Mark
-        Its end in the body.
-    """
+    """A chunk ready to be committed: ``put`` is None where nothing of it can be stored."""
 
     chunk: ItemRows
     raw: ix.RawBatch
@@ -165,16 +137,8 @@ class _Staged:
 class Load:
     """A load: its collection, its options and its key.
 
-    Attributes
-    ----------
-    max_listed : int
-        Rejected rows that are listed; all are counted.
-    require_room : callable
-        Raises where nothing more can be stored.
-    keeps_payloads : bool
-        Whether items that come without a payload keep the one that they have.
-    stop : threading.Event
-        Once it is set the load ends soon, with `BodyAborted`.
+    ``require_room`` raises where nothing more can be stored. Once ``stop`` is set the load ends
+    soon, with `BodyAborted`.
     """
 
     collection: CollectionProtocol
@@ -201,19 +165,9 @@ class Load:
         return Account(self.max_listed, BodyCount(self.key), state, before if is_known else None)
 
     def run(self, read: Read, source: Source, report: Report, account: Account) -> None:
-        """Commit every chunk that is read from the source.
+        """Commit every chunk of the source; LoadFailed: chunks committed before stay.
 
-        Parameters
-        ----------
-        read : callable
-            Returns the chunks of a source, and counts its bytes by the function that it is given.
-        account : Account
-            Of `begin`.
-
-        Raises
-        ------
-        LoadFailed
-            Chunks committed before stay.
+        ``read`` returns the chunks of a source, and counts its bytes by the function it is given.
         """
         try:
             self._commit_all(read, source, report, account)

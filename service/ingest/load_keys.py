@@ -38,22 +38,9 @@ _START: Final = Mark(0, 0, 0)
 class LoadState:
     """The progress of a load.
 
-    Attributes
-    ----------
-    parameters : str
-        Of the request, but for what becomes of bad rows.
-    mark : Mark
-        Behind the last row that is stored or rejected.
-    rejected : list of dict
-        The first rows that were not stored, as the summary lists them.
-    seconds : float
-        Time it has taken.
-    started : float
-        Seconds since 1970.
-    is_complete : bool
-        Whether the mark is the body's end.
-    ids : (str, str) or None
-        The first and the last that rows without ids were given.
+    ``parameters`` of the request, but for what becomes of bad rows; ``mark`` behind the last row
+    that is stored or rejected, the body's end where ``is_complete``; ``started`` in seconds since
+    1970; ``ids``: the first and the last that rows without ids were given.
     """
 
     parameters: str
@@ -93,14 +80,7 @@ class LoadState:
 class LoadKey:
     """The key of one load, and what has been committed under it.
 
-    Attributes
-    ----------
-    before : LoadState
-        At the beginning, where nothing has been committed.
-    keep_seconds : int
-        How long keys are kept.
-    announced_bytes : int
-        What the body that is sent now is said to have; 0 where nothing is said.
+    ``announced_bytes``: what the body that is sent now is said to have; 0 where nothing is said.
     """
 
     key: str
@@ -114,13 +94,7 @@ class LoadKey:
     ) -> LoadKey:
         """Return the key with the progress that the file has under it.
 
-        Raises
-        ------
-        InvalidParameter
-            It is no key.
-        IdempotencyMismatch
-            The load before had other parameters.
-        DamagedFile
+        IdempotencyMismatch: the load before had other parameters.
         """
         require_key(key)
         found = collection.loads(_now() - keep_seconds, key)
@@ -189,15 +163,7 @@ def _now() -> int:
 class BodyCount:
     """Counts the bytes of a body and checks those that have been committed before.
 
-    Parameters
-    ----------
-    key : LoadKey or None
-        None: bytes are counted, and no CRC is computed.
-
-    Attributes
-    ----------
-    size : int
-        Bytes so far.
+    Without a key no CRC is computed.
     """
 
     def __init__(self, key: LoadKey | None) -> None:
@@ -213,10 +179,7 @@ class BodyCount:
     def counting(self, source: Source) -> Source:
         """Return a source that this counts.
 
-        Raises
-        ------
-        IdempotencyMismatch
-            From the returned source: other bytes, fewer, or more than a whole body had.
+        It raises IdempotencyMismatch at other bytes, fewer, or more than a whole body had.
         """
         self._source = source
         return self._take
@@ -247,13 +210,7 @@ class BodyCount:
         return zlib.crc32(self._piece[: size - self._before], self._crc_before)
 
     def require_same(self) -> None:
-        """Read the body up to the mark of what is committed.
-
-        Raises
-        ------
-        IdempotencyMismatch
-            It is not what came.
-        """
+        """Read the body up to the mark of what is committed; IdempotencyMismatch: it is another."""
         while self._awaited is not None:
             self._take()
 

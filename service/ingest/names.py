@@ -16,17 +16,9 @@ Use = Literal["store", "search", "search together"]
 class Naming:
     """Turns names into coordinates for one query, or for the items of one request.
 
-    Parameters
-    ----------
-    use : {"store", "search", "search together"}
-        What becomes of a name that no coordinate has: it takes one where items are stored, or it
-        gets one for this query alone. Of queries that are searched together in a space of fixed dim
-        it is refused.
-
-    Attributes
-    ----------
-    unknown : list of str
-        Names that have a coordinate for this query alone.
+    A name that no coordinate has takes one where items are stored, or gets one for this query
+    alone, and is among ``unknown``. Of queries that are searched together in a space of fixed dim
+    it is refused.
     """
 
     __slots__ = ("_names", "_use", "unknown")
@@ -37,13 +29,7 @@ class Naming:
         self.unknown: list[str] = []
 
     def coordinates(self, names: Sequence[str]) -> list[int]:
-        """Return the coordinates of different names.
-
-        Raises
-        ------
-        InvalidVector
-            At ``(place,)``.
-        """
+        """Return the coordinates of different names; InvalidVector is at ``(place,)``."""
         if self._use == "store":
             return self._names.reserve(names)
         found, unknown = self._names.find(names, beyond_dim=self._use == "search")
@@ -54,10 +40,7 @@ class Naming:
 def pair_of(a: VectorBody, b: VectorBody) -> list[AnyArray | ix.SparseVector]:
     """Return two vectors of no collection; names of both are coordinates that they share.
 
-    Raises
-    ------
-    InvalidVector
-        At ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
+    InvalidVector, at ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
     """
     coordinates: dict[str, int] = {}
     found: list[AnyArray | ix.SparseVector] = []

@@ -23,13 +23,7 @@ _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
 
 
 def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
-    """Yield the lines of a body that are not blank, and the bytes up to the end of each.
-
-    Raises
-    ------
-    BodyTooLarge
-        A line is too long.
-    """
+    """Yield the lines of a body that are not blank, and the bytes up to the end of each."""
     parts: list[bytes] = []
     size = end = 0
     while chunk := source():

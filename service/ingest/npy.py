@@ -52,12 +52,7 @@ class Header:
 def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> Header:
     """Read the head of a file; where ``is_one``, an array of one dimension is a row.
 
-    Raises
-    ------
-    MalformedBody
-        It is none, or cut short.
-    InvalidVector
-        The array is not two-dimensional, not of numbers, or its rows are too long.
+    MalformedBody: it is none, or cut short. InvalidVector: it is no matrix of numbers.
     """
     magic = bytes(reader.read(npy.MAGIC_LEN))
     try:
@@ -153,13 +148,7 @@ def _require_end(reader: ByteReader, rows: int) -> None:
 def read_npy(
     reader: ByteReader, limits: Limits, id_start: int | None, sizes: ChunkSizes
 ) -> Iterator[ItemRows]:
-    """Yield the chunks of an ``.npy`` body.
-
-    Parameters
-    ----------
-    id_start : int or None
-        Id of the first row; the others count on. None: the collection numbers them.
-    """
+    """Yield the chunks of an ``.npy`` body; ids count on from ``id_start``, if that is given."""
     header = read_header(reader, limits)
     if header.row_bytes > sizes.row_bytes:
         raise BodyTooLarge(sizes.row_bytes, "a row")

@@ -13,13 +13,7 @@ from gcws_search.service.problems import message_at
 
 
 class RowError(MalformedBody):
-    """A row that cannot be read at all.
-
-    Attributes
-    ----------
-    row : int
-        Its number in the whole load.
-    """
+    """A row, by its number in the whole load, that cannot be read at all."""
 
     def __init__(self, row: int, detail: str) -> None:
         self.row = row
@@ -28,25 +22,14 @@ class RowError(MalformedBody):
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A row that cannot be stored.
-
-    Attributes
-    ----------
-    number : int
-        Its number in the whole load.
-    error : Exception
-        Why; its place begins with the row.
-    """
+    """A row, by its number in the whole load, that cannot be stored; the error begins with it."""
 
     number: int
     error: Exception
 
     @classmethod
     def of(cls, number: int, error: Exception, *inner: str) -> Reject:
-        """Return the reject for what is wrong with one row, or with its field ``inner``.
-
-        ``error`` says it of the row itself, without its number.
-        """
+        """Return the reject for what is wrong with one row, or with its field ``inner``."""
         match error:
             case ix.InvalidInput():
                 return cls(number, error.at("rows", number, *inner))
@@ -62,12 +45,8 @@ class Reject:
 class ChunkSizes:
     """Numbers of rows and bytes that a reader holds at once.
 
-    Attributes
-    ----------
-    row_bytes : int
-        Of a line, or of a row of an array.
-    batch_bytes : int
-        Of a record batch, or of an array in Fortran order, whose rows are there when all of it is.
+    ``row_bytes``: of a line, or of a row of an array. ``batch_bytes``: of a record batch, or of an
+    array in Fortran order, whose rows are there when all of it is.
     """
 
     rows: int
@@ -78,18 +57,10 @@ class ChunkSizes:
 
 @dataclass(frozen=True, slots=True)
 class ItemRows:
-    """A chunk of a load.
+    """A chunk of a load: n readable rows by their numbers in the whole load.
 
-    Attributes
-    ----------
-    numbers : (n,) int64
-        Each row's number in the whole load.
-    ids : list of n str or None
-        None: the collection numbers the item.
-    rejects : list of Reject
-        Rows of this stretch that are unreadable and not among the n.
-    size : int
-        Bytes of the body up to the end of this stretch.
+    The collection numbers an item whose id is None. ``rejects`` are unreadable rows of this
+    stretch, ``size`` the bytes of the body up to its end.
     """
 
     numbers: Int64s

@@ -24,13 +24,7 @@ class BodyAborted(Exception):  # nobody is left to be told
 
 
 class BodyPipe:
-    """A bounded pipe: a coroutine puts, one thread takes, and a full pipe slows the sender.
-
-    Parameters
-    ----------
-    capacity_bytes : int
-        `put` waits while more than this is inside.
-    """
+    """A bounded pipe: a coroutine puts, one thread takes, and a full pipe slows the sender."""
 
     def __init__(self, capacity_bytes: int) -> None:
         self._capacity = capacity_bytes
@@ -73,7 +67,7 @@ class BodyPipe:
         self._room.set()
 
     def take(self) -> bytes:
-        """Return the next bytes, waiting for them; b"" at the end."""
+        """Return the next bytes, waiting for them; b"" at the end, or BodyAborted."""
         with self._changed:
             while not self._chunks and not self._ended:
                 self._changed.wait()
@@ -107,13 +101,7 @@ def bound_bytes(source: Source, limit_bytes: int | None) -> Source:
 
 
 def inflate(source: Source, encoding: str) -> Source:
-    """Return the source decompressed if its encoding or its first bytes say gzip.
-
-    Raises
-    ------
-    MalformedBody
-        From the returned source: the body is no gzip, or ends inside it.
-    """
+    """Return the source decompressed if its encoding or its first bytes say gzip."""
     first, again = peek(source, len(_GZIP_MAGIC))
     if encoding != "gzip" and not first.startswith(_GZIP_MAGIC):
         return again
@@ -175,13 +163,7 @@ class ByteReader(io.RawIOBase):
         return filled
 
     def read(self, size: int = -1) -> bytes:
-        """Return ``size`` bytes, fewer only at the end.
-
-        Raises
-        ------
-        BodyTooLarge
-            More are asked for at once than is permitted.
-        """
+        """Return ``size`` bytes, fewer only at the end; BodyTooLarge: more than is permitted."""
         if not 0 <= size <= self._max_read:
             raise BodyTooLarge(self._max_read, "a piece of the body")
         out = bytearray(size)

@@ -41,10 +41,7 @@ class Asset:
 class Assets:
     """All files of the page by their names, such as ``vendor/uplot.js``.
 
-    Attributes
-    ----------
-    version : str
-        A hash of all names and contents.
+    ``version`` is a hash of all names and contents.
     """
 
     def __init__(self) -> None:

@@ -81,15 +81,7 @@ class _Work:
 
 
 class RouteCounts(NamedTuple):
-    """How often requests of one kind took how long.
-
-    Attributes
-    ----------
-    counts : list of int
-        Of each bucket.
-    seconds : float
-        All together.
-    """
+    """How often requests of one kind took how long: a count a bucket, and seconds in all."""
 
     route: str
     method: str
