@@ -46,7 +46,7 @@ class QueryRequest(NamedTuple):
     unknown_names: Sequence[str] = ()
     """Names that the query alone has."""
     with_unknown: ix.SparseVector | None = None
-    """In the place of vectors, where a collection of fixed dim has no coordinates for such names."""
+    """In the place of vectors, where no coordinate of a fixed dim is for such names."""
     allow_partial: bool = False
     """In a cluster: whether shards may be left out, ..."""
     is_strict: bool = False
