@@ -395,30 +395,34 @@ class LoadParams(BaseModel):
     )
 
 
-class RecallOptions(BaseModel):
-    """How many hits are found, and how surely."""
-
-    limit: int = Field(
-        default=10,
+Limit = Annotated[
+    int,
+    Field(
         description="How many hits; at most the server's `max_limit`, 100,000 unless set.",
         json_schema_extra=bounds(1),
-    )
-    recall: float = Field(
-        default=0.9,
+    ),
+]
+Recall = Annotated[
+    float,
+    Field(
         description="Expected share of the true hits, in (0, 1]; 1 is an exact scan.",
         json_schema_extra=_SHARE,
-    )
-    candidates: int | None = Field(
-        default=None,
+    ),
+]
+Candidates = Annotated[
+    int | None,
+    Field(
         description="How many of the best by a comparison backend's estimate are scored exactly; "
         "null: 100, or 10 times `limit`.",
         json_schema_extra=bounds(1),
-    )
+    ),
+]
 
 
-class SearchOptions(RecallOptions):
+class SearchOptions(BaseModel):
     """What one query, or many, ask for."""
 
+    limit: Limit = 10
     offset: int = Field(
         default=0,
         description="Hits of the ranking that are left out before the first one shown. `offset` "
@@ -426,6 +430,7 @@ class SearchOptions(RecallOptions):
         "none out.",
         json_schema_extra=bounds(0),
     )
+    recall: Recall = 0.9
     min_score: float = Field(
         default=0.0,
         description="Hits below this score are not wanted, in [0, 1]. At 0, items that share "
@@ -453,6 +458,7 @@ class SearchOptions(RecallOptions):
         "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "
         "exact GMM always.",
     )
+    candidates: Candidates = None
     explain: bool = Field(default=False, description="Say what the query cost.")
     allow_partial: bool = Field(
         default=False,
@@ -539,7 +545,7 @@ class PairsBody(Body):
     )
 
 
-class CompareBody(RecallOptions, Body):
+class CompareBody(Body):
     """What to compare a collection's backends by."""
 
     limited: ClassVar = {"queries": "max_queries", "backends": 1000}
@@ -565,6 +571,9 @@ class CompareBody(RecallOptions, Body):
     seed: int = Field(
         default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
     )
+    limit: Limit = 10
+    recall: Recall = 0.9
+    candidates: Candidates = None
     backends: Annotated[list[str], Field(json_schema_extra={"minItems": 1})] | None = Field(
         default=None, description="Names of the backends to compare; null: all that are ready."
     )
