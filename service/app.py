@@ -28,7 +28,6 @@ from gcws_search.service.execution.searches import LocalSearches
 from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, database_url
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http.dispatch import Application
 from gcws_search.service.page import routes as page
 from gcws_search.service.settings import Settings
@@ -93,7 +92,6 @@ def create_app(
         max_bytes = settings.max_answer_bytes
         app.state.service = Service(
             settings,
-            Limits.of(settings),
             workers,
             metrics,
             keys,

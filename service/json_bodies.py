@@ -21,9 +21,10 @@ from pydantic_core import from_json, to_json
 
 from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
 from gcws_search.service.errors import MalformedBody
-from gcws_search.service.guards.limits import Limits, require_at_most, require_count
+from gcws_search.service.guards.limits import list_limit, require_at_most, require_count
 from gcws_search.service.models import Body
 from gcws_search.service.problems import invalid_request, models_in
+from gcws_search.service.settings import Settings
 
 Model = TypeVar("Model", bound=Body)
 Place = tuple[str | int, ...]
@@ -42,6 +43,8 @@ _MAX_DEEP: Final = 200
 _MAX_MEMBERS: Final = 256
 _MAX_OPTION_VALUES: Final = 1 << 16
 """Values of a field that holds no vector, payload or filter."""
+_FILTER_WORDS: Final = 100
+"""More than a condition has commas and brackets, values apart."""
 _QUOTE, _COMMA = ord('"'), ord(",")
 _IN_LIST: Final = 2
 """Depth of a comma between the entries of a member."""
@@ -55,7 +58,7 @@ _BLANK: Final = b" \t\r\n"
 _STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
-def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
+def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
     """Return a body as its model: JSON is parsed and checked by compiled code."""
     body = body or model.without_body
     if not body:
@@ -66,8 +69,8 @@ def parse(model: type[Model], body: bytes, limits: Limits) -> Model:
         found = model.model_validate_json(body)
     except ValidationError as error:
         raise invalid_request(error, model) from None
-    for name, limit in limits.of_lists(model).items() if model.limited else ():
-        require_at_most(len(getattr(found, name) or ()), limit, name)
+    for name in model.limited:
+        require_at_most(len(getattr(found, name) or ()), list_limit(model, name, limits), name)
     return found
 
 
@@ -77,7 +80,7 @@ def is_long(body: bytes) -> bool:
 
 
 def parse_in_pieces(
-    model: type[Model], body: bytes, limits: Limits, *, piece_bytes: int = PIECE_BYTES
+    model: type[Model], body: bytes, limits: Settings, *, piece_bytes: int = PIECE_BYTES
 ) -> Model:
     """Return a body as its model, counted first and read a piece at a time."""
     found: Model = _Reader(model, body, limits, piece_bytes).read()
@@ -141,7 +144,7 @@ def _kind_of_model(model: type[BaseModel]) -> _Kind:
 class _Reader:
     """Reads one body."""
 
-    def __init__(self, model: type[Body], body: bytes, limits: Limits, piece_bytes: int) -> None:
+    def __init__(self, model: type[Body], body: bytes, limits: Settings, piece_bytes: int) -> None:
         self._model = model
         self._body = body
         self._limits = limits
@@ -208,9 +211,9 @@ class _Reader:
         found = outline_object(self._body, start, stop, piece_bytes=self._piece_bytes)
         members = {member.name: member for member in found}
         if not place:
-            limits = self._limits.of_lists(self._model)
-            for name in limits.keys() & members.keys():
-                require_at_most(members[name].count(self._body), limits[name], name)
+            for name in self._model.limited.keys() & members.keys():
+                limit = list_limit(self._model, name, self._limits)
+                require_at_most(members[name].count(self._body), limit, name)
         parts = []
         for name, member in members.items():
             kinds = [_kind_of_field(each, name) for each in models if name in each.model_fields]
@@ -296,7 +299,7 @@ class _Reader:
         is_filter = "filter" in names
         limit = _MAX_OPTION_VALUES
         if is_filter:
-            limit = limits.largest_filter
+            limit = limits.max_filter_values + _FILTER_WORDS * limits.max_filter_conditions
         elif "payload" in names:
             limit = limits.max_payload_bytes
         if size.values > limit:

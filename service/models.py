@@ -159,7 +159,7 @@ class Body(BaseModel):
     instead: ClassVar[str] = ""
     """What to do with more than one body holds."""
     limited: ClassVar[dict[str, str | int]] = {}
-    """Most entries of lists, or the field of `Limits` that says it."""
+    """Most entries of lists, or the setting that says it."""
 
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True

@@ -126,8 +126,8 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     service = service_of(request)
     service.startup.require_kernels()
     collection = service.collection(name)
-    where, _ = requests.condition(body.filter, service.limits)
-    also = [requests.point_to_map(each, service.limits, i) for i, each in enumerate(body.also)]
+    where, _ = requests.condition(body.filter, service.settings)
+    also = [requests.point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 
     def work() -> Response:

@@ -50,7 +50,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     service = service_of(request)
     service.startup.require_kernels()
     collection = service.collection(name)
-    limits = service.limits
+    limits = service.settings
     params, sample = requests.comparison(body, limits)
     stop = threading.Event()
 

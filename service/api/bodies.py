@@ -264,7 +264,7 @@ class PutItemsBody(Body):
     """Items to store, all or nothing."""
 
     instead = "POST …/load takes items of any number"
-    limited: ClassVar = {"items": "max_items"}
+    limited: ClassVar = {"items": "max_items_per_request"}
     model_config = examples(
         {
             "items": [
@@ -288,7 +288,7 @@ class PutItemsBody(Body):
 class DeleteItemsBody(Body):
     """Items to delete, by their ids or by a filter."""
 
-    limited: ClassVar = {"ids": "max_items"}
+    limited: ClassVar = {"ids": "max_items_per_request"}
     model_config = examples(
         {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
     )
@@ -509,7 +509,7 @@ class QueryBody(SearchOptions, Body):
 class BatchBody(Body):
     """Several queries."""
 
-    limited: ClassVar = {"queries": "max_queries"}
+    limited: ClassVar = {"queries": "max_queries_per_request"}
     model_config = examples({"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]})
 
     queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
@@ -548,7 +548,7 @@ class PairsBody(Body):
 class CompareBody(Body):
     """What to compare a collection's backends by."""
 
-    limited: ClassVar = {"queries": "max_queries", "backends": 1000}
+    limited: ClassVar = {"queries": "max_queries_per_request", "backends": 1000}
     model_config = examples(
         {"sample": 3, "limit": 2},
         {
@@ -608,7 +608,7 @@ class ExplainBody(Body):
 class SketchBody(Body):
     """Vectors to hash with the collection's own randomness."""
 
-    limited: ClassVar = {"vectors": "max_items"}
+    limited: ClassVar = {"vectors": "max_items_per_request"}
     model_config = examples(
         {"vectors": [[0.1, -2, 0, 3]], "encoding": "full"},
         {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},

@@ -56,7 +56,7 @@ async def list_collections(request: Request) -> Response:
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
-    config = requests.config(body, service.limits)
+    config = requests.config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(results.describe, collection)
     return json_response(description, 201 if is_new else 200)
@@ -105,7 +105,7 @@ async def show_curve(
     """
     service = service_of(request)
     collection = service.collection(name)
-    require_at_most(params.limit, service.limits.max_limit, "limit")
+    require_at_most(params.limit, service.settings.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
     return json_response({**asdict(curve), "points": points})

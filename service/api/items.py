@@ -45,7 +45,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     collection = service.collection(name)
 
     def read() -> ix.ItemBatch:
-        return requests.items(body.items, collection, service.limits)
+        return requests.items(body.items, collection, service.settings)
 
     if not body.items:
         return json_response({"inserted": 0, "updated": 0})
@@ -76,7 +76,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
     if body.ids is not None:
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return json_response({"deleted": deleted})
-    where, _ = requests.condition(body.filter, service.limits)
+    where, _ = requests.condition(body.filter, service.settings)
     if where is not None:
         where.require_conditions()
     deleted = await service.workers.writes.run(collection.delete_where, where)
@@ -92,7 +92,7 @@ async def page_items(
     limit = service.settings.max_page_limit
     require_at_most(params.limit, limit, "limit")
     collection = service.collection(name)
-    where, ids = requests.page_filter(params, service.limits), requests.page_ids(params, limit)
+    where, ids = requests.page_filter(params, service.settings), requests.page_ids(params, limit)
 
     def work() -> Response:
         size = AnswerBytes(service.settings.max_answer_bytes)

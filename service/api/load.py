@@ -33,7 +33,7 @@ from gcws_search.service.ingest.load_keys import (
 )
 from gcws_search.service.ingest.ndjson import read_ndjson
 from gcws_search.service.ingest.npy import read_npy
-from gcws_search.service.ingest.rows import ChunkSizes, ItemRows
+from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import (
     BodyAborted,
     BodyPipe,
@@ -307,7 +307,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 
 def _reader(request: Request, params: LoadParams, service: Service) -> Read:
     """Return what turns the body's bytes into chunks of rows."""
-    settings, limits = service.settings, service.limits
+    settings = service.settings
     stated = bodies.stated_media_type(
         request, media_types.NDJSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES
     )
@@ -318,12 +318,6 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
         _require_its_parameters(params, stated)
     if settings.max_load_bytes is not None:
         bodies.refuse_announced(request, settings.max_load_bytes)
-    sizes = ChunkSizes(
-        settings.load_chunk_rows,
-        settings.load_chunk_bytes,
-        settings.max_line_bytes,
-        settings.max_arrow_batch_bytes,
-    )
 
     def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
         whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)
@@ -333,8 +327,8 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
         _require_its_parameters(params, kind)
         formats.require_not_foreign(start, kind)
         if kind == media_types.NDJSON:
-            return read_ndjson(plain, limits, sizes)
-        reader = ByteReader(plain, max_read_bytes=sizes.batch_bytes)
+            return read_ndjson(plain, settings)
+        reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
         if kind == media_types.NPY:
             if params.id_start is None and params.payloads == "keep":
                 raise ix.InvalidParameter(
@@ -342,12 +336,12 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
                     got="rows without ids",
                     loc=("payloads",),
                 )
-            return read_npy(reader, limits, params.id_start, sizes)
+            return read_npy(reader, settings, params.id_start)
         from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
             read_arrow,
         )
 
-        return read_arrow(reader, limits, sizes, takes_others=params.columns is not None)
+        return read_arrow(reader, settings, takes_others=params.columns is not None)
 
     return chunks
 

@@ -50,7 +50,7 @@ async def search(
     Results and errors are those of `contract.SearchesProtocol.search`; ``show`` is called in a
     thread.
     """
-    first, *deeper = searches(asked.params, asked.offset, service.limits.max_limit)
+    first, *deeper = searches(asked.params, asked.offset, service.settings.max_limit)
     ids_only = asked._replace(offset=0, with_payload=False, with_vector=False, is_shown=False)
     found = await service.searches.search_batch(collection, [ids_only._replace(params=first)], list)
     for params in deeper:

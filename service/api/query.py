@@ -73,7 +73,7 @@ async def query(request: Request, name: str) -> Response:
     collection = service.collection(name)
     if body.consistency == "strict" and requests.reads_names(body):
         await service.workers.searches.run(collection.load_names)
-    asked = requests.query(body, collection, service.limits)
+    asked = requests.query(body, collection, service.settings)
     return await _answer_one(service, collection, asked)
 
 
@@ -120,7 +120,7 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
     """Count the items that pass a filter, exactly."""
     service = service_of(request)
     collection = service.collection(name)
-    where, _ = requests.condition(body.filter, service.limits)
+    where, _ = requests.condition(body.filter, service.settings)
     count = await service.workers.searches.run(collection.count, where)
     return json_response({"count": count})
 
@@ -131,8 +131,8 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     service.startup.require_kernels()
-    a = requests.point_to_explain(body.a, service.limits, "a")
-    b = requests.point_to_explain(body.b, service.limits, "b")
+    a = requests.point_to_explain(body.a, service.settings, "a")
+    b = requests.point_to_explain(body.b, service.settings, "b")
 
     def work() -> Response:
         return json_response(collection.explain(a, b, limit=body.limit).to_dict())
@@ -146,7 +146,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     kernel = ix.kernel_named(body.kernel, body.params)
     service = service_of(request)
     service.startup.require_kernels()
-    limits = service.limits
+    limits = service.settings
     require_short_vector(body.a, limits, "a")
     require_short_vector(body.b, limits, "b")
     try:
@@ -227,16 +227,16 @@ def _require_none(params: BatchParams) -> None:
 def _read_json(
     service: Service, collection: CollectionProtocol, body: bytes
 ) -> tuple[list[QueryRequest], _Bad]:
-    batch = json_bodies.parse(BatchBody, body, service.limits)
+    batch = json_bodies.parse(BatchBody, body, service.settings)
     if any(map(requests.reads_names, batch.queries)):
         collection.load_names()
     if batch.on_error == "stop":
-        return requests.batch(batch, collection, service.limits), {}
+        return requests.batch(batch, collection, service.settings), {}
     asked: list[QueryRequest] = []
     bad: _Bad = {}
     for number, one in enumerate(batch.queries):
         try:
-            query = requests.query(one, collection, service.limits)
+            query = requests.query(one, collection, service.settings)
             _require_a_rest(query, collection)
         except ix.InvalidInput as error:
             bad[number] = error.at("queries", number)
@@ -279,19 +279,19 @@ def _read_vectors(
 
     Where one is expected, an array of one dimension is that.
     """
-    settings, limits = service.settings, service.limits
+    settings = service.settings
     chunks = [body]
     reader = ByteReader(
         lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
     )
     if kind == media_types.NPY:
         max_bytes = settings.max_body_bytes
-        return ix.InputVectors(read_matrix(reader, limits, max_bytes=max_bytes, is_one=is_one))
+        return ix.InputVectors(read_matrix(reader, settings, max_bytes=max_bytes, is_one=is_one))
     from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
         read_queries,
     )
 
-    return read_queries(reader, limits, settings.max_body_bytes)
+    return read_queries(reader, settings, settings.max_body_bytes)
 
 
 def _query_of_vectors(
@@ -301,7 +301,7 @@ def _query_of_vectors(
 
     There is one for each where names may be unknown.
     """
-    limits = service.limits
+    limits = service.settings
     if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
     if vectors.names is not None and not collection.names.is_open:

@@ -27,7 +27,6 @@ from gcws_search.service.api.bodies import (
 )
 from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
 from gcws_search.service.guards.limits import (
-    Limits,
     id_in_url,
     require_at_least,
     require_at_most,
@@ -45,6 +44,7 @@ from gcws_search.service.models import (
     vector_of,
 )
 from gcws_search.service.problems import invalid_request
+from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 _MAX_DIGITS: Final = 10
@@ -57,7 +57,7 @@ def vector(
     body: VectorBody,
     collection: CollectionProtocol,
     naming: Naming,
-    limits: Limits,
+    limits: Settings,
     *loc: str | int,
 ) -> ix.RawBatch:
     """Return one vector as a batch; errors give its place from ``loc`` inwards."""
@@ -73,7 +73,9 @@ def vector(
         raise only(error, *loc) from None
 
 
-def _dense(row: ix.AnyArray, space: ix.VectorSpace, limits: Limits, *loc: str | int) -> ix.RawBatch:
+def _dense(
+    row: ix.AnyArray, space: ix.VectorSpace, limits: Settings, *loc: str | int
+) -> ix.RawBatch:
     """Return the numbers of one vector as a batch; errors as of `vector`."""
     require_short_vector(row, limits, *loc)
     try:
@@ -86,7 +88,7 @@ def vectors(
     raw: Sequence[VectorBody],
     collection: CollectionProtocol,
     use: Use,
-    limits: Limits,
+    limits: Settings,
     name: str,
     *inner: str,
 ) -> ix.RawBatch:
@@ -125,7 +127,7 @@ def place_errors(make: Callable[..., T], *outer: str, **arguments: Any) -> T:  #
         raise error.at(*outer) from None
 
 
-def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, bytes]:
+def condition(text: bytes | None, limits: Settings) -> tuple[ix.Filter | None, bytes]:
     """Return a filter that is given as JSON, and its text; none for none."""
     if text is None:
         return None, b""
@@ -140,7 +142,9 @@ def condition(text: bytes | None, limits: Limits) -> tuple[ix.Filter | None, byt
     return found, text
 
 
-def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limits) -> ix.ItemBatch:
+def items(
+    raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Settings
+) -> ix.ItemBatch:
     """Return items as the index stores them."""
     ids = [None if item.id is None else str(item.id) for item in raw]
     for row, item_id in enumerate(ids):
@@ -158,7 +162,7 @@ def items(raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Limit
     )
 
 
-def page_filter(params: PageParams, limits: Limits) -> ix.Filter | None:
+def page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:
     """Return the filter of a page, which its URL holds as JSON."""
     if params.filter is None:
         return None
@@ -203,7 +207,7 @@ def indices(params: NamesParams, count: int) -> list[int]:
     return [*map(int, words)]
 
 
-def search_params(body: SearchOptions | CompareBody, limits: Limits) -> ix.SearchParams:
+def search_params(body: SearchOptions | CompareBody, limits: Settings) -> ix.SearchParams:
     """Return what a query asks for."""
     if isinstance(body, CompareBody):
         return _search_params(limits.max_limit, body.limit, body.recall, body.candidates)
@@ -252,7 +256,7 @@ def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     )
 
 
-def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]:
+def comparison(body: CompareBody, limits: Settings) -> tuple[ix.SearchParams, int]:
     """Return what a comparison asks for, and how many stored items it samples."""
     if body.queries is not None and body.sample is not None:
         raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
@@ -265,7 +269,7 @@ def comparison(body: CompareBody, limits: Limits) -> tuple[ix.SearchParams, int]
             loc=("backends",),
         )
     sample = SAMPLE if body.sample is None else body.sample
-    require_at_most(sample, limits.max_queries, "sample")
+    require_at_most(sample, limits.max_queries_per_request, "sample")
     require_at_least(sample, 1, "sample")
     require_at_least(body.seed, 0, "seed")
     return search_params(body, limits), sample
@@ -276,7 +280,7 @@ def reads_names(body: QueryBody) -> bool:
     return body.consistency == "strict" and isinstance(body.vector, NamedBody)
 
 
-def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> QueryRequest:
+def query(body: QueryBody, collection: CollectionProtocol, limits: Settings) -> QueryRequest:
     """Return a checked query."""
     if (body.vector is None) == (body.id is None):
         got = "neither" if body.vector is None else "both"
@@ -296,7 +300,7 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Limits) -> Qu
     return asked._replace(vectors=found, unknown_names=naming.unknown, with_unknown=with_unknown)
 
 
-def query_of(body: SearchOptions, limits: Limits) -> QueryRequest:
+def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     """Return all of checked queries but their vectors."""
     item_id, where, text = None, None, b""
     if isinstance(body, QueryBody):
@@ -320,7 +324,7 @@ def query_of(body: SearchOptions, limits: Limits) -> QueryRequest:
 
 
 def _with_unknown(
-    body: NamedBody, naming: Naming, limits: Limits, *loc: str | int
+    body: NamedBody, naming: Naming, limits: Settings, *loc: str | int
 ) -> ix.SparseVector | None:
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
@@ -333,7 +337,7 @@ def _with_unknown(
 
 
 def with_unknown_apart(
-    raw: Sequence[VectorBody], collection: CollectionProtocol, limits: Limits, name: str
+    raw: Sequence[VectorBody], collection: CollectionProtocol, limits: Settings, name: str
 ) -> list[tuple[list[int], ix.RawBatch | ix.SparseVector]]:
     """Return vectors together, and those apart that have names a space of fixed dim does not have.
 
@@ -361,7 +365,7 @@ def with_unknown_apart(
     return [(rest, together), *parts]
 
 
-def batch(body: BatchBody, collection: CollectionProtocol, limits: Limits) -> list[QueryRequest]:
+def batch(body: BatchBody, collection: CollectionProtocol, limits: Settings) -> list[QueryRequest]:
     """Return the queries of a batch; errors name the query."""
     queries = []
     for number, one in enumerate(body.queries):
@@ -372,7 +376,7 @@ def batch(body: BatchBody, collection: CollectionProtocol, limits: Limits) -> li
     return queries
 
 
-def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits) -> QueryRequest:
+def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Settings) -> QueryRequest:
     """Return the queries of a matrix, all asking for the same.
 
     One query with names that a space of fixed dim does not have is a SparseVector.
@@ -383,7 +387,7 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Limits
     return asked._replace(with_unknown=rows)
 
 
-def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
+def point_to_explain(body: ExplainedBody, limits: Settings, word: str) -> Point:
     """Return an id or a vector whose similarity is to be explained; errors are at ``word``."""
     raw = body.vector
     if (raw is None) == (body.id is None):
@@ -392,12 +396,12 @@ def point_to_explain(body: ExplainedBody, limits: Limits, word: str) -> Point:
     return str(body.id) if raw is None else _one_vector(raw, limits, word, "vector")
 
 
-def point_to_map(raw: str | int | VectorBody, limits: Limits, number: int) -> Point:
+def point_to_map(raw: str | int | VectorBody, limits: Settings, number: int) -> Point:
     """Return an id or a vector that is given a place on a map besides the sample."""
     return str(raw) if isinstance(raw, str | int) else _one_vector(raw, limits, "also", number)
 
 
-def _one_vector(raw: VectorBody, limits: Limits, *loc: str | int) -> ix.OneVector:
+def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVector:
     require_short_vector(raw, limits, *loc)
     vector = vector_of(raw)
     if isinstance(vector, ix.NamedVector):
@@ -408,7 +412,7 @@ def _one_vector(raw: VectorBody, limits: Limits, *loc: str | int) -> ix.OneVecto
     return vector
 
 
-def config(body: CreateBody, limits: Limits) -> ix.CollectionConfig:
+def config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
     """Return a collection's configuration."""
     if body.dim is not None and body.dim > limits.max_dim:
         raise ix.InvalidParameter(

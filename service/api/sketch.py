@@ -26,7 +26,7 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
     collection = service.collection(name)
 
     def work() -> Response:
-        parts = requests.with_unknown_apart(body.vectors, collection, service.limits, "vectors")
+        parts = requests.with_unknown_apart(body.vectors, collection, service.settings, "vectors")
         answer: dict[str, Any] = {}
         size = AnswerBytes(service.settings.max_answer_bytes)
         for rows, vectors in (run for part in parts for run in _runs(*part)):

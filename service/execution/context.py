@@ -18,7 +18,6 @@ from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, Permission, is_local
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -31,7 +30,6 @@ class Guards:
     """What every process has that takes requests."""
 
     settings: Settings
-    limits: Limits
     workers: Pools
     metrics: Metrics
     keys: ApiKeys

@@ -25,7 +25,6 @@ from gcws_search.service.fronts.channel import FrameKind, Link
 from gcws_search.service.fronts.messages import MAX_BODY_BYTES
 from gcws_search.service.guards.admission import ALWAYS, Admission
 from gcws_search.service.guards.keys import ApiKeys
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.http.timeouts import BREAK_OFF
@@ -126,8 +125,8 @@ async def query(request: Request) -> Response:
     name = request.path_params["name"]
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes)
-    body = json_bodies.parse(QueryBody, text, service.limits)
-    asked = messages.encode_query(name, body, service.limits)
+    body = json_bodies.parse(QueryBody, text, service.settings)
+    asked = messages.encode_query(name, body, service.settings)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
@@ -142,8 +141,8 @@ async def query_batch(request: Request) -> Response:
     text = await bodies.read(request, service.settings.max_body_bytes)
 
     def read() -> tuple[bytes, bytes] | None:
-        found = json_bodies.parse(BatchBody, text, service.limits).queries
-        return messages.encode_matrix(found, service.limits) if found else None
+        found = json_bodies.parse(BatchBody, text, service.settings).queries
+        return messages.encode_matrix(found, service.settings) if found else None
 
     short = not json_bodies.is_long(text)
     matrix = read() if short else await service.workers.parsing.run(read)
@@ -161,7 +160,7 @@ async def put_items(request: Request) -> Response:
     """Store items; the body is checked here, and read again by the owner."""
     service = front_of(request)
     text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
-    json_bodies.parse(PutItemsBody, text, service.limits)
+    json_bodies.parse(PutItemsBody, text, service.settings)
     return await _whole(request, text)
 
 
@@ -191,9 +190,7 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         workers = Pools.of(settings)
-        app.state.service = FrontService(
-            settings, Limits.of(settings), workers, metrics, keys, admission, link, http
-        )
+        app.state.service = FrontService(settings, workers, metrics, keys, admission, link, http)
         link.start()
         reporting = asyncio.create_task(_report(link, metrics, admission))
         try:

@@ -196,7 +196,7 @@ class Owner:
         name, body = messages.decode_key(key)
         collection = self.service.collection(name)
         rows = messages.decode_vectors(vectors, collection.space)
-        asked = requests.query_of(body, self.service.limits)._replace(vectors=rows)
+        asked = requests.query_of(body, self.service.settings)._replace(vectors=rows)
 
         def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
             return [json_bytes(results.answer(asked, each)) for each in found]

@@ -13,9 +13,9 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.api.bodies import QueryBody
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.messages import decode_parts, encode_parts
 from gcws_search.service.models import PackedBody, SparseBody
+from gcws_search.service.settings import Settings
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
 Parts: TypeAlias = Sequence[bytes | memoryview]
@@ -27,7 +27,7 @@ _MAX_INDEX: Final = 2**31 - 1
 _MAX_OPTIONS: Final = 1 << 16
 
 
-def encode_query(name: str, body: QueryBody, limits: Limits) -> Parts | None:
+def encode_query(name: str, body: QueryBody, limits: Settings) -> Parts | None:
     """Return a query as a message; None where it must be asked as the request that it came in.
 
     That is one by an id or by names, with a long answer, or with numbers that are refused. A dense
@@ -62,7 +62,7 @@ def _is_usual(raw: SparseBody) -> bool:
     return inside and len(raw.indices) == len(raw.weights)
 
 
-def encode_matrix(queries: Sequence[QueryBody], limits: Limits) -> tuple[bytes, bytes] | None:
+def encode_matrix(queries: Sequence[QueryBody], limits: Settings) -> tuple[bytes, bytes] | None:
     """Return queries as parameters of a URL and a matrix as a body.
 
     None where they do not all ask for the same by dense vectors.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,62 +19,22 @@ _HIT_BYTES = 38
 """What a hit takes besides its id and payload; the score has 17 digits."""
 _MIN_HIT_BYTES = 23
 """An id of one character, and the score 0.0."""
-_WORDS = 100
-"""More than a condition has commas and brackets, values apart."""
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """What one request may ask for."""
-
-    max_limit: int
-    max_payload_bytes: int
-    max_queries: int
-    max_dim: int
-    max_nonzeros: int
-    max_id_length: int
-    max_filter_depth: int
-    max_filter_conditions: int
-    max_filter_values: int
-    max_items: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """Return the limits that the settings give."""
-        return cls(
-            settings.max_limit,
-            settings.max_payload_bytes,
-            settings.max_queries_per_request,
-            settings.max_dim,
-            settings.max_nonzeros,
-            settings.max_id_length,
-            settings.max_filter_depth,
-            settings.max_filter_conditions,
-            settings.max_filter_values,
-            settings.max_items_per_request,
-        )
-
-    def of_lists(self, model: type[Body]) -> dict[str, int]:
-        """Return how many entries the lists of a body may have, where that is limited."""
-        return {
-            name: limit if isinstance(limit, int) else getattr(self, limit)
-            for name, limit in model.limited.items()
-        }
-
-    @property
-    def largest_filter(self) -> int:
-        """How many values, commas and brackets a filter may be written with."""
-        return self.max_filter_values + _WORDS * self.max_filter_conditions
+def list_limit(model: type[Body], name: str, settings: Settings) -> int:
+    """Return how many entries a list of a body may have, which is among its ``limited``."""
+    limit = model.limited[name]
+    return limit if isinstance(limit, int) else int(getattr(settings, limit))
 
 
-def require_short_vector(vector: VectorBody, limits: Limits, *loc: str | int) -> None:
+def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidVector when a vector has more numbers than permitted."""
     count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
     if count > limits.max_nonzeros:
         require_count(count, limits, *loc)
 
 
-def require_count(count: int, limits: Limits, *loc: str | int) -> None:
+def require_count(count: int, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidVector when ``count`` numbers are more than a vector may have."""
     if count > limits.max_nonzeros:
         raise ix.InvalidVector(
@@ -95,15 +54,17 @@ def require_at_least(value: int, least: int, name: str) -> None:
         raise ix.InvalidParameter(expected=f"at least {least}", got=str(value), loc=(name,))
 
 
-def require_few_queries(count: int, limits: Limits) -> None:
+def require_few_queries(count: int, limits: Settings) -> None:
     """Raise InvalidParameter where a batch has more queries than permitted."""
-    if count > limits.max_queries:
+    if count > limits.max_queries_per_request:
         raise ix.InvalidParameter(
-            expected=f"at most {limits.max_queries} queries", got=str(count), loc=("queries",)
+            expected=f"at most {limits.max_queries_per_request} queries",
+            got=str(count),
+            loc=("queries",),
         )
 
 
-def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
+def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidId when an id is longer than permitted."""
     if len(text) > limits.max_id_length:
         raise ix.InvalidId(
@@ -113,7 +74,7 @@ def require_short_id(text: str, limits: Limits, *loc: str | int) -> None:
         )
 
 
-def short_payload(text: bytes | None, limits: Limits, *loc: str | int) -> bytes | None:
+def short_payload(text: bytes | None, limits: Settings, *loc: str | int) -> bytes | None:
     """Return a payload, as it is stored; raise InvalidPayload when it is too long."""
     if text is not None and len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(

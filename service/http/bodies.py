@@ -92,8 +92,8 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     guards: Guards = request.scope["app"].state.service
     body = await read(request, guards.settings.max_body_bytes, model.instead)
     if len(body) > json_bodies.LONG_BYTES:
-        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.limits)
-    return json_bodies.parse(model, body, guards.limits)
+        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.settings)
+    return json_bodies.parse(model, body, guards.settings)
 
 
 async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:

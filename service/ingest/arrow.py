@@ -13,7 +13,6 @@ from pydantic_core import from_json
 from gcws_search import index as ix
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.guards.limits import (
-    Limits,
     id_in_url,
     require_count,
     require_few_queries,
@@ -21,13 +20,14 @@ from gcws_search.service.guards.limits import (
     short_payload,
 )
 from gcws_search.service.ingest import arrow_columns
-from gcws_search.service.ingest.rows import ChunkSizes, ItemRows, Reject
+from gcws_search.service.ingest.rows import ItemRows, Reject
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.models import json_text
+from gcws_search.service.settings import Settings
 
 
 def read_arrow(
-    reader: ByteReader, limits: Limits, sizes: ChunkSizes, *, takes_others: bool = False
+    reader: ByteReader, settings: Settings, *, takes_others: bool = False
 ) -> Iterator[ItemRows]:
     """Yield the chunks of an Arrow stream; its own batches are cut and joined to chunks.
 
@@ -35,12 +35,12 @@ def read_arrow(
     """
     check = partial(arrow_columns.check_items, takes_others=takes_others)
     first = 0
-    for batch in _rebatch(batches(reader, check, sizes.batch_bytes), sizes):
-        yield replace(from_batch(batch, first, limits), size=reader.taken)
+    for batch in _rebatch(batches(reader, check, settings.max_arrow_batch_bytes), settings):
+        yield replace(from_batch(batch, first, settings), size=reader.taken)
         first += len(batch)
 
 
-def _rebatch(parts: Iterable[Any], sizes: ChunkSizes) -> Iterator[Any]:
+def _rebatch(parts: Iterable[Any], settings: Settings) -> Iterator[Any]:
     """Yield record batches of the size of a chunk."""
     gathered: list[Any] = []
     rows, size = 0, 0
@@ -48,20 +48,22 @@ def _rebatch(parts: Iterable[Any], sizes: ChunkSizes) -> Iterator[Any]:
         row_bytes = max(1, batch.nbytes // max(1, len(batch)))
         start = 0
         while start < len(batch):
-            room = min(sizes.rows - rows, (sizes.bytes_ - size) // row_bytes)
+            room = min(
+                settings.load_chunk_rows - rows, (settings.load_chunk_bytes - size) // row_bytes
+            )
             part = batch.slice(start, max(1, room))
             gathered.append(part)
             start += len(part)
             rows += len(part)
             size += len(part) * row_bytes
-            if rows >= sizes.rows or size + row_bytes > sizes.bytes_:
+            if rows >= settings.load_chunk_rows or size + row_bytes > settings.load_chunk_bytes:
                 yield pa.concat_batches(gathered)
                 gathered, rows, size = [], 0, 0
     if gathered:
         yield pa.concat_batches(gathered)
 
 
-def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN401
+def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa: ANN401
     """Return a plain record batch as a chunk whose first row has the number ``first``."""
     rejects: list[Reject] = []
     ids: list[str | None] = []
@@ -73,7 +75,7 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
     none = [None] * len(batch)
     texts = columns["payload"].to_pylist() if "payload" in columns else none
     more = arrow_columns.fields(others) if others else none
-    unusable = _unusable(vectors, limits)
+    unusable = _unusable(vectors, settings)
     has_ids = "id" in columns
     given = columns["id"].to_pylist() if has_ids else none
     rows = enumerate(zip(given, texts, more, strict=True))
@@ -81,8 +83,8 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
         try:
             if row in unusable:
                 raise unusable[row]
-            ids.append(_id(raw, limits) if has_ids else None)
-            payloads.append(_payload(text, fields, limits))
+            ids.append(_id(raw, settings) if has_ids else None)
+            payloads.append(_payload(text, fields, settings))
         except ix.InvalidInput as error:
             del ids[len(good) :]
             rejects.append(Reject.of(first + row, error))
@@ -94,7 +96,7 @@ def from_batch(batch: Any, first: int, limits: Limits) -> ItemRows:  # noqa: ANN
     return ItemRows(first + chosen, ids, payloads, _vectors(vectors), rejects)
 
 
-def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVector]:
+def _unusable(columns: dict[str, Any], settings: Settings) -> dict[int, ix.InvalidVector]:
     """Return the error of each row whose vector has a null or is too long."""
     found: dict[int, ix.InvalidVector] = {}
     nulls = np.logical_or.reduce([*map(arrow_columns.with_nulls, columns.values())])
@@ -102,23 +104,23 @@ def _unusable(columns: dict[str, Any], limits: Limits) -> dict[int, ix.InvalidVe
         found[row] = ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
     for column in columns.values():
         lengths = np.diff(arrow_columns.ends(column))
-        for row in np.flatnonzero(lengths > limits.max_nonzeros).tolist():
+        for row in np.flatnonzero(lengths > settings.max_nonzeros).tolist():
             try:
-                require_count(int(lengths[row]), limits, "vector")
+                require_count(int(lengths[row]), settings, "vector")
             except ix.InvalidVector as error:
                 found.setdefault(row, error)
     return found
 
 
-def _id(raw: str | int | None, limits: Limits) -> str:
+def _id(raw: str | int | None, settings: Settings) -> str:
     if raw is None:
         raise ix.InvalidId(expected="a string or an integer", got="null", loc=("id",))
     text = id_in_url(str(raw))
-    require_short_id(text, limits, "id")
+    require_short_id(text, settings, "id")
     return text
 
 
-def _payload(text: str | None, fields: dict[str, Any] | None, limits: Limits) -> bytes | None:
+def _payload(text: str | None, fields: dict[str, Any] | None, settings: Settings) -> bytes | None:
     """Return a row's payload: the object of its text, and its other columns."""
     value: Any = None
     if text is not None:
@@ -131,23 +133,23 @@ def _payload(text: str | None, fields: dict[str, Any] | None, limits: Limits) ->
                 expected="the text of a JSON object", got=repr(text)[:80], loc=("payload",)
             )
     if fields is None:
-        return _short_payload(value, limits)
+        return _short_payload(value, settings)
     for name in fields if value else ():
         if name in value:
             raise ix.InvalidPayload(
                 expected="fields other than the columns", got=repr(name)[:80], loc=("payload",)
             )
-    return _short_payload({**(value or {}), **fields}, limits)
+    return _short_payload({**(value or {}), **fields}, settings)
 
 
-def _short_payload(value: dict[str, Any] | None, limits: Limits) -> bytes | None:
+def _short_payload(value: dict[str, Any] | None, settings: Settings) -> bytes | None:
     try:
         text = None if value is None else json_text(value)
     except ValueError:
         raise ix.InvalidPayload(
             expected="finite numbers", got="NaN or an infinity", loc=("payload",)
         ) from None
-    return short_payload(text, limits, "payload")
+    return short_payload(text, settings, "payload")
 
 
 def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
@@ -179,13 +181,13 @@ def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
     )
 
 
-def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> ix.InputVectors:
+def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.InputVectors:
     """Return the vectors of a whole stream of at most ``max_bytes``; errors begin with a number."""
     found: list[Any] = []
     size = count = 0
     for batch in batches(reader, arrow_columns.check_queries, max_bytes):
         size, count = size + batch.nbytes, count + len(batch)
-        require_few_queries(count, limits)
+        require_few_queries(count, settings)
         if size > max_bytes:
             raise BodyTooLarge(max_bytes, "all record batches")
         found.append(batch)
@@ -193,7 +195,7 @@ def read_queries(reader: ByteReader, limits: Limits, max_bytes: int) -> ix.Input
         return ix.InputVectors(mixed=[])
     whole = pa.concat_batches(found)
     columns = dict(zip(whole.schema.names, whole.columns, strict=True))
-    unusable = _unusable(columns, limits)
+    unusable = _unusable(columns, settings)
     for row in sorted(unusable)[:1]:
         raise ix.InvalidVector(expected=unusable[row].expected, got=unusable[row].got, loc=(row,))
     return _vectors(columns)

@@ -10,14 +10,14 @@ from gcws_search import index as ix
 from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.guards.limits import (
-    Limits,
     require_short_id,
     require_short_vector,
     short_payload,
 )
-from gcws_search.service.ingest.rows import ChunkSizes, ItemRows, Reject
+from gcws_search.service.ingest.rows import ItemRows, Reject
 from gcws_search.service.ingest.source import Source
 from gcws_search.service.models import ItemBody, vector_of
+from gcws_search.service.settings import Settings
 
 _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
 
@@ -43,34 +43,37 @@ def lines(source: Source, max_line_bytes: int) -> Iterator[tuple[bytes, int]]:
         yield line, end + len(line)
 
 
-def read_ndjson(source: Source, limits: Limits, sizes: ChunkSizes) -> Iterator[ItemRows]:
+def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
     """Yield the chunks of an NDJSON body."""
     numbers: list[int] = []
     items: list[_Item] = []
     rejects: list[Reject] = []
     size = end = 0
-    for number, (line, end) in enumerate(lines(source, sizes.row_bytes)):
+    for number, (line, end) in enumerate(lines(source, settings.max_line_bytes)):
         size += len(line)
         try:
-            items.append(_item(line, limits))
+            items.append(_item(line, settings))
             numbers.append(number)
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
             rejects.append(Reject.of(number, error))
-        if len(numbers) + len(rejects) >= sizes.rows or size >= sizes.bytes_:
+        if (
+            len(numbers) + len(rejects) >= settings.load_chunk_rows
+            or size >= settings.load_chunk_bytes
+        ):
             yield _rows(numbers, items, rejects, end)
             numbers, items, rejects, size = [], [], [], 0
     if numbers or rejects:
         yield _rows(numbers, items, rejects, end)
 
 
-def _item(line: bytes, limits: Limits) -> _Item:
+def _item(line: bytes, settings: Settings) -> _Item:
     """Return id, payload and vector of one line."""
-    item = json_bodies.parse(ItemBody, line, limits)
+    item = json_bodies.parse(ItemBody, line, settings)
     item_id = None if item.id is None else str(item.id)
     if item_id is not None:
-        require_short_id(item_id, limits, "id")
-    require_short_vector(item.vector, limits, "vector")
-    payload = short_payload(item.payload, limits, "payload")
+        require_short_id(item_id, settings, "id")
+    require_short_vector(item.vector, settings, "vector")
+    payload = short_payload(item.payload, settings, "payload")
     return item_id, payload, vector_of(item.vector)
 
 

@@ -12,10 +12,11 @@ from numpy.lib import format as npy
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.guards.limits import Limits, require_count, require_few_queries
+from gcws_search.service.guards.limits import require_count, require_few_queries
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.rows import ChunkSizes, ItemRows
+from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.settings import Settings
 
 _MAGIC: Final = b"\x93NUMPY"
 _READERS: Final = {
@@ -49,7 +50,7 @@ class Header:
         return self.fortran_order and min(self.shape) > 1
 
 
-def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> Header:
+def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False) -> Header:
     """Read the head of a file; where ``is_one``, an array of one dimension is a row.
 
     MalformedBody: it is none, or cut short. InvalidVector: it is no matrix of numbers.
@@ -70,7 +71,7 @@ def read_header(reader: ByteReader, limits: Limits, *, is_one: bool = False) -> 
     if is_one and len(shape) == 1:
         shape = (1, *shape)
     header = _header(shape, dtype, fortran_order)
-    require_count(header.shape[1], limits)
+    require_count(header.shape[1], settings)
     return header
 
 
@@ -108,11 +109,11 @@ def _header(shape: tuple[int, ...], dtype: np.dtype[np.generic], fortran_order: 
 
 
 def read_matrix(
-    reader: ByteReader, limits: Limits, *, max_bytes: int, is_one: bool = False
+    reader: ByteReader, settings: Settings, *, max_bytes: int, is_one: bool = False
 ) -> AnyArray:
     """Return a whole file's array, of either order; where ``is_one``, one of one dimension too."""
-    header = read_header(reader, limits, is_one=is_one)
-    require_few_queries(header.shape[0], limits)
+    header = read_header(reader, settings, is_one=is_one)
+    require_few_queries(header.shape[0], settings)
     if header.shape[0] * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
     return _whole(reader, header)
@@ -145,17 +146,17 @@ def _require_end(reader: ByteReader, rows: int) -> None:
         raise MalformedBody(f"expected the body to end after {rows} rows, got more bytes")
 
 
-def read_npy(
-    reader: ByteReader, limits: Limits, id_start: int | None, sizes: ChunkSizes
-) -> Iterator[ItemRows]:
+def read_npy(reader: ByteReader, settings: Settings, id_start: int | None) -> Iterator[ItemRows]:
     """Yield the chunks of an ``.npy`` body; ids count on from ``id_start``, if that is given."""
-    header = read_header(reader, limits)
-    if header.row_bytes > sizes.row_bytes:
-        raise BodyTooLarge(sizes.row_bytes, "a row")
-    step = max(1, min(sizes.rows, sizes.bytes_ // max(1, header.row_bytes)))
+    header = read_header(reader, settings)
+    if header.row_bytes > settings.max_line_bytes:
+        raise BodyTooLarge(settings.max_line_bytes, "a row")
+    step = max(
+        1, min(settings.load_chunk_rows, settings.load_chunk_bytes // max(1, header.row_bytes))
+    )
     read = _by_columns if header.is_by_columns else _by_rows
     first = 0
-    for array in read(reader, header, step, sizes.batch_bytes):
+    for array in read(reader, header, step, settings.max_arrow_batch_bytes):
         last = first + len(array)
         ids: list[str | None] = [None] * len(array)
         if id_start is not None:

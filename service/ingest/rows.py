@@ -42,20 +42,6 @@ class Reject:
 
 
 @dataclass(frozen=True, slots=True)
-class ChunkSizes:
-    """Numbers of rows and bytes that a reader holds at once.
-
-    ``row_bytes``: of a line, or of a row of an array. ``batch_bytes``: of a record batch, or of an
-    array in Fortran order, whose rows are there when all of it is.
-    """
-
-    rows: int
-    bytes_: int
-    row_bytes: int
-    batch_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
 class ItemRows:
     """A chunk of a load: n readable rows by their numbers in the whole load.
 

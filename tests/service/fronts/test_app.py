@@ -11,13 +11,12 @@ import pytest
 from gcws_search.service.api.bodies import BatchBody, QueryBody
 from gcws_search.service.execution import searches
 from gcws_search.service.fronts import messages
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.fronts import FrontClient
 
 URL = "/v1/collections/plants"
-LIMITS = Limits.of(Settings())
+LIMITS = Settings()
 SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 0], "limit": 2}]
 
 

@@ -27,12 +27,11 @@ from gcws_search.service.api.bodies import (
     SketchBody,
 )
 from gcws_search.service.errors import InvalidRequest, MalformedBody
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Json
 
-LIMITS: Final = Limits.of(Settings())
+LIMITS: Final = Settings()
 TEXTS = st.text(max_size=6) | st.text('",:[]{}\\ \n', max_size=6)
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXTS,

@@ -20,10 +20,8 @@ from gcws_search.index import AnyArray, InvalidInput
 from gcws_search.service import json_bodies
 from gcws_search.service.api import analysis, backend_bodies, bodies as requests
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.guards.limits import Limits
 from gcws_search.service.ingest import arrow, npy
 from gcws_search.service.ingest.ndjson import read_ndjson
-from gcws_search.service.ingest.rows import ChunkSizes
 from gcws_search.service.ingest.source import ByteReader, Source, inflate
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings
@@ -36,13 +34,19 @@ TIMES_OF_NAMES: Final = 11
 SPARE_BYTES: Final = 12 * MIB
 """A piece of JSON, or of a payload or a filter of many short values."""
 COUNT: Final = 5000
-LIMITS: Final = Limits.of(Settings(max_items_per_request=COUNT, max_queries_per_request=COUNT))
-ENTRY_BYTES: Final = 1024
-"""Of each query or item, whose number is limited."""
 CHUNK_ROWS: Final = 1000
 STREAM_BYTES: Final = MIB
-SIZES: Final = ChunkSizes(CHUNK_ROWS, STREAM_BYTES, STREAM_BYTES, STREAM_BYTES)
 """The longest line, chunk, array in columns and record batch of a load."""
+LIMITS: Final = Settings(
+    max_items_per_request=COUNT,
+    max_queries_per_request=COUNT,
+    load_chunk_rows=CHUNK_ROWS,
+    load_chunk_bytes=STREAM_BYTES,
+    max_line_bytes=STREAM_BYTES,
+    max_arrow_batch_bytes=STREAM_BYTES,
+)
+ENTRY_BYTES: Final = 1024
+"""Of each query or item, whose number is limited."""
 ENTRIES: Final = {
     "empty objects": "{}",
     "empty lists": "[]",
@@ -251,15 +255,15 @@ def loads(size: int) -> Iterator[tuple[str, bytes, Callable[[Source], object]]]:
     """Yield bodies of loads of about ``size`` bytes, and what reads them."""
 
     def lines(source: Source) -> object:
-        return read_ndjson(source, LIMITS, SIZES)
+        return read_ndjson(source, LIMITS)
 
     def array_rows(source: Source) -> object:
         reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        return npy.read_npy(reader, LIMITS, 0, SIZES)
+        return npy.read_npy(reader, LIMITS, 0)
 
     def batches(source: Source) -> object:
         reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        return arrow.read_arrow(reader, LIMITS, SIZES, takes_others=True)
+        return arrow.read_arrow(reader, LIMITS, takes_others=True)
 
     for name, item in {**items(), "blanks": "", "numbers": "7", "words": '"a"'}.items():
         line = f"{item}\n".encode()
