@@ -4,9 +4,8 @@
 - `errors`: what can go wrong before the index is asked
 - `problems`: errors as RFC 9457 answers, each with its status
 - `models`: what bodies are made of: ids, vectors, items
-- `media_types`: content types
 - `json_bodies`: JSON checked by a compiled validator, a long one in pieces
-- `responses`: answers as bytes
+- `responses`: content types, answers as bytes
 - `contract`: what routes call
 - `messages`, `batcher`: what processes say of each other; queries answered by one call
 - `server`: what every process that serves has

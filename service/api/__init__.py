@@ -8,6 +8,6 @@
 - `bodies`, `backend_bodies`: what clients send
 - `requests`: bodies become calls of the index
 - `pages`: pages of a ranking by `offset`
-- `answers`, `results`: what clients get
+- `answers`: what clients get
 - `openapi`: the API page
 """

@@ -10,16 +10,14 @@ from fastapi.responses import StreamingResponse
 from pydantic import Field
 
 from gcws_search import index as ix
-from gcws_search.service import media_types
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.backend_bodies import body_of
 from gcws_search.service.api.bodies import FilterDocument, PairsBody
-from gcws_search.service.api.results import mapped
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
-from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
+from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, json_bytes, json_response, map_json
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 _LINES_A_PIECE = 1000
@@ -83,7 +81,7 @@ class ProfileBody(Body):
 @router.post(
     "/pairs",
     response_class=Response,
-    responses={200: {"content": {media_types.NDJSON: {"schema": PairAnswer.model_json_schema()}}}},
+    responses={200: {"content": {NDJSON: {"schema": PairAnswer.model_json_schema()}}}},
 )
 async def pairs(request: Request, name: str, body: PairsBody) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
@@ -100,7 +98,7 @@ async def pairs(request: Request, name: str, body: PairsBody) -> Response:
         )
 
     found = await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
-    return StreamingResponse(_lines(found), media_type=media_types.NDJSON)
+    return StreamingResponse(_lines(found), media_type=NDJSON)
 
 
 def _check(body: PairsBody) -> None:
@@ -132,7 +130,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
 
     def work() -> Response:
         found = collection.map_items(params, where, also)
-        return json_response(mapped(found))
+        return json_response(map_json(found))
 
     return await service.workers.analyses.run(work)
 

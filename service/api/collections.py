@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service.api import requests, results
+from gcws_search.service.api import requests
 from gcws_search.service.api.answers import (
     CollectionAnswer,
     CollectionList,
@@ -26,7 +26,12 @@ from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.guards.limits import require_at_most
 from gcws_search.service.http.dispatch import json_router
-from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.responses import (
+    READ_PROBLEMS,
+    WRITE_PROBLEMS,
+    collection_json,
+    json_response,
+)
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections", "collections", may_write, WRITE_PROBLEMS)
@@ -58,7 +63,7 @@ async def create_collection(request: Request, name: str, body: CreateBody) -> Re
     service = service_of(request)
     config = requests.config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
-    description = await service.workers.searches.run(results.describe, collection)
+    description = await service.workers.searches.run(collection_json, collection)
     return json_response(description, 201 if is_new else 200)
 
 
@@ -67,7 +72,7 @@ async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
     collection = service.collection(name)
-    return json_response(await service.workers.searches.run(results.describe, collection))
+    return json_response(await service.workers.searches.run(collection_json, collection))
 
 
 @writing.patch("/{name}", response_model=CollectionAnswer)
@@ -81,7 +86,7 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     metadata = requests.metadata(body.metadata, collection.config.dim)
     service.room.require()
     await service.workers.writes.run(collection.replace_metadata, metadata)
-    return json_response(await service.workers.searches.run(results.describe, collection))
+    return json_response(await service.workers.searches.run(collection_json, collection))
 
 
 @reading.get("/{name}/recall", response_model=RecallAnswer)

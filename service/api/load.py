@@ -14,7 +14,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
-from gcws_search.service import media_types, problems
+from gcws_search.service import problems
 from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
@@ -44,6 +44,9 @@ from gcws_search.service.ingest.source import (
     peek,
 )
 from gcws_search.service.responses import (
+    ARROW,
+    NDJSON,
+    NPY,
     READ_PROBLEMS,
     WRITE_PROBLEMS,
     ids_json,
@@ -57,18 +60,18 @@ writing = json_router("/v1/collections/{name}", "items", may_write, WRITE_PROBLE
 _log = logging.getLogger(__name__)
 _ENCODINGS: Final = ("", "identity", "gzip")
 _PIPE_BYTES: Final = 8 << 20
-_PARAMETERS: Final = {"id_start": media_types.NPY, "columns": media_types.ARROW}
+_PARAMETERS: Final = {"id_start": NPY, "columns": ARROW}
 """Those that one format alone has a use for."""
 _BINARY: Final = {"schema": {"type": "string", "format": "binary"}}
 _BODIES: Final = {
     "required": True,
     "content": {
-        media_types.NDJSON: {
+        NDJSON: {
             "schema": {"type": "string", "description": "One item a line."},
             "example": '{"id": "c", "vector": [0.5, 0, 0, 1], "payload": {"label": 1}}\n',
         },
-        media_types.NPY: _BINARY,
-        media_types.ARROW: _BINARY,
+        NPY: _BINARY,
+        ARROW: _BINARY,
     },
 }
 
@@ -153,7 +156,7 @@ class _Lines(Response):
     """Lines sent as they come, while the request's body is still being read."""
 
     def __init__(self, lines: AsyncIterator[bytes]) -> None:
-        super().__init__(media_type=media_types.NDJSON)
+        super().__init__(media_type=NDJSON)
         self._lines = lines
         del self.headers["content-length"]
 
@@ -195,7 +198,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
         ),
         params,
     )
-    if media_types.NDJSON not in request.headers.get("accept", ""):
+    if NDJSON not in request.headers.get("accept", ""):
         try:
             account = await run.finish(chunks)
         except LoadFailed as failed:
@@ -308,9 +311,7 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 def _reader(request: Request, params: LoadParams, service: Service) -> Read:
     """Return what turns the body's bytes into chunks of rows."""
     settings = service.settings
-    stated = bodies.stated_media_type(
-        request, media_types.NDJSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES
-    )
+    stated = bodies.stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise UnsupportedMediaType(repr(encoding), ["Content-Encoding gzip or identity"])
@@ -323,13 +324,13 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
         whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)
         start, first = peek(whole, formats.START_BYTES)
         plain = counting(first)
-        kind = stated or formats.media_type_of(start, media_types.NDJSON)
+        kind = stated or formats.media_type_of(start, NDJSON)
         _require_its_parameters(params, kind)
         formats.require_not_foreign(start, kind)
-        if kind == media_types.NDJSON:
+        if kind == NDJSON:
             return read_ndjson(plain, settings)
         reader = ByteReader(plain, max_read_bytes=settings.max_arrow_batch_bytes)
-        if kind == media_types.NPY:
+        if kind == NPY:
             if params.id_start is None and params.payloads == "keep":
                 raise ix.InvalidParameter(
                     expected="id_start, which says whose payloads are kept",

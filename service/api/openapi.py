@@ -7,8 +7,8 @@ from pydantic.json_schema import models_json_schema
 
 from gcws_search.service.api.answers import LoadEnd, LoadProgress, Problem
 from gcws_search.service.api.bodies import BatchBody
-from gcws_search.service.media_types import ARROW, NDJSON, NPY
 from gcws_search.service.models import Answer, Body
+from gcws_search.service.responses import ARROW, NDJSON, NPY
 
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _KEYS: dict[str, dict[str, Any]] = {

@@ -10,8 +10,8 @@ import orjson
 from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service import json_bodies, media_types, problems
-from gcws_search.service.api import pages, requests, results
+from gcws_search.service import json_bodies, problems
+from gcws_search.service.api import pages, requests
 from gcws_search.service.api.answers import (
     BatchAnswer,
     CountAnswer,
@@ -36,9 +36,17 @@ from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.names import Naming, pair_of
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.responses import BODY_PROBLEMS, json_bytes, json_response
+from gcws_search.service.responses import (
+    ARROW,
+    BODY_PROBLEMS,
+    JSON,
+    NPY,
+    json_bytes,
+    json_response,
+    query_json,
+)
 
-_PACKED: Final = (media_types.NPY, media_types.ARROW)
+_PACKED: Final = (NPY, ARROW)
 _Bad: TypeAlias = dict[int, ix.InvalidInput]
 """What is wrong with queries that are left out, by their numbers."""
 
@@ -50,9 +58,9 @@ comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 _QUERY_BODIES = {
     "required": True,
     "content": {
-        media_types.JSON: {"schema": {"$ref": f"#/components/schemas/{QueryBody.__name__}"}},
-        media_types.NPY: {"schema": {"type": "string", "format": "binary"}},
-        media_types.ARROW: {"schema": {"type": "string", "format": "binary"}},
+        JSON: {"schema": {"$ref": f"#/components/schemas/{QueryBody.__name__}"}},
+        NPY: {"schema": {"type": "string", "format": "binary"}},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 
@@ -105,7 +113,7 @@ async def _answer_one(
     service: Service, collection: CollectionProtocol, asked: QueryRequest
 ) -> Response:
     def show(found: Sequence[ix.QueryResult]) -> Response:
-        return json_response(results.answer(asked, found[0]))
+        return json_response(query_json(asked, found[0]))
 
     try:
         if asked.offset:
@@ -163,9 +171,9 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
 _BATCH_BODIES = {
     "required": True,
     "content": {
-        media_types.JSON: {"schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"}},
-        media_types.NPY: {"schema": {"type": "string", "format": "binary"}},
-        media_types.ARROW: {"schema": {"type": "string", "format": "binary"}},
+        JSON: {"schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"}},
+        NPY: {"schema": {"type": "string", "format": "binary"}},
+        ARROW: {"schema": {"type": "string", "format": "binary"}},
     },
 }
 
@@ -182,20 +190,18 @@ async def query_batch(
     """
     service = service_of(request)
     collection = service.collection(name)
-    stated = bodies.stated_media_type(
-        request, media_types.JSON, media_types.NPY, media_types.ARROW, hint=formats.LOADS_FILES
-    )
+    stated = bodies.stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
     bodies.require_plain(request)
-    if stated == media_types.JSON:
+    if stated == JSON:
         _require_none(params)
     body = await bodies.read(request, service.settings.max_body_bytes)
-    kind = stated or formats.media_type_of(body, media_types.JSON)
-    if kind == media_types.JSON:
+    kind = stated or formats.media_type_of(body, JSON)
+    if kind == JSON:
         _require_none(params)
     formats.require_not_foreign(body, kind)
 
     def read() -> tuple[list[QueryRequest], _Bad]:
-        if kind == media_types.JSON:
+        if kind == JSON:
             return _read_json(service, collection, body)
         vectors = _read_vectors(service, body, kind)
         bad: _Bad = {}
@@ -284,7 +290,7 @@ def _read_vectors(
     reader = ByteReader(
         lambda: chunks.pop() if chunks else b"", max_read_bytes=settings.max_body_bytes
     )
-    if kind == media_types.NPY:
+    if kind == NPY:
         max_bytes = settings.max_body_bytes
         return ix.InputVectors(read_matrix(reader, settings, max_bytes=max_bytes, is_one=is_one))
     from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
@@ -319,7 +325,7 @@ def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryR
     each = asked if len(asked) == len(found) else repeat(asked[0], len(found))
     # As text at once: objects take six times the memory.
     good = (
-        orjson.Fragment(json_bytes(results.answer(one, hits)))
+        orjson.Fragment(json_bytes(query_json(one, hits)))
         for one, hits in zip(each, found, strict=True)
     )
     shown = [

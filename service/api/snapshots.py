@@ -9,15 +9,20 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gcws_search import index as ix
-from gcws_search.service import media_types
-from gcws_search.service.api import results
 from gcws_search.service.api.answers import CollectionAnswer, SnapshotAnswer, SnapshotList
 from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import json_router
-from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.responses import (
+    BINARY,
+    READ_PROBLEMS,
+    SQLITE,
+    WRITE_PROBLEMS,
+    collection_json,
+    json_response,
+)
 
 reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections/{name}/snapshots", "snapshots", may_write, WRITE_PROBLEMS)
@@ -29,7 +34,7 @@ _FILE: Final[dict[str, Any]] = {
     "description": "A SQLite file.",
     "examples": ["SQLite format 3\u0000…"],
 }
-_CONTENT: Final = {media_types.SQLITE: {"schema": _FILE}}
+_CONTENT: Final = {SQLITE: {"schema": _FILE}}
 
 
 def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:
@@ -73,7 +78,7 @@ async def download_snapshot(request: Request, name: str, snapshot: str) -> Respo
         "ETag": f'"{found.sha256}"',
         "Repr-Digest": f"sha-256=:{digest}:",
     }
-    return StreamingResponse(_pieces(file), headers=headers, media_type=media_types.SQLITE)
+    return StreamingResponse(_pieces(file), headers=headers, media_type=SQLITE)
 
 
 async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
@@ -98,7 +103,7 @@ async def upload_snapshot(
     Its rows are looked at when it is restored.
     """
     service = service_of(request)
-    bodies.require_media_type(request, media_types.SQLITE, media_types.BINARY)
+    bodies.require_media_type(request, SQLITE, BINARY)
     bodies.require_plain(request)
     service.room.require()
     limit = service.settings.max_snapshot_bytes
@@ -144,7 +149,7 @@ async def restore_snapshot(
         restored = service.catalog.restore(
             name, snapshot, replace=params.replace, admit=service.require_place
         )
-        return results.describe(restored)
+        return collection_json(restored)
 
     return json_response(await service.workers.files.run(restore))
 

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from gcws_search.service import json_bodies, media_types, problems
+from gcws_search.service import json_bodies, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.context import Guards, header, may_read, may_write
@@ -28,7 +28,7 @@ from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.http.timeouts import BREAK_OFF
-from gcws_search.service.responses import json_response, raw_json_response
+from gcws_search.service.responses import JSON, NPY, json_response, raw_json_response
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
@@ -109,7 +109,7 @@ def _is_short(request: Request, max_bytes: int) -> bool:
     if size is None:
         return scope["method"] in {"GET", "DELETE"}
     is_plain = header(request, b"content-encoding") is None
-    is_json = bodies.media_type(request) == media_types.JSON
+    is_json = bodies.media_type(request) == JSON
     return size.isdigit() and int(size) <= max_bytes and is_plain and is_json
 
 
@@ -149,7 +149,7 @@ async def query_batch(request: Request) -> Response:
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
         return Forwarded(service.http, text)
     parameters, body = matrix
-    own = {b"content-type": media_types.NPY.encode(), b"content-length": str(len(body)).encode()}
+    own = {b"content-type": NPY.encode(), b"content-length": str(len(body)).encode()}
     others = [pair for pair in request.scope["headers"] if pair[0] not in own]
     headers = [*others, *own.items()]
     return Forwarded(service.http, body, headers=headers, query_string=parameters)

@@ -15,12 +15,12 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
-from gcws_search.service.api import pages, requests, results
+from gcws_search.service.api import pages, requests
 from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import messages
-from gcws_search.service.responses import json_bytes
+from gcws_search.service.responses import json_bytes, query_json
 from gcws_search.service.telemetry.metrics import RouteCounts
 
 # Bytes that follow, kind, ticket: an answer has that of its question.
@@ -199,7 +199,7 @@ class Owner:
         asked = requests.query_of(body, self.service.settings)._replace(vectors=rows)
 
         def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
-            return [json_bytes(results.answer(asked, each)) for each in found]
+            return [json_bytes(query_json(asked, each)) for each in found]
 
         if asked.offset:
             return await pages.search(self.service, collection, asked, show)

@@ -9,16 +9,16 @@ from pydantic import BaseModel, ValidationError
 from starlette.requests import ClientDisconnect
 
 from gcws_search.index import InvalidParameter
-from gcws_search.service import json_bodies, media_types
+from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, RequestTimeout, UnsupportedMediaType
 from gcws_search.service.execution.context import HEADERS, Guards, guards_of, header
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 from gcws_search.service.json_bodies import Model
-from gcws_search.service.media_types import UNSAID
 from gcws_search.service.problems import invalid_request
+from gcws_search.service.responses import JSON, UNSAID
 
-_JSON = media_types.JSON.encode()
+_JSON = JSON.encode()
 Params = TypeVar("Params", bound=BaseModel)
 
 
@@ -87,7 +87,7 @@ async def read_model(request: Request, model: type[Model]) -> Model:
     """Return the request's JSON body as its model."""
     headers = request.scope[HEADERS]
     if headers.get(b"content-type") != _JSON or b"content-encoding" in headers:
-        require_media_type(request, media_types.JSON)
+        require_media_type(request, JSON)
         require_plain(request)
     guards: Guards = request.scope["app"].state.service
     body = await read(request, guards.settings.max_body_bytes, model.instead)

@@ -6,7 +6,7 @@ import re
 from typing import Final, NamedTuple
 
 from gcws_search.service.errors import MalformedBody, UnsupportedMediaType
-from gcws_search.service.media_types import ARROW, JSON, NDJSON, NPY
+from gcws_search.service.responses import ARROW, JSON, NDJSON, NPY
 
 START_BYTES: Final = 8
 """As many as any magic number has."""

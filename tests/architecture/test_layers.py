@@ -66,7 +66,7 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 
 SERVICE_FLOORS = (
     "errors", "batcher", "messages", "models", "settings", "telemetry", "file_commands",
-    "problems", "flags", "media_types", "guards", "contract", "responses", "json_bodies", "ingest",
+    "problems", "flags", "guards", "contract", "responses", "json_bodies", "ingest",
     "execution", "http", "server", "api", "page", "cluster", "app", "fronts", "startup_answers",
     "cli",
 )  # fmt: skip
