@@ -74,11 +74,6 @@ def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
     return found
 
 
-def is_long(body: bytes) -> bool:
-    """Return whether a body is parsed in a thread."""
-    return len(body) > LONG_BYTES
-
-
 def parse_in_pieces(
     model: type[Model], body: bytes, limits: Settings, *, piece_bytes: int = PIECE_BYTES
 ) -> Model:

@@ -105,7 +105,8 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
             raise requests.only(error, "vector") from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
-    asked = await service.workers.parsing.run(read) if json_bodies.is_long(body) else read()
+    is_long = len(body) > json_bodies.LONG_BYTES
+    asked = await service.workers.parsing.run(read) if is_long else read()
     return await _answer_one(service, collection, asked)
 
 

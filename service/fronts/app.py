@@ -144,7 +144,7 @@ async def query_batch(request: Request) -> Response:
         found = json_bodies.parse(BatchBody, text, service.settings).queries
         return messages.encode_matrix(found, service.settings) if found else None
 
-    short = not json_bodies.is_long(text)
+    short = len(text) <= json_bodies.LONG_BYTES
     matrix = read() if short else await service.workers.parsing.run(read)
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
         return Forwarded(service.http, text)

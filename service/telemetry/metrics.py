@@ -8,7 +8,6 @@ costs more than the rest of the counting.
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -49,6 +48,27 @@ _COMMIT_BOUNDS: Final = (*map(str, COMMIT_BOUNDS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"})
 
 
+_WORK: Final = {
+    "gcws_searches": "Queries answered.",
+    "gcws_candidates": "Rows found by searches.",
+    "gcws_scored": "Exact similarities computed by searches.",
+    "gcws_expected_recall": "Sum over queries of the recall bound each reached: proven, or as "
+    "measured.",
+}
+"""What searches of one method cost, in the order of `Total`."""
+_SIZES: Final = {
+    "gcws_items": "Items stored.",
+    "gcws_disk_bytes": "Bytes on disk.",
+    "gcws_memory_bytes": "Bytes in memory.",
+}
+_AUDITS: Final = {
+    "gcws_recall_measured": "Mean recall of this week's queries that were answered exactly as "
+    "well.",
+    "gcws_recall_asked": "What these queries asked for.",
+    "gcws_recall_upper": "Upper end of the 95 per cent confidence interval of "
+    "gcws_recall_measured.",
+    "gcws_audited_queries": "This week's queries that were answered exactly as well.",
+}
 Gauges = Mapping[tuple[str, str], float]
 """Present values by name and pool; no pool is ""."""
 _GAUGES: Final = {
@@ -60,24 +80,6 @@ _GAUGES: Final = {
     "gcws_memory_limit_bytes": "Memory that the process may have, by its container or machine.",
     "gcws_disk_used_ratio": "Share of the data folder's file system that is used.",
 }
-
-
-@dataclass(slots=True)
-class _Times:
-    """How often something took how long: a count a bucket, and the sum in seconds."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * len(_BOUNDS))
-    seconds: float = 0.0
-
-
-@dataclass(slots=True)
-class _Work:
-    """What searches of one method cost."""
-
-    searches: int = 0
-    candidates: int = 0
-    scored: int = 0
-    recall: float = 0.0
 
 
 class RouteCounts(NamedTuple):
@@ -97,8 +99,10 @@ class Metrics(Collector):
     """
 
     def __init__(self) -> None:
-        self._times: dict[tuple[str, str, int], _Times] = {}
-        self._work: dict[str, _Work] = {}
+        self._times: dict[tuple[str, str, int], list[float]] = {}
+        """Requests by bucket, then their seconds; by route, method and status."""
+        self._work: dict[str, list[float]] = {}
+        """As `_WORK` names it, by method."""
         self._searching = threading.Lock()
         self._loaded_rows = 0
         self._fronts: dict[object, tuple[int, int]] = {}
@@ -116,21 +120,24 @@ class Metrics(Collector):
         key = (getattr(scope.get("route"), "path", "unmatched"), method, status)
         times = self._times.get(key)
         if times is None:
-            times = self._times[key] = _Times()
-        times.counts[bisect_left(_BUCKETS, seconds)] += 1
-        times.seconds += seconds
+            times = self._times[key] = [0] * (len(_BOUNDS) + 1)
+        times[bisect_left(_BUCKETS, seconds)] += 1
+        times[-1] += seconds
 
     def take(self) -> list[RouteCounts]:
         """Return what has been counted of requests, and forget it."""
-        times, self._times = self._times, {}
-        return [RouteCounts(*key, each.counts, each.seconds) for key, each in times.items()]
+        taken, self._times = self._times, {}
+        return [
+            RouteCounts(*key, [*map(int, counts)], seconds)
+            for key, (*counts, seconds) in taken.items()
+        ]
 
     def add(self, counted: Iterable[RouteCounts]) -> None:
         """Add what another process has counted."""
         for route, method, status, counts, seconds in counted:
-            times = self._times.setdefault((route, method, status), _Times())
-            times.counts = [ours + more for ours, more in zip(times.counts, counts, strict=True)]
-            times.seconds += seconds
+            more = [*counts, seconds]
+            times = self._times.get((route, method, status), [0] * len(more))
+            self._times[route, method, status] = [*map(sum, zip(times, more, strict=True))]
 
     def report_front(self, front: object, requests: int, held_bytes: int) -> None:
         """Take note of what a front has under way."""
@@ -143,14 +150,10 @@ class Metrics(Collector):
     def count_searches(self, totals: Iterable[Total]) -> None:
         """Count queries."""
         with self._searching:
-            for method, searches, candidates, scored, recall in totals:
-                work = self._work.get(method)
-                if work is None:
-                    work = self._work[method] = _Work()
-                work.searches += searches
-                work.candidates += candidates
-                work.scored += scored
-                work.recall += recall
+            for method, *numbers in totals:
+                work = self._work.setdefault(method, [0] * len(_WORK))
+                for place, number in enumerate(numbers):
+                    work[place] += number
 
     def count_load(self, rows: int) -> None:
         """Count rows committed by a load."""
@@ -201,71 +204,42 @@ class Metrics(Collector):
             "Time to answer, by route, method and status.",
             labels=["route", "method", "status"],
         )
-        for (route, method, status), times in self._times.copy().items():
-            buckets = list(zip(_BOUNDS, map(float, accumulate(times.counts)), strict=True))
-            family.add_metric([route, method, str(status)], buckets, times.seconds)
+        for (route, method, status), (*counts, seconds) in self._times.copy().items():
+            buckets = list(zip(_BOUNDS, map(float, accumulate(counts)), strict=True))
+            family.add_metric([route, method, str(status)], buckets, seconds)
         return family
 
     def _searches(self) -> Iterable[Metric]:
-        searches = CounterMetricFamily("gcws_searches", "Queries answered.", labels=["method"])
-        candidates = CounterMetricFamily(
-            "gcws_candidates", "Rows found by searches.", labels=["method"]
-        )
-        scored = CounterMetricFamily(
-            "gcws_scored", "Exact similarities computed by searches.", labels=["method"]
-        )
-        recall = CounterMetricFamily(
-            "gcws_expected_recall",
-            "Sum over queries of the recall bound each reached: proven, or as measured.",
-            labels=["method"],
-        )
+        families = [
+            CounterMetricFamily(name, text, labels=["method"]) for name, text in _WORK.items()
+        ]
         for method, work in self._work.copy().items():
-            recall.add_metric([method], work.recall)
-            searches.add_metric([method], work.searches)
-            candidates.add_metric([method], work.candidates)
-            scored.add_metric([method], work.scored)
-        return searches, candidates, scored, recall
+            for family, value in zip(families, work, strict=True):
+                family.add_metric([method], value)
+        return families
 
     def _sizes(self) -> Iterable[Metric]:
-        items = GaugeMetricFamily("gcws_items", "Items stored.", labels=["collection"])
-        disk = GaugeMetricFamily("gcws_disk_bytes", "Bytes on disk.", labels=["collection"])
-        memory = GaugeMetricFamily("gcws_memory_bytes", "Bytes in memory.", labels=["collection"])
         commits = HistogramMetricFamily(
             "gcws_commit_seconds", "Time of commits to the disk.", labels=["collection"]
         )
-        recall_labels = ["collection", "recall", "limit"]
-        recall = GaugeMetricFamily(
-            "gcws_recall_measured",
-            "Mean recall of this week's queries that were answered exactly as well.",
-            labels=recall_labels,
-        )
-        asked = GaugeMetricFamily(
-            "gcws_recall_asked", "What these queries asked for.", labels=recall_labels
-        )
-        upper = GaugeMetricFamily(
-            "gcws_recall_upper",
-            "Upper end of the 95 per cent confidence interval of gcws_recall_measured.",
-            labels=recall_labels,
-        )
-        audited = GaugeMetricFamily(
-            "gcws_audited_queries",
-            "This week's queries that were answered exactly as well.",
-            labels=recall_labels,
-        )
+        sizes = [GaugeMetricFamily(name, _SIZES[name], labels=["collection"]) for name in _SIZES]
+        audits = [
+            GaugeMetricFamily(name, text, labels=["collection", "recall", "limit"])
+            for name, text in _AUDITS.items()
+        ]
         for summary in self._summaries():
             for each in summary.audited:
                 labels = [summary.name, str(each.recall), str(each.limit)]
-                recall.add_metric(labels, each.found)
-                asked.add_metric(labels, each.recall)
-                upper.add_metric(labels, each.high)
-                audited.add_metric(labels, each.queries)
+                found = each.found, each.recall, each.high, each.queries
+                for family, value in zip(audits, found, strict=True):
+                    family.add_metric(labels, value)
             counts = map(float, accumulate(summary.commit_counts))
             buckets = [*zip(_COMMIT_BOUNDS, counts, strict=True)]
             commits.add_metric([summary.name], buckets, summary.commit_seconds)
-            items.add_metric([summary.name], summary.items)
-            disk.add_metric([summary.name], summary.bytes_on_disk)
-            memory.add_metric([summary.name], summary.bytes_in_memory)
-        return items, disk, memory, commits, recall, asked, upper, audited
+            held = summary.items, summary.bytes_on_disk, summary.bytes_in_memory
+            for family, size in zip(sizes, held, strict=True):
+                family.add_metric([summary.name], size)
+        return *sizes, commits, *audits
 
     def _now(self) -> Iterable[Metric]:
         families: dict[str, GaugeMetricFamily] = {}

@@ -10,8 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from gcws_search.service.page.assets import Assets
-from gcws_search.service.page.routes import POLICY
+from gcws_search.service.page.routes import POLICY, Assets
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Serve, assert_problem
 
@@ -53,9 +52,9 @@ def test_a_changed_file_has_another_address() -> None:
     assert first.version == second.version
     assert re.fullmatch(r"[0-9a-f]{16}", first.version)
     assert {"main.js", "style.css", "vendor/preact.js", "vendor/swagger-ui-bundle.js"} <= set(
-        first.names
+        first.files
     )
-    assert not [name for name in first.names if name.endswith((".json", ".txt"))]
+    assert not [name for name in first.files if name.endswith((".json", ".txt"))]
 
 
 # Our own files
