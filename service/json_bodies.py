@@ -69,8 +69,10 @@ def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
         found = model.model_validate_json(body)
     except ValidationError as error:
         raise invalid_request(error, model) from None
-    for name in model.limited:
-        require_at_most(len(getattr(found, name) or ()), list_limit(model, name, limits), name)
+    for name, limit in model.limited.items():
+        count = len(getattr(found, name) or ())
+        if count > (limit if isinstance(limit, int) else getattr(limits, limit)):
+            require_at_most(count, list_limit(model, name, limits), name)
     return found
 
 

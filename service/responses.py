@@ -1,6 +1,5 @@
 """Content types, answers as bytes, and the problems a route declares on the API page."""
 
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -130,28 +129,17 @@ def json_bytes(value: object) -> bytes:
     return orjson.dumps(value, option=JSON_OPTIONS)
 
 
-class _JsonResponse(Response):
-    """An answer whose head has nothing to be found out."""
+class JsonResponse(Response):
+    """A value as a JSON answer, whose head has nothing to be found out."""
 
-    def __init__(self, body: bytes, status: int) -> None:
+    def __init__(self, value: object, status: int = 200) -> None:
         self.status_code = status
-        self.body = body
+        self.body = orjson.dumps(value, option=JSON_OPTIONS)
         self.background = None
-        self.raw_headers = [(b"content-length", b"%d" % len(body)), (b"content-type", _JSON)]
-
-
-def raw_json_response(body: bytes) -> Response:
-    """Return bytes of JSON as an answer."""
-    return _JsonResponse(body, 200)
-
-
-def json_response(
-    value: object, status: int = 200, *, headers: Mapping[str, str] | None = None
-) -> Response:
-    """Return a value as a JSON answer."""
-    if headers is None:
-        return _JsonResponse(orjson.dumps(value, option=JSON_OPTIONS), status)
-    return Response(json_bytes(value), status, headers, media_type=JSON)
+        self.raw_headers = [
+            (b"content-length", b"%d" % len(self.body)),
+            (b"content-type", _JSON),
+        ]
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from gcws_search.service.api.bodies import PutItemsBody, QueryBody
 from gcws_search.service.app import create_app
 from gcws_search.service.execution.context import may_read
 from gcws_search.service.http.dispatch import JsonRoute
-from gcws_search.service.responses import json_response
+from gcws_search.service.responses import JsonResponse
 from gcws_search.service.settings import Settings
 
 HITS: Final = [{"id": str(12345 + i), "score": 0.123456789, "payload": None} for i in range(10)]
@@ -26,14 +26,14 @@ router = APIRouter(dependencies=[Depends(may_read)], route_class=JsonRoute)
 async def constant(request: Request, name: str, body: QueryBody) -> Response:
     """Answer like a query, without one."""
     del request, name, body
-    return json_response({"hits": HITS})
+    return JsonResponse({"hits": HITS})
 
 
 @router.put("/v1/collections/{name}/constant")
 async def constant_put(request: Request, name: str, body: PutItemsBody) -> Response:
     """Answer as if items were stored."""
     del request, name
-    return json_response({"inserted": len(body.items), "updated": 0})
+    return JsonResponse({"inserted": len(body.items), "updated": 0})
 
 
 def create_app_with_constant(settings: Settings, **parts: Any) -> FastAPI:  # noqa: ANN401

@@ -169,8 +169,8 @@ def main() -> None:
     assets = Assets()
     sizes = [
         len(found.compressed)
-        for name in assets.names
-        if not any(word in name for word in LEFT_OUT) and (found := assets.find(name))
+        for name, found in assets.files.items()
+        if not any(word in name for word in LEFT_OUT)
     ]
     table.add("all files but molecules, gzip", f"{sum(sizes) / 1e3:.1f} kB", "under 120 kB")
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:

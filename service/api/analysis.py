@@ -17,7 +17,7 @@ from gcws_search.service.api.bodies import FilterDocument, PairsBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
-from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, json_bytes, json_response, map_json
+from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, JsonResponse, json_bytes, map_json
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 _LINES_A_PIECE = 1000
@@ -130,7 +130,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
 
     def work() -> Response:
         found = collection.map_items(params, where, also)
-        return json_response(map_json(found))
+        return JsonResponse(map_json(found))
 
     return await service.workers.analyses.run(work)
 
@@ -147,6 +147,6 @@ async def show_profile(request: Request, name: str, body: ProfileBody) -> Respon
 
     def work() -> Response:
         found = collection.profile(body.sample, body.seed)
-        return json_response(found.to_dict())
+        return JsonResponse(found.to_dict())
 
     return await service.workers.analyses.run(work)

@@ -13,7 +13,7 @@ from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
 from gcws_search.service.execution.context import may_read, may_write, service_of
 from gcws_search.service.http.dispatch import json_router
-from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, json_response
+from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse
 
 writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)
 
@@ -32,7 +32,7 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     params = requests.params_to_attach(body)
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
-    return json_response(asdict(described), 201)
+    return JsonResponse(asdict(described), 201)
 
 
 @writing.delete("/{backend}", status_code=204)
@@ -70,7 +70,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
         similarities = found.similarities
         if order:
             similarities = similarities[np.argsort(order)]
-        return json_response(
+        return JsonResponse(
             {
                 "queries": len(similarities),
                 "limit": params.limit,

@@ -29,8 +29,8 @@ from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
+    JsonResponse,
     collection_json,
-    json_response,
 )
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
@@ -52,7 +52,7 @@ async def list_collections(request: Request) -> Response:
         }
         for summary in summaries
     ]
-    return json_response({"collections": collections})
+    return JsonResponse({"collections": collections})
 
 
 @writing.put(
@@ -64,7 +64,7 @@ async def create_collection(request: Request, name: str, body: CreateBody) -> Re
     config = requests.config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(collection_json, collection)
-    return json_response(description, 201 if is_new else 200)
+    return JsonResponse(description, 201 if is_new else 200)
 
 
 @reading.get("/{name}", response_model=CollectionAnswer)
@@ -72,7 +72,7 @@ async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
     collection = service.collection(name)
-    return json_response(await service.workers.searches.run(collection_json, collection))
+    return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
 @writing.patch("/{name}", response_model=CollectionAnswer)
@@ -86,7 +86,7 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     metadata = requests.metadata(body.metadata, collection.config.dim)
     service.room.require()
     await service.workers.writes.run(collection.replace_metadata, metadata)
-    return json_response(await service.workers.searches.run(collection_json, collection))
+    return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
 @reading.get("/{name}/recall", response_model=RecallAnswer)
@@ -97,7 +97,7 @@ async def show_recall(request: Request, name: str) -> Response:
     found = await service.workers.searches.run(collection.audited)
     allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
     audited = {"audited": [*map(asdict, found.results)], "allowance": allowance}
-    return json_response({**audited, "waiting": found.waiting})
+    return JsonResponse({**audited, "waiting": found.waiting})
 
 
 @reading.get("/{name}/curve", response_model=CurveAnswer)
@@ -113,7 +113,7 @@ async def show_curve(
     require_at_most(params.limit, service.settings.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
-    return json_response({**asdict(curve), "points": points})
+    return JsonResponse({**asdict(curve), "points": points})
 
 
 @writing.put("/{name}/names", response_model=NamesAnswer)
@@ -127,7 +127,7 @@ async def set_names(request: Request, name: str, body: NamesBody) -> Response:
     service.room.require()
     await service.workers.writes.run(collection.set_names, body.names)
     found = await service.workers.searches.run(collection.find_names)
-    return json_response(_name(collection, found))
+    return JsonResponse(_name(collection, found))
 
 
 @reading.get("/{name}/names", response_model=NamesAnswer)
@@ -144,7 +144,7 @@ async def list_names(
     else:
         prefix = params.prefix or ""
         found = await service.workers.searches.run(collection.find_names, prefix, limit)
-    return json_response(_name(collection, found))
+    return JsonResponse(_name(collection, found))
 
 
 def _name(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
 from gcws_search.service.execution.context import may_read, permission_of, service_of
 from gcws_search.service.http.dispatch import json_router
-from gcws_search.service.responses import json_response, problem_responses
+from gcws_search.service.responses import JSON, JsonResponse, json_bytes, problem_responses
 from gcws_search.version import program_version
 
 router = APIRouter(tags=["health"])
@@ -19,7 +19,7 @@ metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 @router.get("/livez", response_model=Health)
 async def livez(request: Request) -> Response:
     """Tell that the process answers."""
-    return json_response({"status": "ok", "phase": service_of(request).startup.progress.phase})
+    return JsonResponse({"status": "ok", "phase": service_of(request).startup.progress.phase})
 
 
 @router.get("/healthz", response_model=Health)
@@ -37,8 +37,8 @@ async def readyz(request: Request) -> Response:
     if cluster is not None:
         document["database"] = "reachable" if cluster.is_store_reachable else "unreachable"
     if progress.phase == "ready":
-        return json_response(document)
-    return json_response(document, 503, headers={"Retry-After": "1"})
+        return JsonResponse(document)
+    return Response(json_bytes(document), 503, {"Retry-After": "1"}, media_type=JSON)
 
 
 @service_router.get("/v1", response_model=ServiceAnswer)
@@ -48,7 +48,7 @@ async def show_service(request: Request) -> Response:
     It answers from the first moment on. Where keys are set it wants one, as every route does.
     """
     service = service_of(request)
-    return json_response(
+    return JsonResponse(
         {
             "name": "gcws-search",
             "version": program_version(),

@@ -14,8 +14,8 @@ from gcws_search.service.http.dispatch import json_router
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
+    JsonResponse,
     ids_json,
-    json_response,
     payload_json,
     vector_json,
 )
@@ -48,7 +48,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
         return requests.items(body.items, collection, service.settings)
 
     if not body.items:
-        return json_response({"inserted": 0, "updated": 0})
+        return JsonResponse({"inserted": 0, "updated": 0})
     service.room.require()
     try:
         if len(body.items) <= _MAX_GROUPED:
@@ -62,7 +62,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     told: dict[str, Any] = {"inserted": result.inserted, "updated": result.updated}
     if result.ids is not None:
         told["ids"] = ids_json(result.ids)
-    return json_response(told)
+    return JsonResponse(told)
 
 
 @writing.post("/delete", response_model=DeleteAnswer)
@@ -75,12 +75,12 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
         raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
     if body.ids is not None:
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
-        return json_response({"deleted": deleted})
+        return JsonResponse({"deleted": deleted})
     where, _ = requests.condition(body.filter, service.settings)
     if where is not None:
         where.require_conditions()
     deleted = await service.workers.writes.run(collection.delete_where, where)
-    return json_response({"deleted": deleted})
+    return JsonResponse({"deleted": deleted})
 
 
 @reading.get("", response_model=PageAnswer)
@@ -111,7 +111,7 @@ async def page_items(
             shown += [_item(item, with_vector=params.with_vector) for item in page.items]
             cursor = page.next_cursor
             if cursor is None or len(shown) == params.limit:
-                return json_response({"items": shown, "next_cursor": cursor})
+                return JsonResponse({"items": shown, "next_cursor": cursor})
 
     return await service.workers.searches.run(work)
 
@@ -122,7 +122,7 @@ async def show_item(request: Request, name: str, item_id: str) -> Response:
     service = service_of(request)
     collection = service.collection(name)
     item = await service.workers.searches.run(collection.get, id_in_url(item_id))
-    return json_response(_item(item, with_vector=True))
+    return JsonResponse(_item(item, with_vector=True))
 
 
 @writing.delete("/{item_id:any_text}", status_code=204)

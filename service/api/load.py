@@ -49,9 +49,9 @@ from gcws_search.service.responses import (
     NPY,
     READ_PROBLEMS,
     WRITE_PROBLEMS,
+    JsonResponse,
     ids_json,
     json_bytes,
-    json_response,
 )
 
 reading = json_router("/v1/collections/{name}", "items", may_read, READ_PROBLEMS)
@@ -207,7 +207,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
             service.metrics.count_load(failed.account.committed)
             return problems.response(failed.error, **_progress(failed))
         service.metrics.count_load(account.committed)
-        return json_response(account.summary())
+        return JsonResponse(account.summary())
     task = asyncio.create_task(run.finish(chunks))
     first = await run.events.get()
     if first is None and task.done() and (error := task.exception()) is not None:
@@ -234,7 +234,7 @@ async def list_loads(request: Request, name: str) -> Response:
         for record in records
         if record.key not in known
     ]
-    return json_response({"loads": [*map(_entry, entries), *earlier][: _count_listed(entries)]})
+    return JsonResponse({"loads": [*map(_entry, entries), *earlier][: _count_listed(entries)]})
 
 
 def _count_listed(entries: Sequence[LoadEntry]) -> int:

@@ -41,8 +41,8 @@ from gcws_search.service.responses import (
     BODY_PROBLEMS,
     JSON,
     NPY,
+    JsonResponse,
     json_bytes,
-    json_response,
     query_json,
 )
 
@@ -114,7 +114,7 @@ async def _answer_one(
     service: Service, collection: CollectionProtocol, asked: QueryRequest
 ) -> Response:
     def show(found: Sequence[ix.QueryResult]) -> Response:
-        return json_response(query_json(asked, found[0]))
+        return JsonResponse(query_json(asked, found[0]))
 
     try:
         if asked.offset:
@@ -131,7 +131,7 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.settings)
     count = await service.workers.searches.run(collection.count, where)
-    return json_response({"count": count})
+    return JsonResponse({"count": count})
 
 
 @router.post("/explain", response_model=ExplanationAnswer)
@@ -144,7 +144,7 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     b = requests.point_to_explain(body.b, service.settings, "b")
 
     def work() -> Response:
-        return json_response(collection.explain(a, b, limit=body.limit).to_dict())
+        return JsonResponse(collection.explain(a, b, limit=body.limit).to_dict())
 
     return await service.workers.batches.run(work)
 
@@ -166,7 +166,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
         raise ix.InvalidVector(
             expected=error.expected, got=error.got, loc=("ab"[int(row)], *rest)
         ) from None
-    return json_response({"score": score})
+    return JsonResponse({"score": score})
 
 
 _BATCH_BODIES = {
@@ -333,4 +333,4 @@ def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryR
         {"hits": [], "error": problems.document(bad[number])} if number in bad else next(good)
         for number in range(len(found) + len(bad))
     ]
-    return json_response({"results": shown})
+    return JsonResponse({"results": shown})

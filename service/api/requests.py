@@ -30,6 +30,7 @@ from gcws_search.service.guards.limits import (
     id_in_url,
     require_at_least,
     require_at_most,
+    require_count,
     require_short_id,
     require_short_vector,
     short_payload,
@@ -77,7 +78,8 @@ def _dense(
     row: ix.AnyArray, space: ix.VectorSpace, limits: Settings, *loc: str | int
 ) -> ix.RawBatch:
     """Return the numbers of one vector as a batch; errors as of `vector`."""
-    require_short_vector(row, limits, *loc)
+    if len(row) > limits.max_nonzeros:
+        require_count(len(row), limits, *loc)
     try:
         return space.from_dense(row.reshape(1, -1))
     except ix.InvalidVector as error:
@@ -207,22 +209,6 @@ def indices(params: NamesParams, count: int) -> list[int]:
     return [*map(int, words)]
 
 
-def search_params(body: SearchOptions | CompareBody, limits: Settings) -> ix.SearchParams:
-    """Return what a query asks for."""
-    if isinstance(body, CompareBody):
-        return _search_params(limits.max_limit, body.limit, body.recall, body.candidates)
-    return _search_params(
-        limits.max_limit,
-        body.limit,
-        body.recall,
-        body.candidates,
-        body.offset,
-        body.min_score,
-        body.guarantee,
-        body.rerank,
-    )
-
-
 @lru_cache(maxsize=256)
 def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     max_limit: int,
@@ -234,7 +220,7 @@ def _search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
     guarantee: ix.Guarantee = "measured",
     rerank: ix.Rerank = "gmm",
 ) -> ix.SearchParams:
-    """Return parameters, made and checked once: most queries ask for the same."""
+    """Return what a query asks for, made and checked once: most ask for the same."""
     require_at_most(limit, max_limit, "limit")
     if candidates is not None:
         require_at_most(candidates, max_limit, "candidates")
@@ -272,7 +258,8 @@ def comparison(body: CompareBody, limits: Settings) -> tuple[ix.SearchParams, in
     require_at_most(sample, limits.max_queries_per_request, "sample")
     require_at_least(sample, 1, "sample")
     require_at_least(body.seed, 0, "seed")
-    return search_params(body, limits), sample
+    params = _search_params(limits.max_limit, body.limit, body.recall, body.candidates)
+    return params, sample
 
 
 def reads_names(body: QueryBody) -> bool:
@@ -310,7 +297,16 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     return QueryRequest(
         vectors=None,
         item_id=item_id,
-        params=search_params(body, limits),
+        params=_search_params(
+            limits.max_limit,
+            body.limit,
+            body.recall,
+            body.candidates,
+            body.offset,
+            body.min_score,
+            body.guarantee,
+            body.rerank,
+        ),
         where=where,
         filter_text=text,
         backend=body.backend,

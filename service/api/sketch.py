@@ -13,7 +13,7 @@ from gcws_search.service.api.bodies import SketchBody
 from gcws_search.service.execution.context import may_read, service_of
 from gcws_search.service.guards.limits import AnswerBytes
 from gcws_search.service.http.dispatch import json_router
-from gcws_search.service.responses import BODY_PROBLEMS, json_response
+from gcws_search.service.responses import BODY_PROBLEMS, JsonResponse
 
 _VECTORS_AT_ONCE: Final = 1024
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
@@ -41,7 +41,7 @@ async def sketch(request: Request, name: str, body: SketchBody) -> Response:
                     word, np.empty((len(body.vectors), found.shape[1]), found.dtype)
                 )
                 whole[rows] = found
-        return json_response(answer)
+        return JsonResponse(answer)
 
     return await service.workers.batches.run(work)
 

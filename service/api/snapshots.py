@@ -20,8 +20,8 @@ from gcws_search.service.responses import (
     READ_PROBLEMS,
     SQLITE,
     WRITE_PROBLEMS,
+    JsonResponse,
     collection_json,
-    json_response,
 )
 
 reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read, READ_PROBLEMS)
@@ -55,7 +55,7 @@ async def create_snapshot(request: Request, name: str) -> Response:
     service = service_of(request)
     service.room.require()
     snapshot = await service.workers.files.run(service.catalog.snapshot, name)
-    return json_response(_shown(snapshot), 201)
+    return JsonResponse(_shown(snapshot), 201)
 
 
 @reading.get("", response_model=SnapshotList)
@@ -63,7 +63,7 @@ async def list_snapshots(request: Request, name: str) -> Response:
     """List a collection's snapshots by name, also after it has been dropped."""
     service = service_of(request)
     found = await service.workers.searches.run(service.catalog.snapshots.list, name)
-    return json_response({"snapshots": [*map(_shown, found)]})
+    return JsonResponse({"snapshots": [*map(_shown, found)]})
 
 
 @reading.get("/{snapshot}", responses={200: {"content": _CONTENT}}, response_class=Response)
@@ -117,7 +117,7 @@ async def upload_snapshot(
         finished = await service.workers.files.run(incoming.finish, params.sha256)
     finally:
         incoming.discard()
-    return json_response(_shown(finished), 201)
+    return JsonResponse(_shown(finished), 201)
 
 
 async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
@@ -151,7 +151,7 @@ async def restore_snapshot(
         )
         return collection_json(restored)
 
-    return json_response(await service.workers.files.run(restore))
+    return JsonResponse(await service.workers.files.run(restore))
 
 
 @writing.delete("/{snapshot}", status_code=204)

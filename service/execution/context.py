@@ -114,10 +114,11 @@ def permission_of(request: Request) -> Permission:
     return guards_of(request).keys.permission(_key_of(request))
 
 
-def _check_key(request: Request, *, writes: bool) -> None:
+async def may_read(request: Request) -> None:
+    """Raise KeyMissing, KeyRefused, OriginRefused or HostRefused unless the request may read."""
     guards: Guards = request.scope["app"].state.service
     if guards.keys.are_set:
-        guards.keys.check(_key_of(request), writes=writes)
+        guards.keys.check(_key_of(request), writes=False)
         return
     headers = request.scope[HEADERS]
     host, origin = headers.get(b"host"), headers.get(b"origin")
@@ -133,11 +134,10 @@ def _check_key(request: Request, *, writes: bool) -> None:
         raise OriginRefused(origin.decode("latin-1"))
 
 
-async def may_read(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused OriginRefused or HostRefused unless the request may read."""
-    _check_key(request, writes=False)
-
-
 async def may_write(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused OriginRefused or HostRefused unless the request may write."""
-    _check_key(request, writes=True)
+    """Raise KeyMissing, KeyRefused, OriginRefused or HostRefused unless the request may write."""
+    keys = guards_of(request).keys
+    if keys.are_set:
+        keys.check(_key_of(request), writes=True)
+    else:  # whoever may come in may do all
+        await may_read(request)

@@ -28,7 +28,7 @@ from gcws_search.service.guards.keys import ApiKeys
 from gcws_search.service.http import bodies
 from gcws_search.service.http.dispatch import Application, JsonRoute
 from gcws_search.service.http.timeouts import BREAK_OFF
-from gcws_search.service.responses import JSON, NPY, json_response, raw_json_response
+from gcws_search.service.responses import JSON, NPY, JsonResponse, json_bytes
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
@@ -130,7 +130,7 @@ async def query(request: Request) -> Response:
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
-            return raw_json_response(answer)
+            return JsonResponse(orjson.Fragment(answer))
     return await _whole(request, text)
 
 
@@ -321,8 +321,8 @@ def _unavailable(path: str, error: OwnerUnavailable) -> Response:
         return problems.response(error)
     if path == "/readyz":
         document = {"phase": "starting", "loaded": 0, "total": 0}
-        return json_response(document, 503, headers={"Retry-After": "1"})
-    return json_response({"status": "ok", "phase": "starting"})
+        return Response(json_bytes(document), 503, {"Retry-After": "1"}, media_type=JSON)
+    return JsonResponse({"status": "ok", "phase": "starting"})
 
 
 def _write_head(scope: Scope, writer: asyncio.StreamWriter) -> bool:

@@ -12,7 +12,6 @@ from gcws_search.index import InvalidParameter
 from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, RequestTimeout, UnsupportedMediaType
 from gcws_search.service.execution.context import HEADERS, Guards, guards_of, header
-from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http.timeouts import HAS_WHOLE_BODY
 from gcws_search.service.json_bodies import Model
 from gcws_search.service.problems import invalid_request
@@ -24,7 +23,8 @@ Params = TypeVar("Params", bound=BaseModel)
 
 def media_type(request: Request) -> str:
     """Return the body's content type without its parameters, in lower case; "" when not said."""
-    return (header(request, b"content-type") or "").partition(";")[0].strip().lower()
+    said: bytes = request.scope[HEADERS].get(b"content-type", b"")
+    return said.decode("latin-1").partition(";")[0].strip().lower()
 
 
 def require_media_type(request: Request, *permitted: str) -> None:
@@ -63,7 +63,7 @@ def refuse_announced(request: Request, limit_bytes: int, instead: str = "") -> N
 
 def refuse_parameters(request: Request) -> None:
     """Raise InvalidParameter when the URL has parameters."""
-    for name in request.query_params:
+    for name in request.query_params if request.scope["query_string"] else ():
         raise InvalidParameter(
             expected="no parameters in the URL", got="one of this name", loc=(name[:80],)
         )
@@ -103,25 +103,21 @@ async def read(request: Request, limit_bytes: int, instead: str = "") -> bytes:
     bytes have arrived.
     """
     guards: Guards = request.scope["app"].state.service
-    if HAS_WHOLE_BODY in request.scope:  # no clock, which takes 6 µs
-        return await _read_all(request, guards.admission, limit_bytes, instead)
-    refuse_announced(request, limit_bytes, instead)
-    seconds = guards.settings.body_seconds
-    try:
-        async with asyncio.timeout(seconds):
-            return await _read_all(request, guards.admission, limit_bytes, instead)
-    except TimeoutError:
-        raise RequestTimeout(seconds) from None
-
-
-async def _read_all(
-    request: Request, admission: Admission, limit_bytes: int, instead: str
-) -> bytes:
-    """Return the whole body, without a clock."""
     chunks: list[bytes] = []
-    received, more = 0, True
+    received, more, deadline = 0, True, None
+    seconds = guards.settings.body_seconds
+    if HAS_WHOLE_BODY not in request.scope:  # else no clock, which takes 6 µs
+        refuse_announced(request, limit_bytes, instead)
+        deadline = asyncio.get_running_loop().time() + seconds
     while more:
-        message = await request.receive()
+        try:
+            if deadline is None:
+                message = await request.receive()
+            else:
+                async with asyncio.timeout_at(deadline):
+                    message = await request.receive()
+        except TimeoutError:
+            raise RequestTimeout(seconds) from None
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
         chunk: bytes = message.get("body", b"")
@@ -130,7 +126,7 @@ async def _read_all(
         if received > limit_bytes:
             raise BodyTooLarge(limit_bytes, hint=instead)
         if chunk:
-            admission.hold(request.scope, len(chunk))
+            guards.admission.hold(request.scope, len(chunk))
             chunks.append(chunk)
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 

@@ -28,6 +28,7 @@ from gcws_search.service.execution.context import HEADERS
 from gcws_search.service.guards.admission import Admission
 from gcws_search.service.http import bodies
 from gcws_search.service.http.timeouts import BREAK_OFF
+from gcws_search.service.responses import JsonResponse
 from gcws_search.service.telemetry import logs
 from gcws_search.service.telemetry.metrics import Metrics
 
@@ -72,7 +73,7 @@ class JsonRoute(APIRoute):
             arguments = request.path_params
             if params is not None:
                 arguments = {**arguments, "params": bodies.read_params(request, params)}
-            elif request.scope["query_string"] and not reads_all:
+            elif not reads_all and request.scope["query_string"]:
                 bodies.refuse_parameters(request)
             if model is not None:
                 body = await bodies.read_model(request, model)
@@ -151,18 +152,14 @@ class Application(FastAPI):
                 response = await route.answer(Request(scope, receive, send))
             except Exception as error:
                 response = await problems.answer(Request(scope), error)
-            await response(scope, receive, send_with_id)
-        except asyncio.CancelledError:
-            if BREAK_OFF not in scope:
-                raise
-            # The server cancels what has not ended when its time to stop is over, and says so.
-            if status:
-                scope[BREAK_OFF]()
+            if isinstance(response, JsonResponse):  # needs nobody between
+                status = response.status_code
+                response.raw_headers.append((_REQUEST_ID, request_id))
+                await response(scope, receive, send)
             else:
-                await problems.response(Stopping())(scope, receive, send_with_id)
-        except Exception as error:
-            found = problems.listed(error)
-            _log_unexpected(scope, request_id.decode(), error, found)
+                await response(scope, receive, send_with_id)
+        except (asyncio.CancelledError, Exception) as error:
+            found = _unforeseen(scope, error, is_begun=bool(status))
             if not status:
                 await problems.response(found)(scope, receive, send_with_id)
         finally:
@@ -203,8 +200,18 @@ class Application(FastAPI):
             scope["path"] = scope["path"][:-1] or "/"
 
 
-def _log_unexpected(scope: Scope, request_id: str, error: Exception, shown: Exception) -> None:
-    # Without descriptors even the traceback's files cannot be read.
-    trace = None if isinstance(shown, OutOfDescriptors) else error
-    told = request_id, scope["method"], scope["path"], error
-    _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
+def _unforeseen(scope: Scope, error: BaseException, *, is_begun: bool) -> Exception:
+    """Return what ended a request that no route foresaw; raise a cancellation of our own."""
+    if isinstance(error, Exception):
+        found = problems.listed(error)
+        # Without descriptors even the traceback's files cannot be read.
+        trace = None if isinstance(found, OutOfDescriptors) else error
+        told = logs.request_id.get(), scope["method"], scope["path"], error
+        _log.error("request %s: %s %s failed (%r)", *told, exc_info=trace)
+        return found
+    if BREAK_OFF not in scope:
+        raise error
+    # The server cancels what has not ended when its time to stop is over, and says so.
+    if is_begun:
+        scope[BREAK_OFF]()
+    return Stopping()

@@ -81,9 +81,7 @@ def test_a_page_without_molecules_is_small() -> None:
     without = {"smiles-drawer.js", "swagger-ui-bundle.js", "swagger-ui.css", "docs.js", "docs.html"}
     assets = Assets()
     sizes = {}
-    for name in assets.names:
-        found = assets.find(name)
-        assert found is not None
+    for name, found in assets.files.items():
         if name.rpartition("/")[2] not in without:
             sizes[name] = len(found.compressed)
             assert gzip.decompress(found.compressed) == found.body
