@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
@@ -17,6 +17,7 @@ from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.execution.context import Service, header, may_read, may_write, service_of
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
@@ -26,7 +27,6 @@ from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
     LoadKey,
-    LoadState,
     iso_time,
     progress_of,
     require_key,
@@ -50,7 +50,6 @@ from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
     JsonResponse,
-    ids_json,
     json_bytes,
 )
 
@@ -127,9 +126,13 @@ class _Run:
         return None if announced is None else int(announced)
 
     async def _finish(self, chunks: Read, account: Account) -> None:
+        def report(committed: int, rejected: int) -> None:
+            self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
+
         feeder = asyncio.create_task(self._feed())
         try:
-            await self._service.workers.loads.run(self._work, chunks, account)
+            run = partial(self._load.run, chunks, self._pipe.take, report, account)
+            await self._service.workers.loads.run(run)
         finally:
             self._pipe.abort()
             self._load.stop.set()
@@ -144,12 +147,6 @@ class _Run:
             self._pipe.abort()
         else:
             self._pipe.end()
-
-    def _work(self, chunks: Read, account: Account) -> None:
-        self._load.run(chunks, self._pipe.take, self._report, account)
-
-    def _report(self, committed: int, rejected: int) -> None:
-        self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
 
 
 class _Lines(Response):
@@ -229,44 +226,39 @@ async def list_loads(request: Request, name: str) -> Response:
     since = int(time.time()) - service.settings.load_key_seconds
     records = await service.workers.searches.run(collection.loads, since)
     known = {entry.key for entry in entries}
-    earlier = [
-        _earlier(record.key, progress_of(collection, record))
-        for record in records
-        if record.key not in known
-    ]
-    return JsonResponse({"loads": [*map(_entry, entries), *earlier][: _count_listed(entries)]})
-
-
-def _count_listed(entries: Sequence[LoadEntry]) -> int:
-    """Return how many loads are listed."""
-    return MAX_ENDED + sum(entry.state == "running" for entry in entries)
+    count = MAX_ENDED + sum(entry.state == "running" for entry in entries)
+    earlier = (record for record in records if record.key not in known)
+    shown = [*map(_entry, entries), *(_earlier(collection, record) for record in earlier)]
+    return JsonResponse({"loads": shown[:count]})
 
 
 def _entry(entry: LoadEntry) -> dict[str, Any]:
+    state = entry.account.state
     return {
         "key": entry.key,
         "state": entry.state,
-        "rows": entry.account.state.mark.rows,
+        "rows": state.mark.rows,
         "bytes": entry.account.count.size,
         "total_bytes": entry.total_bytes,
-        "rejected": entry.account.state.rejected_count,
+        "rejected": state.rejected_count,
         "rate": round(entry.rate, 1),
         "started": iso_time(entry.started),
         "error": entry.error,
     }
 
 
-def _earlier(key: str, progress: LoadState) -> dict[str, Any]:
+def _earlier(collection: CollectionProtocol, record: ix.LoadRecord) -> dict[str, Any]:
     """Return a load of before this start of the service."""
+    state = progress_of(collection, record)
     return {
-        "key": key,
-        "state": "done" if progress.is_complete else "interrupted",
-        "rows": progress.mark.rows,
-        "bytes": progress.mark.size,
-        "total_bytes": progress.mark.size if progress.is_complete else None,
-        "rejected": progress.rejected_count,
-        "rate": round(progress.mark.rows / max(progress.seconds, 1e-9), 1),
-        "started": iso_time(progress.started),
+        "key": record.key,
+        "state": "done" if state.is_complete else "interrupted",
+        "rows": state.mark.rows,
+        "bytes": state.mark.size,
+        "total_bytes": state.mark.size if state.is_complete else None,
+        "rejected": state.rejected_count,
+        "rate": round(state.mark.rows / max(state.seconds, 1e-9), 1),
+        "started": iso_time(state.started),
         "error": None,
     }
 
@@ -293,14 +285,7 @@ async def _progress_lines(
 def _progress(failed: LoadFailed) -> dict[str, Any]:
     """Return what a problem says besides: what the load had stored, and the row it ended at."""
     error, account, state = failed.error, failed.account, failed.account.state
-    told: dict[str, Any] = {
-        "committed": account.committed,
-        "inserted": state.inserted,
-        "updated": state.updated,
-        "rejected_count": state.rejected_count,
-    }
-    if state.ids is not None:
-        told["ids"] = ids_json(state.ids)
+    told = {"committed": account.committed, **state.counts()}
     if failed.row is not None:
         told["row"] = failed.row
     if problems.kind_of(error).status == HTTPStatus.INTERNAL_SERVER_ERROR:

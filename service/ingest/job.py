@@ -21,7 +21,6 @@ from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
 from gcws_search.service.problems import document
-from gcws_search.service.responses import ids_json
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
@@ -75,23 +74,13 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        state, before = self.state, self.before
-        told: dict[str, Any] = {
-            "inserted": state.inserted,
-            "updated": state.updated,
-            "rejected": state.rejected,
-            "rejected_count": state.rejected_count,
-            "seconds": round(self.seconds, 6),
-        }
-        if state.ids is not None:
-            told["ids"] = ids_json(state.ids)
-        if before is not None:
+        seconds = round(self.seconds, 6)
+        told = {**self.state.counts(), "rejected": self.state.rejected, "seconds": seconds}
+        if self.before is not None:
             told["loaded_before"] = {
-                "inserted": before.inserted,
-                "updated": before.updated,
-                "rejected_count": before.rejected_count,
-                "started": iso_time(before.started),
-                "complete": before.is_complete,
+                **replace(self.before, ids=None).counts(),
+                "started": iso_time(self.before.started),
+                "complete": self.before.is_complete,
             }
         return told
 

@@ -19,6 +19,7 @@ from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import IdempotencyMismatch
 from gcws_search.service.ingest.source import Source
+from gcws_search.service.responses import ids_json
 
 _MAX_KEY: Final = 255
 
@@ -53,6 +54,17 @@ class LoadState:
     started: float = 0.0
     is_complete: bool = False
     ids: tuple[str, str] | None = None
+
+    def counts(self) -> dict[str, Any]:
+        """Return what was stored, as the API shows it; ``ids`` where rows came without."""
+        told: dict[str, Any] = {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "rejected_count": self.rejected_count,
+        }
+        if self.ids is not None:
+            told["ids"] = ids_json(self.ids)
+        return told
 
     def text(self) -> str:
         """Return what `read` reads."""
