@@ -108,12 +108,10 @@ LoadAnswer = answer(
         "rejected_count": 1,
         "seconds": 0.01,
     },
-    inserted=(int, "New items."),
-    updated=(int, "Items that replaced one of their id."),
+    base=WriteAnswer,
     rejected=(many(RejectedRow), "The first rows that were not stored."),
     rejected_count=(int, "All rows that were not stored."),
     seconds=(float, "How long the load took."),
-    ids=(IdsAnswer | None, "Only where items came without ids: what they were given.", None),
     loaded_before=(
         LoadedBefore | None,
         "Only where a load under this key had stored or rejected rows before this "
@@ -540,18 +538,26 @@ CollectionList = answer(
     },
     collections=(many(CollectionSummary), "By name."),
 )
+_BACKEND: dict[str, Any] = {
+    "name": "gcws",
+    "kind": "gcws",
+    "params": {"bands": 32, "seed": 0},
+    "primary": True,
+    "status": "ready",
+    "progress": 1.0,
+    "bytes_in_memory": 20480,
+    "build_seconds": 0.002,
+    "stats": {"bands": 32, "bands_made": 8},
+}
 BackendAnswer = answer(
     "BackendAnswer",
     "A backend of a collection, with statistics for people.",
     {
+        **_BACKEND,
         "name": "nrff",
         "kind": "nrff",
         "params": {"features": 512, "gamma": 1.0, "seed": 0},
         "primary": False,
-        "status": "ready",
-        "progress": 1.0,
-        "bytes_in_memory": 20480,
-        "build_seconds": 0.002,
         "stats": {},
     },
     name=(str, "What a query's `backend` may name."),
@@ -594,19 +600,7 @@ CollectionAnswer = answer(
         "bytes_in_memory": 40960,
         "bytes_mapped": 0,
         "bytes_on_disk": 57344,
-        "backends": [
-            {
-                "name": "gcws",
-                "kind": "gcws",
-                "params": {"bands": 32, "seed": 0},
-                "primary": True,
-                "status": "ready",
-                "progress": 1.0,
-                "bytes_in_memory": 20480,
-                "build_seconds": 0.002,
-                "stats": {"bands": 32, "bands_made": 8},
-            }
-        ],
+        "backends": [_BACKEND],
         "commits": 2,
         "commit_seconds": 0.003,
         "versions": {"format": "6", "algorithm": "2", "sqlite": "3.45.0"},
