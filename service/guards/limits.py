@@ -74,15 +74,14 @@ def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
         )
 
 
-def short_payload(text: bytes | None, limits: Settings, *loc: str | int) -> bytes | None:
-    """Return a payload, as it is stored; raise InvalidPayload when it is too long."""
+def require_short_payload(text: bytes | None, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidPayload when a payload is longer than permitted."""
     if text is not None and len(text) > limits.max_payload_bytes:
         raise ix.InvalidPayload(
             expected=f"at most {limits.max_payload_bytes} bytes of JSON",
             got=f"{len(text)} bytes",
             loc=loc,
         )
-    return text
 
 
 def id_in_url(text: str, name: str = "id") -> str:

@@ -17,7 +17,7 @@ from gcws_search.service.guards.limits import (
     require_count,
     require_few_queries,
     require_short_id,
-    short_payload,
+    require_short_payload,
 )
 from gcws_search.service.ingest import arrow_columns
 from gcws_search.service.ingest.rows import ItemRows, Reject
@@ -149,7 +149,8 @@ def _short_payload(value: dict[str, Any] | None, settings: Settings) -> bytes | 
         raise ix.InvalidPayload(
             expected="finite numbers", got="NaN or an infinity", loc=("payload",)
         ) from None
-    return short_payload(text, settings, "payload")
+    require_short_payload(text, settings, "payload")
+    return text
 
 
 def _vectors(columns: dict[str, Any]) -> ix.InputVectors:

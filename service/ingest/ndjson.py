@@ -11,8 +11,8 @@ from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.guards.limits import (
     require_short_id,
+    require_short_payload,
     require_short_vector,
-    short_payload,
 )
 from gcws_search.service.ingest.rows import ItemRows, Reject
 from gcws_search.service.ingest.source import Source
@@ -73,8 +73,8 @@ def _item(line: bytes, settings: Settings) -> _Item:
     if item_id is not None:
         require_short_id(item_id, settings, "id")
     require_short_vector(item.vector, settings, "vector")
-    payload = short_payload(item.payload, settings, "payload")
-    return item_id, payload, vector_of(item.vector)
+    require_short_payload(item.payload, settings, "payload")
+    return item_id, item.payload, vector_of(item.vector)
 
 
 def _rows(numbers: list[int], items: list[_Item], rejects: list[Reject], end: int) -> ItemRows:
