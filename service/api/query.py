@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from itertools import repeat
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import numpy as np
 import orjson
@@ -36,6 +36,7 @@ from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.names import Naming, pair_of
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.models import Body
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -55,17 +56,15 @@ router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS
 comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 
 
-_QUERY_BODIES = {
-    "required": True,
-    "content": {
-        JSON: {"schema": {"$ref": f"#/components/schemas/{QueryBody.__name__}"}},
-        NPY: {"schema": {"type": "string", "format": "binary"}},
-        ARROW: {"schema": {"type": "string", "format": "binary"}},
-    },
-}
+def _bodies(model: type[Body]) -> dict[str, Any]:
+    """Return how the API page describes a body of JSON, `.npy` or Arrow."""
+    by_json = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+    binary = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _PACKED}
+    content = {JSON: by_json, **binary}
+    return {"requestBody": {"required": True, "content": content}}
 
 
-@router.post("/query", response_model=QueryAnswer, openapi_extra={"requestBody": _QUERY_BODIES})
+@router.post("/query", response_model=QueryAnswer, openapi_extra=_bodies(QueryBody))
 async def query(request: Request, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
@@ -169,19 +168,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     return JsonResponse({"score": score})
 
 
-_BATCH_BODIES = {
-    "required": True,
-    "content": {
-        JSON: {"schema": {"$ref": f"#/components/schemas/{BatchBody.__name__}"}},
-        NPY: {"schema": {"type": "string", "format": "binary"}},
-        ARROW: {"schema": {"type": "string", "format": "binary"}},
-    },
-}
-
-
-@router.post(
-    "/query/batch", response_model=BatchAnswer, openapi_extra={"requestBody": _BATCH_BODIES}
-)
+@router.post("/query/batch", response_model=BatchAnswer, openapi_extra=_bodies(BatchBody))
 async def query_batch(
     request: Request, name: str, params: Annotated[BatchParams, Query()]
 ) -> Response:
