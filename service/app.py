@@ -16,6 +16,7 @@ from gcws_search.service.api import (
     items,
     load,
     openapi,
+    page,
     query,
     sketch,
     snapshots,
@@ -29,7 +30,6 @@ from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.guards.admission import Admission, Room
 from gcws_search.service.guards.keys import ApiKeys, database_url
 from gcws_search.service.http.dispatch import Application
-from gcws_search.service.page import routes as page
 from gcws_search.service.settings import Settings
 from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.version import program_version

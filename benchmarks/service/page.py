@@ -25,7 +25,7 @@ from benchmarks.harness.client import HOST
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.server import free_port, serving
 from benchmarks.service.http import lists_seconds
-from gcws_search.service.page.routes import Assets
+from gcws_search.service.api.page import Assets
 
 NAME: Final = "million"
 ROWS: Final = 1_000_000

@@ -10,4 +10,5 @@
 - `pages`: pages of a ranking by `offset`
 - `answers`: what clients get
 - `openapi`: the API page
+- `page`: the page in a browser, and its files
 """

@@ -67,7 +67,7 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 SERVICE_FLOORS = (
     "errors", "batcher", "messages", "models", "settings", "telemetry", "file_commands",
     "problems", "flags", "guards", "contract", "responses", "json_bodies", "ingest",
-    "execution", "http", "server", "api", "page", "cluster", "app", "fronts", "startup_answers",
+    "execution", "http", "server", "api", "cluster", "app", "fronts", "startup_answers",
     "cli",
 )  # fmt: skip
 """Packages and modules of service from the bottom up; each imports only those before it."""

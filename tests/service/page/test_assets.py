@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from gcws_search.service.page.routes import POLICY, Assets
+from gcws_search.service.api.page import POLICY, Assets
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Serve, assert_problem
 

@@ -79,7 +79,7 @@ class Assets:
 
 
 def _files() -> Iterator[tuple[str, Asset]]:
-    folder = Path(__file__).with_name("static")
+    folder = Path(__file__).parents[1] / "page" / "static"
     for path in folder.rglob("*"):
         if path.suffix in _MEDIA_TYPES:
             yield path.relative_to(folder).as_posix(), _asset(path)
