@@ -8,10 +8,6 @@ from gcws_search.index import Loc
 class ServiceError(Exception):
     """The root of every error this package raises on purpose."""
 
-    def __init__(self, detail: str) -> None:
-        self.detail = detail
-        super().__init__(detail)
-
 
 class MalformedBody(ServiceError):
     """The body cannot be read at all."""
@@ -44,7 +40,6 @@ class OriginRefused(ServiceError):
     """A page of another site asks, and no key is set that it would have to know."""
 
     def __init__(self, origin: str) -> None:
-        self.origin = origin
         super().__init__(
             f"expected a request of no page, or of this service's own, got one of {origin[:80]!r}"
         )
@@ -54,7 +49,6 @@ class HostRefused(ServiceError):
     """A request was sent to a public name, and no key is set that its sender would have to know."""
 
     def __init__(self, host: str) -> None:
-        self.host = host
         super().__init__(
             "expected a request to localhost, an IP address or a name without dots, as no key is "
             f"set, got one to {host[:80]!r} (a key or GCWS_ALLOW_NO_KEY=true permits it)"
@@ -65,7 +59,6 @@ class ExposedWithoutKey(ServiceError):
     """The settings would open the service to others, and no key guards it."""
 
     def __init__(self, host: str) -> None:
-        self.host = host
         super().__init__(
             f"expected a key (GCWS_API_KEY or GCWS_API_KEY_FILE) before listening on {host!r}, "
             "which others than this machine may reach; got none (GCWS_ALLOW_NO_KEY=true permits it)"
@@ -88,7 +81,6 @@ class BodyTooLarge(ServiceError):
     """More bytes arrived than a body may have."""
 
     def __init__(self, limit_bytes: int, what: str = "a body", hint: str = "") -> None:
-        self.limit_bytes = limit_bytes
         told = f"expected {what} of at most {limit_bytes} bytes, got more"
         super().__init__(f"{told}; {hint}" if hint else told)
 
@@ -157,7 +149,6 @@ class AnswerTooLarge(ServiceError):
     """What is asked for would be more than is sent in one answer."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.limit_bytes = limit_bytes
         super().__init__(
             f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
             "items, or without payloads and vectors"
@@ -210,5 +201,4 @@ class NotReady(ServiceError):
     """The service is still starting, or stops."""
 
     def __init__(self, phase: str) -> None:
-        self.phase = phase
         super().__init__(f"the service is not ready (phase {phase!r}); try again")

@@ -332,7 +332,7 @@ def document(error: Exception, **more: object) -> dict[str, Any]:
     entries: Sequence[tuple[ix.Loc, str]] = ()
     match error:
         case sv.InvalidRequest():
-            code, detail, entries = error.code, error.detail, error.errors
+            code, entries = error.code, error.errors
         case ix.InvalidInput():
             message = f"expected {error.expected}, got {error.got}"
             detail, entries = message_at(error.loc, message), [(error.loc, message)]

@@ -217,7 +217,7 @@ def test_a_value_with_blanks_in_it_is_what_it_is_without(model: type[Body], text
         try:
             return plain(json_bodies.parse(model, text.replace(b"%s", blanks), LIMITS))
         except InvalidRequest as error:
-            return error.code, error.errors, error.detail
+            return error.code, error.errors, str(error)
         except MalformedBody:
             return MalformedBody
 
@@ -287,7 +287,7 @@ def test_a_long_body_is_read_as_a_short_one_is(
         try:
             return plain(parse(model, text, LIMITS, **options))
         except InvalidRequest as error:
-            return error.code, error.errors, error.detail
+            return error.code, error.errors, str(error)
         except InvalidInput as error:
             return str(error)
 
