@@ -247,13 +247,14 @@ class Load:
                     progress=None if keep is None else partial(keep, rejects),
                 )
             except ix.InvalidVector as error:  # what only the transform shows
-                space = self.collection.space
-                chunk, raw, bad = self._leave_out(chunk, raw, error, space.prepare)
+                bad = self._bad_vectors(chunk, error, partial(self._transform, raw))
             except ix.ItemExists as error:
-                chunk, raw, bad = self._new_only(chunk, raw, error)
+                bad = self._known_items(chunk, error)
             else:
                 return _Staged(chunk, raw, put, rejects, mark)
-            rejects += bad
+            good = _others(len(chunk), bad)
+            chunk, raw = chunk.part(good), raw[good]
+            rejects += bad.values()
         return _Staged(chunk, raw, None, rejects, mark)
 
     def _store(self, staged: _Staged, account: Account, report: Report) -> None:
@@ -263,8 +264,10 @@ class Load:
             try:
                 result = self.collection.commit(staged.put)
             except ix.ItemExists as error:
-                chunk, raw, bad = self._new_only(staged.chunk, staged.raw, error)
-                rejects = [*staged.rejects, *bad]
+                bad = self._known_items(staged.chunk, error)
+                good = _others(len(staged.chunk), bad)
+                chunk, raw = staged.chunk.part(good), staged.raw[good]
+                rejects = [*staged.rejects, *bad.values()]
                 staged = self._prepare(chunk, raw, rejects, staged.mark, account)
             else:
                 break
@@ -276,33 +279,28 @@ class Load:
         try:
             return chunk, chunk.vectors.check(space, find), []
         except ix.InvalidVector as error:
-            self._stop_at([_vector_reject(chunk, error)])
-        bad = ix.bad_rows(
-            len(chunk), lambda rows: chunk.vectors.part(rows).check(space, find), ix.InvalidVector
-        )
+            bad = self._bad_vectors(
+                chunk, error, lambda rows: chunk.vectors.part(rows).check(space, find)
+            )
         good = chunk.part(_others(len(chunk), bad))
-        rejects = [_vector_reject(chunk, error, row) for row, error in bad.items()]
         raw = good.vectors.check(space, find) if len(good) else space.from_items([])
-        return good, raw, rejects
+        return good, raw, [*bad.values()]
 
-    def _leave_out(
-        self,
-        chunk: ItemRows,
-        raw: ix.RawBatch,
-        error: ix.InvalidVector,
-        check: Callable[[ix.RawBatch], object],
-    ) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
+    def _transform(self, raw: ix.RawBatch, rows: slice) -> None:
+        self.collection.space.prepare(raw[rows])
+
+    def _bad_vectors(
+        self, chunk: ItemRows, error: ix.InvalidVector, check: Callable[[slice], object]
+    ) -> dict[int, Reject]:
+        """Return what is wrong with each row whose vector does not pass a check."""
         self._stop_at([_vector_reject(chunk, error)])
-        bad = ix.bad_rows(len(chunk), lambda rows: check(raw[rows]), ix.InvalidVector)
+        bad = ix.bad_rows(len(chunk), check, ix.InvalidVector)
         if not bad:  # the store knows something the check does not
             raise error
-        good = _others(len(chunk), bad)
-        rejects = [_vector_reject(chunk, found, row) for row, found in bad.items()]
-        return chunk.part(good), raw[good], rejects
+        return {row: _vector_reject(chunk, found, row) for row, found in bad.items()}
 
-    def _new_only(
-        self, chunk: ItemRows, raw: ix.RawBatch, error: ix.ItemExists
-    ) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
+    def _known_items(self, chunk: ItemRows, error: ix.ItemExists) -> dict[int, Reject]:
+        """Return a reject for each row whose id is known, or stands before it."""
         self._stop_at([Reject.of(int(chunk.numbers[error.row]), error)])
         taken = {error.row: error}
         seen: set[str] = set()
@@ -312,9 +310,7 @@ class Load:
             if item_id in seen or self._has(item_id):
                 taken[row] = ix.ItemExists(item_id, row)
             seen.add(item_id)
-        good = _others(len(chunk), taken)
-        rejects = [Reject.of(int(chunk.numbers[row]), found) for row, found in taken.items()]
-        return chunk.part(good), raw[good], rejects
+        return {row: Reject.of(int(chunk.numbers[row]), found) for row, found in taken.items()}
 
     def _has(self, item_id: str) -> bool:
         try:
