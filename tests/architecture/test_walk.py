@@ -36,9 +36,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(45, 132, 92),
-    "put": Walk(48, 186, 110),
-    "query beside new items": Walk(52, 188, 118),
+    "query": Walk(43, 118, 81),
+    "put": Walk(45, 166, 94),
+    "query beside new items": Walk(49, 174, 109),
 }
 """They only go down."""
 SECONDS = 60
