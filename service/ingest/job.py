@@ -74,8 +74,10 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        seconds = round(self.seconds, 6)
-        told = {**self.state.counts(), "rejected": self.state.rejected, "seconds": seconds}
+        counts = self.state.counts()
+        ids = {"ids": counts.pop("ids")} if "ids" in counts else {}
+        rejected = {"rejected": self.state.rejected, "rejected_count": counts.pop("rejected_count")}
+        told = {**counts, **rejected, "seconds": round(self.seconds, 6), **ids}
         if self.before is not None:
             told["loaded_before"] = {
                 **replace(self.before, ids=None).counts(),
