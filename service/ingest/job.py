@@ -21,6 +21,7 @@ from gcws_search.service.ingest.names import Naming
 from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
 from gcws_search.service.ingest.source import BodyAborted, Source
 from gcws_search.service.problems import document
+from gcws_search.service.responses import ids_json
 
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
@@ -74,10 +75,16 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        counts = self.state.counts()
-        ids = {"ids": counts.pop("ids")} if "ids" in counts else {}
-        rejected = {"rejected": self.state.rejected, "rejected_count": counts.pop("rejected_count")}
-        told = {**counts, **rejected, "seconds": round(self.seconds, 6), **ids}
+        state = self.state
+        told: dict[str, Any] = {
+            "inserted": state.inserted,
+            "updated": state.updated,
+            "rejected": state.rejected,
+            "rejected_count": state.rejected_count,
+            "seconds": round(self.seconds, 6),
+        }
+        if state.ids is not None:
+            told["ids"] = ids_json(state.ids)
         if self.before is not None:
             told["loaded_before"] = {
                 **replace(self.before, ids=None).counts(),
