@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, NamedTuple, TypeAlias, overload
+from typing import Any, Final, TypeAlias, overload
 
 import psycopg
 from psycopg import errors
@@ -192,16 +192,6 @@ class GroupPlan:
         return None if item_id in self.deleted else self.existing.get(item_id)
 
 
-class _Committed(NamedTuple):
-    """The outcome of one transaction."""
-
-    outcomes: list[_Outcome]  # of each write
-    key: int  # of the last change of the collection
-    epoch: int  # number of the primary's
-    # None where nothing was stored, or where it is not known what was before
-    change: ChangeSet | None = None
-
-
 class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
     """Takes writes of one collection from any thread, one transaction at a time."""
 
@@ -264,7 +254,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             return
         start = time.perf_counter()
         try:
-            committed = self._transact(writes)
+            outcomes, last, change = self._transact(writes)
         except ix.DiskFull:
             if len(group) == 1:
                 raise
@@ -272,16 +262,22 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
                 self.commit_group([waiting])
             return
         self.count_commit(time.perf_counter() - start)
-        self.last = max(self.last, Moment(committed.epoch, committed.key))
-        if committed.change is not None:
-            self._publish(committed.change)
-        for waiting, outcome in zip(group, committed.outcomes, strict=True):
+        self.last = max(self.last, last)
+        if change is not None:
+            self._publish(change)
+        for waiting, outcome in zip(group, outcomes, strict=True):
             waiting.end(outcome)
 
     # A transaction
 
-    def _transact(self, writes: Sequence[PreparedWrite]) -> _Committed:
-        """Run one transaction; writes that fail are left out and get their error."""
+    def _transact(
+        self, writes: Sequence[PreparedWrite]
+    ) -> tuple[list[_Outcome], Moment, ChangeSet | None]:
+        """Return the outcome of each write, the moment after all, and what has changed.
+
+        Writes that fail are left out and get their error. There is no change where nothing was
+        stored, or where it is not known what was before.
+        """
         stamp = os.urandom(16)
         doubt: Exception | None = None
         plan = None
@@ -302,7 +298,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
                     raise
                 if planned.is_empty:
                     connection.roll_back()
-                    return _Committed(outcomes, planned.key, epoch)
+                    return outcomes, Moment(epoch, planned.key), None
                 plan = planned
                 doubt = self._store_and_commit(connection, plan, stamp)
         except FormerPrimary as error:  # a later epoch has begun meanwhile
@@ -315,7 +311,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         if before is not None:
             after = Position(plan.key, plan.key, stamp)
             change = ChangeSet(before, after, [*plan.deleted], sorted(plan.rows.values()))
-        return _Committed(outcomes, plan.key, epoch, change)
+        return outcomes, Moment(epoch, plan.key), change
 
     # Locking and planning
 
