@@ -103,8 +103,7 @@ def number_errors(numbers: Sequence[int]) -> Iterator[None]:
     try:
         yield
     except ix.InvalidVector as error:
-        row, *rest = error.loc or (0,)
-        error.loc = (numbers[int(row)] if len(numbers) > 1 else numbers[0], *rest)
+        error.move_row(lambda row: numbers[row] if len(numbers) > 1 else numbers[0])
         raise
 
 

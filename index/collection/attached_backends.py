@@ -133,9 +133,7 @@ class AttachedBackends:
         name: None takes the kind, with a number where that is taken.
         notes: of an index of other items (`notes_of_backend`), whose landmarks are taken.
         Raises InvalidParameter (the name is none, or there are fewer items than landmarks),
-            BackendExists, BackendNotFound (it was dropped before it was ready), CollectionNotFound,
-            CollectionLoading (the collection was closed, or replaced), DiskFull, DirectoryLocked,
-            DamagedFile.
+            BackendExists, BackendNotFound (it was dropped before it was ready), and as writes do.
         """
         if notes is None:
             require_landmarks(params, self._collection.view.count)
@@ -220,8 +218,7 @@ class AttachedBackends:
     def drop(self, name: str) -> None:
         """Remove a backend, or stop its build; its memory is free once no search uses it.
 
-        Raises BackendNotFound, PrimaryBackend, DiskFull, DirectoryLocked, DamagedFile,
-            CollectionNotFound.
+        Raises BackendNotFound, PrimaryBackend, and as writes do.
         """
         if name == self._collection.backend.kind:
             raise PrimaryBackend(name)

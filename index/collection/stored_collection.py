@@ -83,6 +83,9 @@ _log = logging.getLogger(__name__)
 class StoredCollection:
     """A collection of items that outlive the process.
 
+    What writes raises DiskFull, DirectoryLocked, DamagedFile or CollectionNotFound too, and has
+    changed nothing then but where the file is damaged. A start raises DamagedFile, DiskFull.
+
     searches: those of all collections of the catalog.
     paused: the index is not optimized while it is set.
     """
@@ -141,16 +144,12 @@ class StoredCollection:
 
         progress: called with the number of items read, or taken into a comparison backend, since
             the last call.
-        Raises DamagedFile, DiskFull.
         """
         self.read(progress)
         self.begin()
 
     def read(self, progress: Callable[[int], None] | None = None) -> None:
-        """Read all rows of the file, and begin nothing: the first part of `load`.
-
-        Raises DamagedFile, DiskFull.
-        """
+        """Read all rows of the file, and begin nothing: the first part of `load`."""
         try:
             self.names.load(starmap(NamedCoordinate, self.store.names()))
         except (ValueError, TypeError) as error:
@@ -200,7 +199,7 @@ class StoredCollection:
         items: where an id comes twice, "upsert" takes the last. Items without one are given numbers
             above all that items have, or were given before.
         Raises InvalidId, InvalidVector, ItemExists (the mode is "insert" and there is such an item,
-            or an id comes twice), DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound.
+            or an id comes twice).
         """
         return self.commit(self.prepare(items, mode))
 
@@ -228,11 +227,7 @@ class StoredCollection:
         return put
 
     def commit(self, write: Put) -> WriteResult:
-        """Put prepared items; once, and as `put` does.
-
-        Raises ItemExists, InvalidParameter, DiskFull, DirectoryLocked, DamagedFile,
-            CollectionNotFound.
-        """
+        """Put prepared items; once, and as `put` does; raises ItemExists, InvalidParameter."""
         self.writer.commit(write)
         return write.result
 
@@ -266,8 +261,7 @@ class StoredCollection:
         """Give the first coordinates their names, in the place of all names before.
 
         Raises InvalidParameter (the slot space is open, there are more names than coordinates, or
-            one is none or stands twice; nothing was changed), DiskFull, DirectoryLocked,
-            DamagedFile, CollectionNotFound.
+            one is none or stands twice).
         """
         named = check_names(names, self.config.dim)
 
@@ -290,8 +284,7 @@ class StoredCollection:
     def replace_metadata(self, value: bytes | None) -> None:
         """Replace the metadata, None to remove it; on the disk on return.
 
-        Raises InvalidParameter (it is longer than `payload.encoding.MAX_METADATA_BYTES`, or no
-            object), DiskFull, DirectoryLocked, DamagedFile, CollectionNotFound.
+        Raises InvalidParameter (it is longer than `MAX_METADATA_BYTES`, or no object).
         """
         check_metadata(value)
 
@@ -330,10 +323,7 @@ class StoredCollection:
         self.auditor.finish()
 
     def copy_to(self, path: Path) -> None:
-        """Write a copy of the file as it is at one moment; others may write meanwhile.
-
-        Raises DiskFull, DamagedFile.
-        """
+        """Write a copy of the file as it is at one moment; others may write meanwhile."""
         self.checkpoints.bring_up_to_date()
         self.store.copy_to(path)
 
