@@ -34,6 +34,18 @@ from gcws_search.index.payload.columns import first_scalar
 from gcws_search.index.similarities.gmm import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
 
+MAX_ALSO: Final = 1_000
+MAX_READ: Final = 1 << 36
+"""All pairs are compared where that reads at most this many numbers. With 20,000 of 70,000 rows of
+784 floats searches take 2.3 seconds of a processor, and comparing all pairs 9.5."""
+MIN_SHARE: Final = 0.125
+"""All pairs are compared where the sample is a smaller share of the items. A search goes past the
+items that are not in it: for 20,000 of 1,000,000 rows of 16 floats searches take 30 seconds, and
+comparing all pairs one."""
+_RECALL: Final = 0.9
+_AXES: Final = 2
+_ROWS_A_THREAD: Final = 64
+
 
 @dataclass(frozen=True, slots=True)
 class PrincipalComponents:
@@ -70,18 +82,6 @@ class PrincipalComponents:
 
 if TYPE_CHECKING:
     from gcws_search.index.payload.filters import Filter
-
-MAX_ALSO: Final = 1_000
-MAX_READ: Final = 1 << 36
-"""All pairs are compared where that reads at most this many numbers. With 20,000 of 70,000 rows of
-784 floats searches take 2.3 seconds of a processor, and comparing all pairs 9.5."""
-MIN_SHARE: Final = 0.125
-"""All pairs are compared where the sample is a smaller share of the items. A search goes past the
-items that are not in it: for 20,000 of 1,000,000 rows of 16 floats searches take 30 seconds, and
-comparing all pairs one."""
-_RECALL: Final = 0.9
-_AXES: Final = 2
-_ROWS_A_THREAD: Final = 64
 
 
 class _Point(NamedTuple):

@@ -15,7 +15,7 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits
 from gcws_search.index.contracts.parameters import KEY_BITS, SearchParams
-from gcws_search.index.hashing.banding import BandPlan, match_probabilities
+from gcws_search.index.hashing.banding import match_probabilities
 from gcws_search.index.similarities.gmm import gmm_matrix
 
 PROFILE_SAMPLE: Final = 1_000
@@ -81,20 +81,13 @@ def depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[Dep
         found.append(
             Depth(
                 depth * plan.step,
-                _collisions(plan, similarities, depth),
+                1.0 - (1.0 - match_probabilities(plan, similarities, depth)) ** plan.bands,
                 len(sizes),
                 float(np.square(sizes.astype(np.float64)).sum() / max(1, len(keys))),
                 [Bucket(int(sizes[i]), view.ids[rows[starts[i]]]) for i in largest.tolist()],
             )
         )
     return found
-
-
-def _collisions(plan: BandPlan, similarities: Float64s, depth: int) -> Float64s:
-    """Return the S-curve 1 − (1 − p^d)^L."""
-    one = match_probabilities(plan, similarities, depth)
-    curve: Float64s = 1.0 - (1.0 - one) ** plan.bands
-    return curve
 
 
 class Histogram(NamedTuple):

@@ -64,13 +64,10 @@ class FeatureState:
 
 
 class FeatureBackend(Backend[FeatureState]):
-    """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows.
-
-    chunk_rows: rows mapped between two looks at whether to stop.
-    """
+    """A scan of features: Fourier features of a fixed map, or Nyström's, learned from the rows."""
 
     code_width = 0
-    chunk_rows = 4096
+    chunk_rows = 4096  # mapped between two looks at whether to stop
 
     def __init__(
         self, config: CollectionConfig, params: FourierParams | NystroemParams, workers: Workers

@@ -55,10 +55,7 @@ _Arrays = dict[str, AnyArray]
 
 
 class FourierMap:
-    """Fourier features of vectors.
-
-    dense_width: length of dense rows in memory; None when rows are sparse.
-    """
+    """Fourier features of vectors: of dense rows of a width in memory, or of sparse ones."""
 
     def __init__(
         self, params: FourierParams, dense_width: int | None, workers: Workers | None = None
@@ -112,7 +109,7 @@ class FourierMap:
                     out[part] = (unit @ projection)[: len(some)]
                 else:
                     np.matmul(unit, projection, out=out[part])
-                self._write_cosines(out[part])
+                write_cosines(self._phases, self._amplitudes, self._is_normalised, out[part])
 
         self._workers.split(len(rows), work, min_size=_ROWS_A_THREAD)
 
@@ -127,12 +124,9 @@ class FourierMap:
         def work(first: int, last: int) -> None:
             part = out[first:last]
             project_sparse(indptr[first : last + 1], slots, scaled, self._seed, part)
-            self._write_cosines(part)
+            write_cosines(self._phases, self._amplitudes, self._is_normalised, part)
 
         self._workers.split(len(batch), work, min_size=_SPARSE_ROWS_A_THREAD)
-
-    def _write_cosines(self, out: Float32s) -> None:
-        write_cosines(self._phases, self._amplitudes, self._is_normalised, out)
 
     def _matrix(self) -> Float32s:
         """Return the (width, padded k) projection of all coordinates."""

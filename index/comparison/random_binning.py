@@ -40,6 +40,8 @@ _TABLE_FLOATS: Final = 1 << 26
 _SHARES_A_CELL: Final = 4
 _LARGEST: Final = 2.0**126
 """Bound of 1/S: S below its inverse tells all ordinary numbers apart anyhow."""
+_CHUNK_ROWS: Final = 256
+"""Rows sketched at a time: their samples stay in cache until they are packed."""
 
 
 class RandomBinning:
@@ -109,10 +111,6 @@ def _inverse_pitches(distribution: Distribution, shape: float | None, scale: flo
     with np.errstate(over="ignore"):
         inverses = _raw_inverses(distribution, shape) / scale
     return np.clip(inverses, 1 / _LARGEST, _LARGEST).astype(np.float32)
-
-
-_CHUNK_ROWS: Final = 256
-"""Rows sketched at a time: their samples stay in cache until they are packed."""
 
 
 class RandomBinningBackend(Backend[Tables]):

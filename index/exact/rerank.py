@@ -37,10 +37,7 @@ def rerank(
     params: SearchParams,
     kernel: Kernel,
 ) -> Ranked:
-    """Return distinct candidates of one query, scored as ``params.rerank`` says.
-
-    ``kernel`` is the one that is estimated.
-    """
+    """Return distinct candidates of one query, scored as ``params.rerank`` says."""
     if params.rerank == "none":
         return rank_rows(rows, estimates, params)
     if params.rerank == "gmm" or isinstance(kernel, GmmKernel):

@@ -18,7 +18,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
-from gcws_search.index.kernels.gmm.rows import HitFilter, Rows, rows_of
+from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.gmm.sparse import (
     offer_sparse,
     shared_masses,
@@ -271,16 +271,7 @@ class Scanner:
         self, queries: VectorBatch, wanted: HitFilter, first: int, out: Heaps
     ) -> Float64s:
         """Offer the sparse rows that have postings, those of segments that end after ``first``."""
-        work = np.zeros(len(queries), np.float64)
-        start = queries.indptr[0]
-        entries = slice(start, queries.indptr[-1])
-        asked = Rows(
-            queries.dense,
-            queries.indptr - start,
-            queries.slots[entries],
-            queries.values[entries],
-            queries.norms,
-        )
+        asked, work = rows_of(queries), np.zeros(len(queries), np.float64)
         segments = [each for each in self._inverted.segments if each.last > first]
         slack = np.float32(2 * self.tolerance(queries))
         longest = max((each.last - each.first for each in segments), default=0)

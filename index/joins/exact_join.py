@@ -37,6 +37,10 @@ _MAX_LISTED: Final = 1 << 27
 """Entries that are listed at most: 16 bytes each."""
 _PARTS: Final = 16
 """For each thread: rows that come late are compared with more before them."""
+_BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
+_BLOCK_ROWS: Final = 64  # sparse rows, looked up one by one
+_PLACES: Final = 1 << 21
+"""Pairs that one scan has room for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +97,6 @@ class PrefixJoin:
                     sink.add(out.a[:count], out.b[:count])
 
         workers.split(step, run)
-
-
-_BLOCK_FLOATS: Final = 1 << 15  # dense rows in cache while all rows behind them pass by (128 KB)
-_BLOCK_ROWS: Final = 64  # sparse rows, looked up one by one
-_PLACES: Final = 1 << 21
-"""Pairs that one scan has room for."""
 
 
 @dataclass(frozen=True, slots=True)

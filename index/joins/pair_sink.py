@@ -41,7 +41,7 @@ class PairSink:
         self.policy = policy
         self._vectors = view.vectors
         self._min_score = min_score
-        self._limit = limit
+        self.limit = limit
         self._lock = threading.Lock()
         self._pending: list[UInt64s] = []
         self._pending_count = 0
@@ -50,11 +50,6 @@ class PairSink:
         self.threshold = min_score
         self._complete = False
         self._stop = stop
-
-    @property
-    def limit(self) -> int | None:
-        """How many pairs are wanted at most."""
-        return self._limit
 
     @property
     def done(self) -> bool:
@@ -91,13 +86,13 @@ class PairSink:
         pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
         merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
         max_pairs = self.policy.max_pairs
-        if self._limit is not None and len(pairs) > self._limit:
+        if self.limit is not None and len(pairs) > self.limit:
             best = np.lexsort((pairs, -scores))
-            self.threshold = float(scores[best[self._limit - 1]])
+            self.threshold = float(scores[best[self.limit - 1]])
             # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
-            best = best[: self._limit + max_pairs]
+            best = best[: self.limit + max_pairs]
             best = np.sort(best[scores[best] >= self.threshold])
-            self._complete = self.threshold >= 1.0 and len(best) == self._limit + max_pairs
+            self._complete = self.threshold >= 1.0 and len(best) == self.limit + max_pairs
             pairs, scores = pairs[best], scores[best]
         elif len(pairs) > max_pairs:
             self._complete = True  # the other threads need not go on

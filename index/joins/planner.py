@@ -28,6 +28,7 @@ from gcws_search.index.exact.scan import Scanner
 from gcws_search.index.hashing.banding import BandPlan, depth_for, match_probabilities
 from gcws_search.index.joins.exact_join import ExactJoin
 from gcws_search.index.joins.pair_sink import PairSink, join_pairs
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.graph.pair_walk import (
     EXPANDED,
     SCORED,
@@ -176,15 +177,7 @@ class PairJoin:
 
     def _rows(self) -> PairRows:
         """Return the rows as kernels take them."""
-        vectors = self.view.vectors
-        return PairRows(
-            vectors.dense,
-            vectors.indptr,
-            vectors.slots,
-            vectors.values,
-            vectors.norms,
-            self.view.permitted,
-        )
+        return PairRows(*rows_of(self.view.vectors), self.view.permitted)
 
     def _partners(
         self, links: Int32s, chosen: Int64s, patience: int, sink: PairSink | _Offered

@@ -19,7 +19,10 @@ _CHUNK_ROWS: Final = 256
 
 
 class BandKeys:
-    """How the rows of one index are hashed; the bands of ``plan`` are all tables there can be."""
+    """How the rows of one index are hashed; the bands of ``plan`` are all tables there can be.
+
+    Once an event ``stop`` is set, what was given it raises StoppedError.
+    """
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
         self.plan = plan
@@ -35,10 +38,7 @@ class BandKeys:
         workers: Workers | None = None,
         stop: threading.Event | None = None,
     ) -> UInt64s:
-        """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread.
-
-        Once ``stop`` is set, StoppedError is raised.
-        """
+        """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread."""
         keys = np.empty((len(batch), last - first), np.uint64)
         if len(batch) == 1:
             self.plan.draw(self._hash, batch, keys, band=first)
@@ -71,10 +71,7 @@ class BandKeys:
         *,
         stop: threading.Event | None = None,
     ) -> Tables:
-        """Return the same first of ``rows`` in at least ``bands`` tables, or in all there can be.
-
-        Once ``stop`` is set, StoppedError is raised.
-        """
+        """Return the same first of ``rows`` in ``bands`` tables or more, or in all there can be."""
         known, bands = tables.bands, min(bands, self.plan.bands)
         if bands <= known:
             return tables

@@ -97,10 +97,7 @@ class Tables:
         return Tables.of(self.bands, tuple(segments))
 
     def with_due_merges(self, workers: Workers, stop: threading.Event) -> Tables:
-        """Return the same rows in fewer segments, as `extend` leaves them without a limit.
-
-        Once ``stop`` is set, StoppedError is raised.
-        """
+        """Return the same rows in fewer segments, as `extend` leaves them without a limit."""
         segments: list[TableSegment] = []
         for segment in self.segments:
             end_if(stop)

@@ -28,6 +28,10 @@ WORKED_ON: Final = 1 << 19
 
 Each = Callable[[Float64s], Float64s]
 """What is done to |x_d − y_d|, entry by entry; gives the neutral element of its fold at 0."""
+_INFINITE_DISTANCE: Final = 1e300
+"""No two coordinates so far apart share a bin."""
+_MANY: Final = 1 << 13
+"""For at least this many distances kernels are read off a curve, right to 10^-8."""
 
 
 def folded_differences(
@@ -131,12 +135,6 @@ class _Shared:
         matched = np.zeros((len(rows.starts), last + 1), np.bool_)
         matched[rows.owners[both], places[both]] = True
         return cls(query, np.where(both, query.values[places], 0.0), matched)
-
-
-_INFINITE_DISTANCE: Final = 1e300
-"""No two coordinates so far apart share a bin."""
-_MANY: Final = 1 << 13
-"""For at least this many distances kernels are read off a curve, right to 10^-8."""
 
 
 class Kernel(Protocol):

@@ -33,6 +33,19 @@ _ROOT_TWO: Final = math.sqrt(2.0)
 _MAX: Final = 1e300
 _DEVIATIONS: Final = 40.0
 """Of a Poisson variable: nothing drawn lies further from the mean."""
+_MIN_OCTAVE: Final = -120
+_OCTAVES: Final = 160
+_FINE_OCTAVE: Final = -1
+_FINE_OCTAVES: Final = 2
+"""Those beside 1, which may have finer pieces."""
+_EXPONENT_BIAS: Final = 1023
+_MANTISSA_BITS: Final = 52
+_BITS: Final = ((6, None), (9, None), (6, 14))
+"""Tried in turn: 64 pieces an octave are enough for all but narrow distributions, and those are
+narrow about their mean; the second number is of the octaves beside it."""
+_TOLERANCE: Final = 1e-8
+_INSIDE: Final = (0.25, 0.5, 0.75)
+_MIN: Final = 2.0**_MIN_OCTAVE
 
 
 @cache
@@ -223,21 +236,6 @@ def _log_gamma_1p(a: float) -> float:
     orders = np.arange(2, 20)
     series = _special().zeta(orders) * (-a) ** orders / orders
     return float(-np.euler_gamma * a + series.sum())
-
-
-_MIN_OCTAVE: Final = -120
-_OCTAVES: Final = 160
-_FINE_OCTAVE: Final = -1
-_FINE_OCTAVES: Final = 2
-"""Those beside 1, which may have finer pieces."""
-_EXPONENT_BIAS: Final = 1023
-_MANTISSA_BITS: Final = 52
-_BITS: Final = ((6, None), (9, None), (6, 14))
-"""Tried in turn: 64 pieces an octave are enough for all but narrow distributions, and those are
-narrow about their mean; the second number is of the octaves beside it."""
-_TOLERANCE: Final = 1e-8
-_INSIDE: Final = (0.25, 0.5, 0.75)
-_MIN: Final = 2.0**_MIN_OCTAVE
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,8 @@ _STEP: Final = 64 << 20
 """Bytes by which a file grows at least, once it has as many itself."""
 _SHARE: Final = 8
 """It grows by the eighth part of itself where that is more."""
+_TAKEN_AT_ONCE: Final = 65_536
+"""Rows that are copied at a time: a second copy of all would need as much memory again."""
 
 
 class MappedArray:
@@ -59,10 +61,6 @@ class MappedArray:
                 self._descriptor = os.dup(file.fileno())
             weakref.finalize(self, os.close, self._descriptor)
         return self._descriptor
-
-
-_TAKEN_AT_ONCE: Final = 65_536
-"""Rows that are copied at a time: a second copy of all would need as much memory again."""
 
 
 class GrowingRows:

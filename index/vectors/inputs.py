@@ -219,10 +219,7 @@ def require_different_names(vector: NamedVector) -> None:
 
 
 def bad_rows(count: int, check: Callable[[slice], object], kind: type[E]) -> dict[int, E]:
-    """Find the rows that a check of many rows at once refuses, by halving: a few checks a bad row.
-
-    ``check`` raises an error of the kind when any row of the slice is bad.
-    """
+    """Find the rows for which a check of a slice of them raises, by halving: a few a bad row."""
     bad: dict[int, E] = {}
     runs = [(0, count)] if count else []
     while runs:

@@ -70,10 +70,7 @@ class Quantizer:
 
     @classmethod
     def from_list(cls, document: object, form: Form) -> Quantizer:
-        """Return the rounding of rows of a form, of kind, step and origin as JSON holds them.
-
-        Raises ValueError where rows of this form are never rounded so.
-        """
+        """Return how rows of a form are rounded, from JSON; ValueError where they never are so."""
         kind, step, origin = list_of(document, max_count=3)
         kinds = (SPARSE,) if form == "sparse" else (BYTES, SHORTS, FLOATS)
         if count_of(kind, BYTES, SPARSE) not in kinds:
@@ -155,10 +152,7 @@ def choose_quantizer(
 
 
 def dimension(groups: Float32s, centres: Float32s) -> float:
-    """Return d where rows within a distance r of a row are about as many as r^d, near to it.
-
-    Source: [DIMENSION] equation 8; its inverse averaged over the centres.
-    """
+    """Return d where about r^d rows lie within r of one ([DIMENSION] eq. 8, inverses averaged)."""
     distances = np.maximum(_distances(groups, centres), _MIN_DISTANCE)
     inverse = float(np.mean(np.log(distances.max(axis=1, keepdims=True) / distances)))
     return 1.0 / inverse if inverse > 0 else np.inf

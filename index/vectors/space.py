@@ -23,6 +23,8 @@ from gcws_search.index.kernels.gmm.rows import dense_norms, sparse_norms, transf
 
 MAX_NORM: Final = 8e37
 """Largest L1 norm of a vector: two norms and a distance of two must sum to a finite float32."""
+_ROWS_AND_COLUMNS: Final = 2
+_NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
 
 
 def numbers(values: Any, kinds: str, loc: Loc) -> AnyArray:  # noqa: ANN401 (whatever was sent)
@@ -71,10 +73,6 @@ def bad_row(
     return InvalidVector(
         expected=f"an L1 norm of at most {MAX_NORM:g}", got=f"{norm:g}", loc=(row,)
     )
-
-
-_ROWS_AND_COLUMNS: Final = 2
-_NORM_ORDERS: Final = {"none": 0, "l1": 1, "l2": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +196,7 @@ class VectorSpace:
             )
 
     def from_items(self, vectors: Sequence[Sequence[float] | Float32s | SparseVector]) -> RawBatch:
-        """Check vectors in either form, mixed, such as JSON brings them.
-
-        Raises InvalidVector as `from_dense` and `from_sparse` do.
-        """
+        """Check vectors in either form, mixed, such as JSON brings them, as the others do."""
         if not vectors:
             return self.empty()
         if len(vectors) == 1 and isinstance(vectors[0], SparseVector):

@@ -48,10 +48,7 @@ def ignore_form(_form: Form) -> None:
 
 
 def kernels_are_cached(folder: Path = CACHE_FOLDER) -> bool:
-    """Return whether the kernels of these sources have been compiled for this processor.
-
-    They may also have been installed compiled.
-    """
+    """Return whether kernels of these sources are compiled for this processor, or installed so."""
     return KernelCache.installed is not None or _mark(folder).exists()
 
 
@@ -139,7 +136,8 @@ def _compiling(
     count = min(available_threads(), _MAX_PROCESSES)
     with _folder_lock(folder, check) as is_locked:
         if count == 1 or not (is_locked and sys.executable) or kernels_are_cached(folder):
-            _set_all(compiled)
+            for event in compiled.values():
+                event.set()
             yield compiled
             return
         left, compilers = deque(todo), []
@@ -147,17 +145,12 @@ def _compiling(
             with suppress(OSError):  # of a system that starts no more processes
                 for _ in range(count):
                     compilers.append(_Compiler(left, compiled))
-            if not compilers:
-                _set_all(compiled)
+            for event in () if compilers else compiled.values():
+                event.set()
             yield compiled
         finally:
             for compiler in compilers:
                 compiler.close()
-
-
-def _set_all(events: Mapping[str, threading.Event]) -> None:
-    for event in events.values():
-        event.set()
 
 
 class _Compiler:
@@ -217,7 +210,7 @@ class _Compiler:
 
 @contextmanager
 def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
-    """Hold the lock of the folder of kernels; False where there can be none."""
+    """Wait for the lock of the folder of kernels, and hold it; False where there can be none."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / "lock").open("w")
@@ -225,10 +218,10 @@ def _folder_lock(folder: Path, check: Callable[[], None]) -> Iterator[bool]:
         yield False
         return
     with file:
-        yield _has_locked(file, check)
+        yield _lock(file, check)
 
 
-def _has_locked(file: TextIO, check: Callable[[], None]) -> bool:
+def _lock(file: TextIO, check: Callable[[], None]) -> bool:
     """Wait until the file is locked; return False where its file system has no locks."""
     while True:
         try:

@@ -26,6 +26,7 @@ from gcws_search.index.exact.scan import Scanner, scan
 from gcws_search.index.hashing.gcws import compress_rows
 from gcws_search.index.joins.exact_join import PrefixJoin, all_pairs
 from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.graph.pair_walk import PairRows, meet
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.lsh.search import TableSearch
@@ -177,20 +178,20 @@ class _Collection:
 
     def probe(self) -> None:
         """Search as collections are searched that have no graph."""
+        backend, state = self._backend, self._state
         params = SearchParams(limit=3, recall=0.5, min_score=0.99)
-        for count in (1, 2):
-            queries = self._rows[:count]
-            self._backend.search(self._state, self._view, queries, params)
-            self._probe_tables(queries, params)
-
-    def _probe_tables(self, queries: VectorBatch, params: SearchParams) -> None:
-        """Ask the tables: so few rows would be scanned."""
-        backend, state, count = self._backend, self._state, len(queries)
-        search = TableSearch(
+        tables = TableSearch(
             backend.plan, backend.encode, state.tables, state.inverted, Workers(1), ProbePolicy()
         )
-        nobody, patient = np.full(count, -1), np.full(count, np.inf)
-        search.answers(self._view, queries, params, nobody, patient)
+        for count in (1, 2):
+            queries, nobody, patient = (
+                self._rows[:count],
+                np.full(count, -1),
+                np.full(count, np.inf),
+            )
+            backend.search(state, self._view, queries, params)
+            # So few rows would be scanned.
+            tables.answers(self._view, queries, params, nobody, patient)
 
     def quantize(self) -> None:
         """Round rows in each way that a graph may hold them."""
@@ -223,8 +224,7 @@ class _Collection:
         rows, found = self._rows, np.empty((2, _ROWS), np.int32)
         if rows.form == "dense":  # done for collections that are too large to compare all rows
             alive, some, threshold = np.ones(_ROWS, np.uint8), np.arange(2), np.float32(0.99)
-            whole = PairRows(rows.dense, rows.indptr, rows.slots, rows.values, rows.norms, alive)
-            meet(whole, some, threshold, 0, _ROWS, found[0], found[1])
+            meet(PairRows(*rows_of(rows), alive), some, threshold, 0, _ROWS, found[0], found[1])
             return
         # For more rows: so few are compared all with all.
         prefixes = PrefixJoin.of(self._view, 0.99)

@@ -144,8 +144,9 @@ def scan_dense(
                     score = dense_score_within(query, query_norm, address, norm, width, farthest)
                 if score >= bound and row != skipped:
                     size = push(scores, hits, size, score, row)
-                    bound = threshold(scores, size, min_score)
-                    farthest = reach(bound)
+                    if size == scores.shape[0]:
+                        bound = threshold(scores, size, min_score)
+                        farthest = reach(bound)
             out.sizes[m] = size
 
 
@@ -194,10 +195,7 @@ def exact_dense(query: Float32s, rows: Float32s, chosen: Int64s, out: Float64s) 
 def matrix_dense(
     a: Float32s, a_norms: Float32s, b: Float32s, b_norms: Float32s, out: Float32s
 ) -> None:
-    """Write the float32 GMM of every row of ``a`` with every row of ``b``, tile by tile.
-
-    a (n, width), b (m, width); a_norms (n,), b_norms (m,); out (n, m).
-    """
+    """Write the (n, m) float32 GMM of the rows of ``a`` with those of ``b``, tile by tile."""
     width = a.shape[1]
     left = pointer(a)
     right = pointer(b)

@@ -110,7 +110,8 @@ def offer_sparse(
         score = shared[i] / (query_norm + norms[row] - shared[i])
         if score >= bound and permitted[row] != 0 and row != skipped:
             size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, wanted.min_score)
+            if size == scores.shape[0]:
+                bound = threshold(scores, size, wanted.min_score)
     out.sizes[m] = size
 
 

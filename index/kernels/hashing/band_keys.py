@@ -71,17 +71,19 @@ def pack_bands(
     drop = np.uint64(64 - bits)
     for row in range(slots.shape[0]):
         for place in range(out.shape[1]):
-            key = np.uint64(0)
-            for i in range(width):
-                j = (band + place) * width + i
-                encoded = _encode(slots[row, j - start], levels[row, j - start], encoding)
-                if layout.prefix:
+            key, first = np.uint64(0), (band + place) * width
+            if layout.prefix:
+                for j in range(first, first + width):
+                    encoded = _encode(slots[row, j - start], levels[row, j - start], encoding)
                     key = (key << np.uint64(bits)) | _cut(encoded, j, drop)
-                else:
-                    if encoding == B_BIT:
-                        encoded = _cut(encoded, j, drop)
-                    key = mix64((key ^ encoded * _LEVEL_STEP) + _GOLDEN_64)
-            out[row, place] = key << np.uint64(64 - width * bits) if layout.prefix else key
+                out[row, place] = key << np.uint64(64 - width * bits)
+                continue
+            for j in range(first, first + width):
+                encoded = _encode(slots[row, j - start], levels[row, j - start], encoding)
+                if encoding == B_BIT:
+                    encoded = _cut(encoded, j, drop)
+                key = mix64((key ^ encoded * _LEVEL_STEP) + _GOLDEN_64)
+            out[row, place] = key
 
 
 @kernel

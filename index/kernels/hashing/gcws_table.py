@@ -65,10 +65,7 @@ def dense_slots(rows: Float32s, indptr: Int64s, slots: UInt32s, values: Float32s
 
 @inner
 def part_borders(indptr: Int64s, slots: UInt32s, borders: Int64s) -> None:
-    """Find where the parts of each row begin; the last part has all slots that are left.
-
-    borders (parts + 1, n): written in place.
-    """
+    """Write where the parts of n rows begin, (parts + 1, n); the last has all slots left."""
     parts = borders.shape[0] - 1
     for row in range(borders.shape[1]):
         position, end = indptr[row], indptr[row + 1]

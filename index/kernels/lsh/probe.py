@@ -224,10 +224,7 @@ def probe(
     rule: Rule,
     out: ProbeHits,
 ) -> None:
-    """Search tables for every query; leave to a scan what a scan does sooner.
-
-    ``row_nanoseconds`` is what finding and scoring one row takes.
-    """
+    """Search tables for every query; leave to a scan what a scan does sooner."""
     queries, requests, rows = Rows(*queries), ProbeRequests(*requests), Rows(*rows)
     segments, rule, out = TableSegments(*segments), Rule(*rule), ProbeHits(*out)
     addresses, bits = segments.addresses, segments.bits

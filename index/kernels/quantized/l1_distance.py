@@ -73,10 +73,17 @@ def _part(builder, vector, first, count):
     return builder.shuffle_vector(vector, vector, order)
 
 
-def _joined(builder, low, high):
-    count = 2 * low.type.count
+def _by_halves(builder, name, kind, x, y):
+    """Return what a function of LLVM returns for the lower and for the upper halves of two."""
+    size, count = x.type.count // 2, 2 * kind.count
+    halves = [
+        call_llvm(
+            builder, name, kind, _part(builder, x, first, size), _part(builder, y, first, size)
+        )
+        for first in (0, size)
+    ]
     order = ir.Constant(ir.VectorType(_INT, count), list(range(count)))
-    return builder.shuffle_vector(low, high, order)
+    return builder.shuffle_vector(*halves, order)
 
 
 def _load(builder, address, start, kind):
@@ -88,18 +95,7 @@ def _byte_sums(builder, x, y):
     if "avx512bw" in _FEATURES:
         return call_llvm(builder, "llvm.x86.avx512.psad.bw.512", _SUMS, x, y)
     if "avx2" in _FEATURES:
-        quarter = ir.VectorType(_LONG, 4)
-        halves = [
-            call_llvm(
-                builder,
-                "llvm.x86.avx2.psad.bw",
-                quarter,
-                _part(builder, x, first, 32),
-                _part(builder, y, first, 32),
-            )
-            for first in (0, 32)
-        ]
-        return _joined(builder, *halves)
+        return _by_halves(builder, "llvm.x86.avx2.psad.bw", ir.VectorType(_LONG, 4), x, y)
     above = builder.icmp_unsigned(">", x, y)
     difference = builder.select(above, builder.sub(x, y), builder.sub(y, x))
     sums = ir.Constant(_SUMS, [0] * 8)
@@ -177,17 +173,7 @@ def _short_sums(builder, difference):
         return call_llvm(builder, "llvm.x86.avx512.pmaddw.d.512", _INTS, difference, ones)
     if "avx2" in _FEATURES:
         eight = ir.VectorType(_INT, 8)
-        halves = [
-            call_llvm(
-                builder,
-                "llvm.x86.avx2.pmadd.wd",
-                eight,
-                _part(builder, difference, first, 16),
-                _part(builder, ones, first, 16),
-            )
-            for first in (0, 16)
-        ]
-        return _joined(builder, *halves)
+        return _by_halves(builder, "llvm.x86.avx2.pmadd.wd", eight, difference, ones)
     halves = [builder.sext(_part(builder, difference, first, 16), _INTS) for first in (0, 16)]
     return builder.add(*halves)
 

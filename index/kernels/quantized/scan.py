@@ -305,8 +305,9 @@ def _offer(
         )
         if score >= bound and row != wanted.skip[m]:
             size = push(scores, hits, size, score, row)
-            bound = threshold(scores, size, wanted.min_score)
-            farthest = reach(bound)
+            if size == scores.shape[0]:
+                bound = threshold(scores, size, wanted.min_score)
+                farthest = reach(bound)
     out.sizes[m] = size
     return bound
 

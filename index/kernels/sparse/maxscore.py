@@ -244,7 +244,8 @@ def _offer_listed(
         score = sum_ / (query.norm + norm - sum_)
         if score >= query.min_score:
             size = push(scores, hits, size, score, at_row)
-            share, level = _line(_bound(query, scores, size), left.rest, query.norm)
+            if size == scores.shape[0]:
+                share, level = _line(_bound(query, scores, size), left.rest, query.norm)
     return size, looked
 
 
@@ -297,7 +298,7 @@ def scan_segment(
 ) -> None:
     """Offer a segment's permitted rows to each query's heap, but for those it has no room for.
 
-    out_work (m,): what it took is rest_of_row, in postings. slack: see `TermQuery`.
+    out_work (m,): what it took is added, in postings. slack: see `TermQuery`.
     """
     queries, segment, rows = Rows(*queries), PostingSegment(*segment), Rows(*rows)
     wanted, scratch, out = HitFilter(*wanted), TermScratch(*scratch), Heaps(*out)

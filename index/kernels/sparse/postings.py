@@ -153,10 +153,7 @@ def _find_slot(slots: UInt32s, slot: np.uint32, low: int) -> int:
 
 @inner
 def find_terms(query: TermQuery, segment: PostingSegment, out: TermScratch) -> int:
-    """List a query's terms in a segment, those first that add most for their work; return how many.
-
-    ``out`` is written from ``columns`` on.
-    """
+    """List a query's terms in a segment, the best for their work first; return how many."""
     room = query.slots.shape[0] if segment.slots.shape[0] > 0 else 0
     places = np.empty(room, np.int64)
     numbers = np.empty(room, np.int64)
