@@ -41,12 +41,13 @@ MARKS = {
     "cluster": ("service/cluster/", "deploy/"),
     "slow": (
         "architecture/test_docs", "architecture/test_installation", "architecture/test_site",
-        "architecture/test_walk", "benchmarks/", "client/test_forks", "commands/", "crashes/",
-        "fuzz/", "index/catalog/", "index/collection/test_background_faults",
-        "index/collection/test_optimizer_thread", "index/exact/", "index/graph/",
-        "index/joins/test_graph_join", "index/kernels/", "index/warmup/", "model/", "names/",
-        "promise/", "service/fronts/", "service/ingest/test_hostile", "service/test_cli",
-        "service/http/test_memory",
+        "architecture/test_walk", "benchmarks/", "client/test_embedded", "client/test_forks",
+        "commands/", "crashes/", "fuzz/", "index/backends/", "index/catalog/",
+        "index/collection/test_background_faults", "index/collection/test_optimizer_thread",
+        "index/collection/test_state_machine", "index/exact/", "index/graph/",
+        "index/hashing/test_gcws", "index/joins/", "index/kernels/", "index/lsh/",
+        "index/warmup/", "model/", "names/", "promise/", "service/fronts/",
+        "service/ingest/test_hostile", "service/test_cli", "service/http/test_memory",
     ),
 }  # fmt: skip
 """Marks of folders and files; what starts processes or takes more than a second a test is slow."""
