@@ -46,8 +46,7 @@ SERVICE: Any = SimpleNamespace(
         search_batch=lambda collection, asked, show: collection.search_batch(asked, show)
     ),
     workers=SimpleNamespace(batches=SimpleNamespace(run=run)),
-    limits=SimpleNamespace(max_limit=100_000),
-    settings=SimpleNamespace(max_answer_bytes=1 << 20),
+    settings=SimpleNamespace(max_limit=100_000, max_answer_bytes=1 << 20),
 )
 
 
