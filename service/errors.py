@@ -149,6 +149,7 @@ class AnswerTooLarge(ServiceError):
     """What is asked for would be more than is sent in one answer."""
 
     def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes  # messages of a cluster carry it
         super().__init__(
             f"expected an answer of at most {limit_bytes} bytes, got more; ask for fewer hits or "
             "items, or without payloads and vectors"
