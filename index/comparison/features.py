@@ -232,10 +232,7 @@ class NystroemMap:
         form: Form,
         workers: Workers | None = None,
     ) -> NystroemMap:
-        """Inverse of `to_notes` for vectors of ``dim`` coordinates, kept in a form.
-
-        Raises ValueError or KeyError where these are no such notes.
-        """
+        """Inverse of `to_notes` for vectors of a form; ValueError or KeyError of any others."""
         fields = fields_of(notes)
         if fields.get("version") != _NOTES_VERSION:
             raise ValueError("no notes of this version")

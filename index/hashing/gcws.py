@@ -75,10 +75,7 @@ class Gcws:
         return 0 if self._table is None else self._table.nbytes
 
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
-        """Draw samples first … first + count - 1 of each vector.
-
-        first, count: multiples of 16; by default all k samples.
-        """
+        """Draw samples first … first + count - 1 of each vector, multiples of 16; or all k."""
         wanted = self.samples - first if count is None else count
         out_slots = np.empty((len(batch), wanted), np.uint32)
         out_levels = np.empty((len(batch), wanted), np.uint32)

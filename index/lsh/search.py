@@ -197,10 +197,7 @@ class TableSearch:
         skip: Int64s,
         cost_limits: Float64s,
     ) -> tuple[BatchHits, Int64s]:
-        """Return hits, and the numbers of the queries they answer; a scan must do the others.
-
-        A query is given up after ``cost_limits`` nanoseconds.
-        """
+        """Return hits, and the numbers of the queries they answer; a scan must do the others."""
         plan, m, limit = self.plan, len(queries), params.limit
         # Classical banding probes what it has, whatever it costs; only a proof asks for more.
         limits = cost_limits if plan.prefix else np.full(m, np.inf)

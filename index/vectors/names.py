@@ -63,10 +63,7 @@ class CoordinateNames:
         return _BYTES_PER_NAME * len(self._names)
 
     def load(self, stored: Iterable[NamedCoordinate]) -> None:
-        """Take the names that a file holds, in the place of all others.
-
-        Raises ValueError where a name or a coordinate cannot be.
-        """
+        """Take the names of a file, in the place of all others; ValueError where one cannot be."""
         coordinates: dict[str, int] = {}
         names: dict[int, str] = {}
         bound = MAX_DIM + 1 if self._dim is None else self._dim

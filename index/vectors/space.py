@@ -353,10 +353,7 @@ class VectorSpace:
         ]
 
     def from_blobs(self, blobs: Sequence[bytes]) -> RawBatch:
-        """Inverse of `to_blobs`.
-
-        Raises ValueError where the bytes are of no such vectors; their numbers are not looked at.
-        """
+        """Inverse of `to_blobs`; ValueError where bytes are of no vectors, of whatever numbers."""
         data = bytearray().join(blobs)  # writable: kernels are compiled for such arrays only
         if self.form == "dense":
             width = 4 * (self.dim or 0)
@@ -392,10 +389,7 @@ class VectorSpace:
         return bool(rises.all() and indices.min() >= 0 and int(indices.max()) < bound)
 
     def from_file(self, blobs: Sequence[bytes]) -> VectorBatch:
-        """Return vectors of a file as rows: what `from_blobs` and `prepare` return, checked.
-
-        Raises ValueError or InvalidVector where the bytes are of no vectors that this space took.
-        """
+        """Return vectors of a file as rows; ValueError or InvalidVector where they cannot be."""
         raw = self.from_blobs(blobs)
         if raw.form == "sparse" and not raw.values.all():
             raise ValueError("a sparse vector holds a zero")
