@@ -488,6 +488,26 @@ def test_truths_and_numbers_are_not_mixed(tmp_path: Path, cells: list[str], got:
     assert sum(map(len, found.batches())) == len(cells) - 1
 
 
+def test_rows_of_another_length_are_counted_where_a_block_has_no_others(tmp_path: Path) -> None:
+    even, odd = (4 << 20) // 16 - 1, 3  # lines of 16 bytes fill the first block
+    rows = [f"{n:06},1.25,0.5" for n in range(even)]
+    lines = ["identity,xxx,yy", *rows, *["ragged,1"] * odd]
+    (tmp_path / "a.csv").write_text("\n".join(lines) + "\n")
+    skipping = source(tmp_path / "a.csv", id="identity", lenient=True)
+    assert sum(map(len, skipping.batches())) == even
+    assert [each.row for each in skipping.unreadable] == [*range(even, even + odd)]
+
+
+def test_compressed_rows_of_svmlight_are_read_as_often_as_one_asks(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    path = tmp_path / "a.svm.gz"
+    path.write_bytes(gzip.compress(b"1 1:2.5 3:1\n0 2:4\n"))
+    found = source(path)
+    for _ in range(2):
+        assert sum(map(len, found.batches())) == 2
+    found.file.close()
+
+
 def test_a_mean_needs_a_number(tmp_path: Path) -> None:
     path = gap_parquet(tmp_path, [(1.0, float("nan")), (2.0, float("nan"))])
     with pytest.raises(BadFile, match="column 'y': expected a number for --missing mean, got none"):
