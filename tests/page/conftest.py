@@ -1,4 +1,4 @@
-"""A browser and a server, which all tests share, with collections that the page can show."""
+"""A browser a module, and a server for all, with collections that the page can show."""
 
 import os
 import time
@@ -43,8 +43,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(skip)
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Return a browser; no longer than a module, for its event loop runs in this thread."""
     with launched(os.environ[VARIABLE]) as started:
         yield started
 
