@@ -1,12 +1,14 @@
 """What is no vector of a space, or no space, is refused, and the place of the fault is told."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from gcws_search.index.contracts.batches import SparseVector
+from gcws_search.index.contracts.batches import NamedVector, SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
+from gcws_search.index.vectors.inputs import InputVectors, OneVector
 from tests.support.data.adapters import LARGE_DIM, prepared, raw_row, space_of
 from tests.support.data.strategies import SMALLEST_SUBNORMAL
 
@@ -218,3 +220,29 @@ def test_a_center_that_is_not_finite_is_refused(center: float) -> None:
 def test_a_power_that_is_not_positive_and_finite_is_refused(power: float) -> None:
     with pytest.raises(InvalidParameter):
         space_of(2, power=power)
+
+
+@pytest.mark.parametrize("row", range(4))
+def test_a_bad_row_among_vectors_of_several_forms_is_told_by_its_number(row: int) -> None:
+    known = {"a": 0, "b": 1}
+
+    def find(names: Sequence[str]) -> list[int]:
+        for place, name in enumerate(names):
+            if name not in known:
+                raise InvalidVector(expected="a name of a coordinate", got=name, loc=(place,))
+        return [known[name] for name in names]
+
+    good: list[OneVector] = [np.ones(DIM), NamedVector(["a"], [1]), SparseVector([3], [1]),
+                             NamedVector(["b", "a"], [1, 2])]  # fmt: skip
+    assert len(InputVectors(mixed=good).check(space_of(DIM), find)) == len(good)
+    bad: list[tuple[OneVector, tuple[str | int, ...]]] = [
+        (NamedVector(["a", "a"], [1, 2]), ("names", 1)),
+        (NamedVector(["a", "z"], [1, 2]), ("names", 1)),
+        (NamedVector(["a", "b"], [1]), ()),
+        (SparseVector([3, 3], [1, 2]), ("indices",)),
+    ]
+    for vector, place in bad:
+        mixed = [*good[:row], vector, *good[row + 1 :]]
+        with pytest.raises(InvalidVector) as failure:
+            InputVectors(mixed=mixed).check(space_of(DIM), find)
+        assert location_of(failure) == (row, *place)
