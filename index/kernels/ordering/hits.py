@@ -62,7 +62,7 @@ def _worse(
 def push(scores: Float32s, rows: Int64s, size: int, score: np.float32, row: int | np.int64) -> int:
     """Offer one hit to a heap or a list, written in place; return the new size.
 
-    A heap that is full drops this hit or its worst.
+    A full heap drops this hit or its worst. A list, which has no ``scores``, takes all.
     """
     if size < scores.shape[0]:
         child = size
