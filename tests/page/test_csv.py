@@ -183,7 +183,7 @@ def test_text_that_is_not_utf_8_is_refused_with_its_line(url: str, tab: OpenTab)
     choose_file(page, "cities.csv", latin)
     page.get_by_role("alert").get_by_text("line 3: expected text in UTF-8").wait_for()
     page.get_by_text("gcws-search load 'cities.csv' --into texts").wait_for()
-    assert page.get_by_role("button", name="Load into texts").count() == 0
+    expect(page.get_by_role("button", name="Load into texts")).to_have_count(0)
     wide = "id,x,place\nb,2,Orléans\n".encode("utf-16")
     assert read(page, content=wide)["items"][0]["payload"] == {"place": "Orléans"}
 

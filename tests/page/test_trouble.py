@@ -194,10 +194,10 @@ def test_a_key_is_asked_for_once_and_a_read_only_one_hides_what_writes(
     give(page, "reader")
     page.get_by_text("Needs a key that writes").wait_for()
     page.get_by_text("read only").wait_for()
-    assert page.get_by_role("button", name="Make a snapshot").count() == 0
+    expect(page.get_by_role("button", name="Make a snapshot")).to_have_count(0)
     page.reload()
     page.get_by_text("Needs a key that writes").wait_for()
-    assert page.get_by_role("dialog").count() == 0
+    expect(page.get_by_role("dialog")).to_have_count(0)
     assert "reader" not in page.url
     other = tab(url)
     other.expected += ["status of 401", "status of 403"]

@@ -56,7 +56,7 @@ def test_from_a_collection_to_hits_to_why(url: str, tab: OpenTab) -> None:
     first = page.locator(".tiles .hit").first
     first.get_by_role("link", name=re.compile("^Why")).click()
     expect(page.locator(".fraction .number strong")).to_have_text(f"{hits[0]['score']:.4f}")
-    assert page.locator(".five canvas").count() == 5
+    expect(page.locator(".five canvas")).to_have_count(5)
     page.get_by_role("button", name="only left").click()
     column = page.locator("tbody tr td:nth-child(6)").all_inner_texts()
     values = [float(text) for text in column]
@@ -86,7 +86,7 @@ def test_facets_count_and_become_a_filter(url: str, tab: OpenTab) -> None:
 def test_a_page_reads_on_as_one_scrolls(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/browse")
     page.locator('[data-tile="47"]').wait_for()
-    assert page.locator("[data-tile]").count() == 48
+    expect(page.locator("[data-tile]")).to_have_count(48)
     page.locator('[data-tile="47"]').scroll_into_view_if_needed()
     page.locator('[data-tile="95"]').wait_for()
     page.locator(".facet summary", has_text="group").click()
@@ -105,14 +105,14 @@ def test_the_slider_changes_the_recall_and_hits_missed_are_shown(url: str, tab: 
     exact = [hit["id"] for hit in asked(url, "points", id="7", limit=10, recall=1)]
     found = [hit["id"] for hit in asked(url, "points", id="7", limit=10, recall=0.5)]
     expect(page.locator(".found strong")).to_have_text(f"{len(set(exact) & set(found))} of 10")
-    assert page.locator(".hit.missed").count() == len(set(exact) - set(found))
+    expect(page.locator(".hit.missed")).to_have_count(len(set(exact) - set(found)))
     slider.fill("1")
     expect(page.locator(".found")).to_contain_text("exact scan")
     assert "recall=1" in page.url
-    assert page.locator(".chart canvas").count() == 1
+    expect(page.locator(".chart canvas")).to_have_count(1)
     page.get_by_text("As a table").click()
     curve = httpx.get(f"{url}/v1/collections/points/curve?limit=10").json()["points"]
-    assert page.locator(".recall tbody tr").count() == len(curve)
+    expect(page.locator(".recall tbody tr")).to_have_count(len(curve))
 
 
 def test_recalls_whose_queries_are_scanned_have_no_expected_cost(url: str, tab: OpenTab) -> None:

@@ -55,5 +55,5 @@ def test_all_views_show_a_collection_of_one_item_or_none(url: str, tab: OpenTab,
         page.get_by_role("link", name=view, exact=True).click()
         page.locator("main h1, main h2").first.wait_for()
         page.wait_for_load_state("networkidle")
-        assert page.get_by_role("alert").count() == 0, view
+        expect(page.get_by_role("alert")).to_have_count(0)
         expect(page.locator("main .skeleton")).to_have_count(0)

@@ -16,6 +16,8 @@ function useItems(collection, filter) {
   const [turn, next] = useState(0);
   const isBusy = useRef(false);
   const { epoch } = useServer();
+  // Cleared only once the answer is drawn: until then the end of the list is still in view.
+  useEffect(() => { isBusy.current = false; }, [state]);
   useEffect(() => {
     const stop = new AbortController();
     const isSame = state.filter === filter && !state.problem;
@@ -25,7 +27,7 @@ function useItems(collection, filter) {
     get(at(collection.name, `/items?limit=${PAGE}&with_vector=true${filtered}${cursor}`), stop.signal).then(
       (page) => set((before) => ({ filter, items: cursor ? [...before.items, ...page.items] : page.items, cursor: page.next_cursor })),
       (problem) => stop.signal.aborted || set({ filter, items: [], problem }),
-    ).finally(() => { isBusy.current = stop.signal.aborted && isBusy.current; });
+    );
     return () => stop.abort();
   }, [collection.name, turn, filter, epoch]);
   const isWhole = state.cursor === null;
