@@ -1,4 +1,4 @@
-"""Comparison backends come and go beside those who search and write."""
+"""Comparison backends come and go beside those who search and write, and survive restarts."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -6,9 +6,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from sqlite_utils import Database
 
+from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
 from gcws_search.index.collection import attached_backends
-from gcws_search.index.collection.attached_backends import notes_of_backend
+from gcws_search.index.collection.attached_backends import (
+    AttachedBackends,
+    Building,
+    notes_of_backend,
+)
 from gcws_search.index.collection.backend_index import BackendIndex, build_index
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -24,8 +30,12 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     ExactParams,
+    FourierParams,
     GcwsParams,
     NystroemParams,
+    RandomBinningParams,
+    Rerank,
+    SearchParams,
 )
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
@@ -39,7 +49,7 @@ from tests.support.index.attached_backends import (
     found,
     opened_copy,
 )
-from tests.support.index.items import Make, put
+from tests.support.index.items import Make, batch, opened_catalog, put
 from tests.support.index.policies import compacting_from
 
 
@@ -117,11 +127,6 @@ def test_a_name_is_letters_digits_and_marks(stored: StoredCollection, name: str)
         stored.attach(NRFF, name)
 
 
-def test_the_list_of_collections_names_all(catalog: Catalog, stored: StoredCollection) -> None:
-    stored.attach(NRFF)
-    assert catalog.list()[0].backends == ["exact", "nrff"]
-
-
 # --- dropping ----------------------------------------------------------------------------------
 
 
@@ -153,22 +158,6 @@ def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) 
 
 
 # --- following changes -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policies", [compacting_from(3)])
-def test_backends_follow_every_change(stored: StoredCollection) -> None:
-    for params in (NRFF, LANDMARKS, ExactParams()):
-        stored.attach(params)
-    assert_all_agree(stored)
-    put(stored, {"new": 50.0, "i3": 30.0})
-    assert_all_agree(stored)
-    stored.delete(["i0", "i5", "new"])
-    assert_all_agree(stored)
-    stored.delete([f"i{n}" for n in range(4, 12)])  # the rows are numbered anew
-    assert stored.describe().rows == stored.describe().items == 3
-    assert_all_agree(stored)
-    put(stored, VALUES)
-    assert_all_agree(stored)
 
 
 @pytest.mark.parametrize("policies", [compacting_from(3)])
@@ -342,15 +331,13 @@ def test_a_kill_between_two_steps_leaves_all_or_nothing(
         catalog.close()
 
 
-def test_more_landmarks_than_items_are_refused(stored: StoredCollection) -> None:
+def test_more_landmarks_than_items_are_refused(make: Make) -> None:
+    with pytest.raises(InvalidParameter, match="landmarks"):
+        make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))
+    put(stored := make(), VALUES)
     with pytest.raises(InvalidParameter, match=r"params\.landmarks: expected 1 to 12.*got 13"):
         stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=13))
     assert stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=12)).name == "gmm_nystroem"
-
-
-def test_there_are_no_landmarks_without_items(make: Make) -> None:
-    with pytest.raises(InvalidParameter, match="landmarks"):
-        make().attach(NystroemParams(kind="rbf_nystroem", landmarks=1))
 
 
 def test_landmarks_of_another_collection_are_taken(stored: StoredCollection) -> None:
@@ -365,3 +352,111 @@ def test_landmarks_of_another_collection_are_taken(stored: StoredCollection) -> 
     there = one.memory.view
     assert notes_of_backend(there.attached[name]) == notes
     assert one.describe().backends[1].stats["features"] == attached.stats["features"]
+
+
+BOXES = RandomBinningParams(scale=4.0, bands=4)
+
+
+def test_progress_is_that_of_features_by_landmarks_too(
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+    report = Building.report
+
+    def heard(building: Building, first: float, last: float, share: float) -> None:
+        report(building, first, last, share)
+        seen.append(building.progress)
+
+    monkeypatch.setattr(FeatureBackend, "chunk_rows", 4)
+    monkeypatch.setattr(Building, "report", heard)
+    stored.attach(LANDMARKS)  # of 12 items: no features at first, then those of 4 at a time
+    assert seen == pytest.approx([0.5, 0.5 + 1 / 6, 0.5 + 2 / 6, 1.0])
+    seen.clear()
+    stored.attach(NRFF)
+    assert seen == [1.0]
+
+
+@pytest.mark.parametrize(
+    ("params", "owner"),
+    [(BOXES, RandomBinningBackend), (NRFF, FeatureBackend)],
+    ids=["bins", "nrff"],
+)
+def test_a_backend_is_tried_out_before_anybody_can_ask_it(
+    stored: StoredCollection,
+    monkeypatch: pytest.MonkeyPatch,
+    params: BackendParams,
+    owner: type[RandomBinningBackend | FeatureBackend],
+) -> None:
+    search = owner.search
+    asked: list[Rerank] = []
+
+    def watched(self: object, *given: object) -> object:
+        asked.extend(each.rerank for each in given if isinstance(each, SearchParams))
+        assert "boxes" not in stored.memory.view.attached
+        return search(self, *given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(owner, "search", watched)
+    stored.attach(params, "boxes")
+    assert asked == ["own", "none"]  # what has not been compiled is compiled now
+
+
+def test_attached_backends_are_there_after_a_kill(tmp_path: Path, stored: StoredCollection) -> None:
+    mine = FourierParams(kind="rff", features=8, gamma=2.0, seed=5)
+    stored.attach(mine, "mine")
+    stored.attach(LANDMARKS)
+    stored.attach(GcwsParams(bands=3, encoding="b_bit", bits=1))
+    put(stored, {"new": 50.0})
+    own = SearchParams(limit=5, rerank="none")
+    query = batch(stored, ["query"], [5.0]).vectors
+    before = {name: stored.search(query, own, backend=name)[0].scores for name in backends(stored)}
+    catalog = opened_copy(tmp_path)
+    restarted = catalog.get("things")
+    shown, told = backends(restarted), backends(stored)
+    assert list(shown) == ["exact", "mine", "gmm_nystroem", "gcws"]
+    assert [shown[name].params for name in shown] == [told[name].params for name in told]
+    for name, scores in before.items():
+        again = restarted.search(query, own, backend=name)[0].scores
+        assert again == pytest.approx(scores, abs=1e-5), name
+    catalog.close()
+
+
+def test_notes_that_cannot_be_read_are_made_anew(
+    tmp_path: Path, make: Make, catalog: Catalog, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(stored := make(), VALUES)
+    stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=4))
+    catalog.close()
+    with Database(tmp_path / "things.sqlite") as database:
+        database.execute("UPDATE backends SET notes = 'x'")
+        database.conn.commit()
+    reopened = opened_catalog(tmp_path)
+    warning = "'gmm_nystroem' of collection 'things': its notes are of no use, so it is rebuilt"
+    assert warning in caplog.text
+    again = reopened.get("things")
+    again.finish_background_work()
+    assert again.memory.view.attached["gmm_nystroem"].notes
+    reopened.close()
+
+
+def test_what_is_learned_later_is_kept(
+    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[bool] = []
+    keep = AttachedBackends.save_notes
+
+    def watched(each: AttachedBackends) -> None:
+        keep(each)
+        kept.append(True)
+
+    monkeypatch.setattr(AttachedBackends, "save_notes", watched)
+    stored.attach(LANDMARKS)
+    put(stored, {f"more{n}": float(n + 20) for n in range(100)})
+    stored.finish_background_work()  # many more items than landmarks were drawn from: drawn again
+    assert kept
+    own = SearchParams(limit=5, rerank="none")
+    query = batch(stored, ["query"], [5.0]).vectors
+    scores = stored.search(query, own, backend="gmm_nystroem")[0].scores
+    catalog = opened_copy(tmp_path)
+    results = catalog.get("things").search(query, own, backend="gmm_nystroem")
+    assert results[0].scores == pytest.approx(scores, abs=1e-5)
+    catalog.close()

@@ -1,29 +1,39 @@
 """Compaction beside those who change a collection: nothing they do is lost, or comes back."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
+from gcws_search.index import Policies
 from gcws_search.index.backends.gcws import GcwsState
+from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.optimizer import optimize
 from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.batches import SparseVector
+from gcws_search.index.contracts.arrays import AnyArray
+from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, SparseVector
 from gcws_search.index.contracts.parameters import (
+    BackendParams,
     CollectionConfig,
     ExactParams,
     GcwsParams,
     SearchParams,
 )
 from gcws_search.index.contracts.policies import CompactionPolicy, DeltaPolicy
+from gcws_search.index.graph.lifecycle import GraphPolicy
+from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.generated import Floats
 from tests.support.index.attached_backends import NRFF
 from tests.support.index.items import held, opened_catalog, reopened
-from tests.support.index.policies import DEAR_SCANS, compacting_from, graphs_from
+from tests.support.index.policies import DEAR_SCANS, FREE_SEARCHES, compacting_from, graphs_from
+from tests.support.index.saved_graph import copied, opened
+from tests.support.index.small_index import all_scores
+from tests.support.reference import mathematics
 
 DIM, COUNT = 16, 400
 BACKGROUND = replace(
@@ -243,3 +253,136 @@ def test_a_write_compacts_few_live_rows_or_too_many_dead_ones() -> None:
     assert [by_whom(dead, 101) for dead in (101, 102, 303, 304)] == [
         "none", "background", "background", "change",
     ]  # fmt: skip
+
+
+COPIED_DIM = 64
+COPIED_ROWS = MIN_COPIED_FLOATS // COPIED_DIM + 200
+LIMIT = 5
+EVEN = {"must": [{"key": "even", "match": {"value": True}}]}
+
+
+class Shelf:
+    """A collection, and what it should hold by number of item."""
+
+    def __init__(self, stored: StoredCollection) -> None:
+        self.stored = stored
+        self.rows: dict[int, AnyArray] = {}
+
+    def put(self, numbers: Sequence[int], rows: AnyArray) -> None:
+        single = rows.astype(np.float32)
+        payloads: list[bytes | None] = [
+            b'{"even":true}' if n % 2 == 0 else b'{"even":false}' for n in numbers
+        ]
+        raw = self.stored.space.from_dense(single)
+        self.stored.put(ItemBatch([f"i{n}" for n in numbers], raw, payloads))
+        self.rows.update(zip(numbers, single, strict=True))
+
+    def remove(self, numbers: Sequence[int]) -> None:
+        self.stored.delete([f"i{n}" for n in numbers])
+        for n in numbers:
+            del self.rows[n]
+
+    def check(self, queries: AnyArray) -> None:
+        """Check that exact searches find what brute force finds, with a filter and without."""
+        single = queries.astype(np.float32)
+        for filtered in (False, True):
+            numbers = [n for n in self.rows if not (filtered and n % 2)]
+            truth = all_scores(single, np.stack([self.rows[n] for n in numbers]), COPIED_DIM)
+            params = SearchParams(limit=LIMIT, recall=1.0)
+            where = parse_filter(EVEN) if filtered else None
+            asked = self.stored.space.from_dense(single)
+            for result, scores in zip(
+                self.stored.search(asked, params, where=where), truth, strict=True
+            ):
+                best = np.argsort(-scores)[:LIMIT]
+                assert result.ids == [f"i{numbers[i]}" for i in best]
+                found = result.scores
+                np.testing.assert_allclose(found, scores[best], rtol=1e-12)
+
+    def has_copies(self) -> bool:
+        return self.stored.memory.view.vectors.copies is not None
+
+
+@pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=4)], ids=["exact", "gcws"])
+def test_every_change_is_seen_by_the_next_exact_search(
+    backend: BackendParams, tmp_path: Path, rng: np.random.Generator
+) -> None:
+    rows, queries = (
+        rng.standard_normal((COPIED_ROWS + 1000, COPIED_DIM)),
+        rng.standard_normal((6, COPIED_DIM)),
+    )
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=COPIED_DIM, backend=backend)
+    shelf = Shelf(catalog.create("things", config)[0])
+    shelf.put(range(COPIED_ROWS), rows[:COPIED_ROWS])
+    assert shelf.has_copies()
+    shelf.check(queries)
+    for n in range(3):  # one at a time: nearest of all, and some that outgrow the bytes
+        shelf.put([COPIED_ROWS + n], queries[n : n + 1] * 0.99)
+        shelf.put([COPIED_ROWS + 10 + n], 1e4 * queries[n : n + 1])
+    shelf.check(queries)
+    shelf.check(1e4 * queries)
+    shelf.put(range(100, 400), 30 * rows[COPIED_ROWS : COPIED_ROWS + 300])  # replaced
+    shelf.check(queries)
+    shelf.check(30 * rows[COPIED_ROWS : COPIED_ROWS + 3] + queries[:3])
+    shelf.remove([COPIED_ROWS, COPIED_ROWS + 11, *range(500, 700)])
+    shelf.check(queries)
+    catalog.close()
+    catalog = opened_catalog(tmp_path)
+    shelf.stored = catalog.get("things")
+    assert shelf.has_copies()
+    shelf.check(queries)
+    shelf.stored.memory.compact()
+    shelf.put(range(2000, 2100), rows[-100:])
+    shelf.check(queries)
+    shelf.check(rows[-3:])
+    catalog.close()
+
+
+POLICIES = Policies(graph=GraphPolicy(min_rows=400, search=FREE_SEARCHES))
+ROWS = 8000
+KINDS = 26
+HOLES = 100
+ASKED = 0.8
+
+
+def some(rng: np.random.Generator, count: int) -> NDArray[np.float32]:
+    """Return rows of some kinds on a lattice, each near to others of its kind alone."""
+    kinds = np.random.default_rng(0).normal(0, 2, (KINDS, DIM))
+    rows = kinds[rng.integers(KINDS, size=count)] + rng.normal(0, 0.7, (count, DIM))
+    return np.rint(rows).astype(np.float32) + np.float32(0.25)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_rows_behind_deleted_ones_are_found_after_a_restart(
+    rng: np.random.Generator, tmp_path: Path, killed: bool
+) -> None:
+    """Where their links were dropped alone, queries beside them found a tenth less than before."""
+    catalog = Catalog.open(tmp_path / "first", threads=1, policies=POLICIES)
+    things, _ = catalog.create("things", CollectionConfig(dim=DIM))
+    rows, queries = some(rng, ROWS), some(rng, HOLES)
+    things.put(ItemBatch([*map(str, range(ROWS))], things.space.from_dense(rows), [None] * ROWS))
+    things.finish_background_work()
+    things.checkpoints.write_all()
+    near = things.search(things.space.from_dense(queries), SearchParams(limit=20, recall=1.0))
+    things.delete(sorted({item_id for result in near for item_id in result.ids}))
+    before = shares_found(things, queries)
+    if killed:
+        copied(tmp_path / "first", tmp_path / "later")
+    catalog.close()
+    with opened(tmp_path / ("later" if killed else "first"), POLICIES) as again:
+        assert again.memory.view.state.graph is not None
+        after = shares_found(again, queries)
+    assert after.mean() >= before.mean() - 0.04
+    assert after.mean() >= ASKED
+
+
+def shares_found(stored: StoredCollection, queries: NDArray[np.float32]) -> NDArray[np.float64]:
+    batch, params = stored.space.from_dense(queries), SearchParams(limit=10)
+    found, true = (
+        [result.scores for result in stored.search(batch, params_)]
+        for params_ in (replace(params, recall=ASKED), replace(params, recall=1.0))
+    )
+    return np.array(
+        [mathematics.recall_by_score(own, best) for own, best in zip(found, true, strict=True)]
+    )

@@ -1,194 +1,89 @@
 """Collections in memory: what readers see while one writer changes them."""
 
+import threading
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from gcws_search.index import POLICIES, Policies
-from gcws_search.index.collection.items import EncodedBatch, ItemBatch, View
+from gcws_search.index.collection.items import (
+    EncodedBatch,
+    ItemBatch,
+    QueryResult,
+    QueryResults,
+    View,
+)
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.contracts.arrays import Int64s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.collection.row_store import RowStore
+from gcws_search.index.collection.stored_collection import StoredCollection
+from gcws_search.index.collection.writer import WriteResult
+from gcws_search.index.contracts.arrays import Int64s, UInt8s
+from gcws_search.index.contracts.batches import RawBatch
+from gcws_search.index.contracts.errors import InvalidParameter, ItemExists
+from gcws_search.index.contracts.hits import Explanation
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
     GcwsParams,
     SearchParams,
-    Transform,
 )
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.payload.filters import parse_filter
-from tests.support.index.items import put_rows
-from tests.support.index.policies import compacting_from
+from gcws_search.index.vectors.growing_rows import GrowingRows
+from tests.support.data.adapters import expanded_row, prepared, space_of
+from tests.support.data.payloads import encode_payload
+from tests.support.index.items import Make, held, holding, ids_of, put, put_rows, vector
+from tests.support.index.policies import FREE_HASHING
 
-EVERYTHING = SearchParams(limit=100, recall=1)
-
-
-def made(
-    dim: int | None = 4, *, transform: Transform | None = None, policies: Policies = POLICIES
-) -> MemoryCollection:
-    config = CollectionConfig(dim=dim, transform=transform or Transform(), backend=ExactParams())
-    return MemoryCollection(config, threads=1, policies=policies)
+ALL = SearchParams(limit=100, recall=1)
 
 
-def vector(x: float) -> list[float]:
-    return [x, 1.0, 0.0, -2.0]
-
-
-class Filler:
-    """Puts items as a catalog does: rising keys, updates by replacing rows."""
-
-    def __init__(self, collection: MemoryCollection) -> None:
-        self.collection = collection
-        self.next_sequence = 1
-
-    def put(self, values: dict[str, float], payload: bytes | None = None) -> None:
-        ids = list(values)
-        raw = self.collection.space.from_items([vector(x) for x in values.values()])
-        keys = range(self.next_sequence, self.next_sequence + len(ids))
-        self.next_sequence += len(ids)
-        replaced = self.collection.rows_of(ids)
-        payloads = [payload] * len(ids)
-        put_rows(self.collection, ids, raw, keys=keys, payloads=payloads, replaced=replaced)
-
-    def remove(self, *ids: str) -> None:
-        self.collection.remove(self.collection.rows_of(ids))
-
-
-def found(
-    collection: MemoryCollection, x: float, *, view: object = None
+def hits_of(
+    stored: StoredCollection, x: float, view: View | None = None
 ) -> list[tuple[str, float]]:
-    seen = collection.view if view is None else view
-    assert isinstance(seen, View)
-    queries = collection.space.prepare(collection.space.from_items([vector(x)]))
-    result = collection.search(seen, queries, EVERYTHING)[0]
+    memory = stored.memory
+    queries = memory.space.prepare(memory.space.from_items([vector(x)]))
+    result = memory.search(view or memory.view, queries, ALL)[0]
     return [*zip(result.ids, result.scores, strict=True)]
 
 
 @pytest.fixture
-def filled() -> Filler:
-    filler = Filler(made())
-    filler.put({"a": 1, "b": 2, "c": 3})
-    return filler
+def filled(make: Make) -> StoredCollection:
+    put(stored := make(), {"a": 1, "b": 2, "c": 3})
+    return stored
 
 
-def test_hits_are_ranked_by_score_then_id() -> None:
-    filler = Filler(made())
-    filler.put({"z": 1, "m": 2, "a": 1, "b": 2})
-    assert found(filler.collection, 1) == [("a", 1.0), ("z", 1.0), ("b", 0.8), ("m", 0.8)]
+def test_a_view_does_not_see_what_comes_after_it(filled: StoredCollection) -> None:
+    before, expected = filled.memory.view, hits_of(filled, 1)
+    put(filled, {"b": 1, "d": 1})
+    filled.delete(["a"])
+    assert hits_of(filled, 1, before) == expected
+    assert [item_id for item_id, _ in hits_of(filled, 1)] == ["b", "d", "c"]
+    assert (before.count, filled.memory.view.count) == (3, 3)
 
 
-def test_ties_at_the_limit_go_to_the_lower_id() -> None:
-    filler = Filler(made())
-    filler.put({f"i{n:02}": 1 for n in range(50, 0, -1)})
-    queries = filler.collection.space.prepare(filler.collection.space.from_items([vector(1)]))
-    for recall in (0.9, 1.0):
-        result = filler.collection.search(
-            filler.collection.view, queries, SearchParams(limit=3, recall=recall)
-        )
-        assert result[0].ids == ["i01", "i02", "i03"]
-
-
-def test_a_view_does_not_see_what_comes_after_it(filled: Filler) -> None:
-    collection = filled.collection
-    before = collection.view
-    expected = found(collection, 1)
-    filled.put({"b": 1, "d": 1})
-    filled.remove("a")
-    assert found(collection, 1, view=before) == expected
-    assert [item_id for item_id, _ in found(collection, 1)] == ["b", "d", "c"]
-    assert (before.count, collection.view.count) == (3, 3)
-
-
-def test_a_view_outlives_a_compaction(filled: Filler) -> None:
-    collection = filled.collection
-    filled.put({"b": 5}, b'{"n":1}')
-    before, expected = collection.view, found(collection, 1)
-    where = parse_filter({"must": [{"key": "n", "match": {"value": 1}}]})
-    assert collection.mask(before, where).tolist() == [0, 0, 0, 1]
-    collection.compact()
+def test_a_view_outlives_a_compaction(filled: StoredCollection) -> None:
+    memory = filled.memory
+    put(filled, {"b": 5})
+    before, expected = memory.view, hits_of(filled, 1)
+    where = parse_filter({"must": [{"key": "x", "match": {"value": 5}}]})
+    assert memory.mask(before, where).tolist() == [0, 0, 0, 1]
+    memory.compact()
     assert len(before) == 4
-    assert len(collection.view) == 3
-    assert found(collection, 1, view=before) == expected == found(collection, 1)
-    assert collection.mask(before, where).tolist() == [0, 0, 0, 1]
-    assert collection.mask(collection.view, where).tolist() == [0, 0, 1]
-    assert collection.view.sequences.tolist() == [1, 3, 4]
+    assert len(memory.view) == 3
+    assert hits_of(filled, 1, before) == expected == hits_of(filled, 1)
+    assert memory.mask(before, where).tolist() == [0, 0, 0, 1]
+    assert memory.mask(memory.view, where).tolist() == [0, 0, 1]
+    assert memory.view.sequences.tolist() == [1, 3, 4]
 
 
-def test_rows_are_numbered_anew_once_most_of_them_are_dead() -> None:
-    filler = Filler(made(policies=compacting_from(5)))
-    filler.put({f"i{n}": n + 1 for n in range(10)})
-    for n in range(7):
-        filler.remove(f"i{n}")
-        assert filler.collection.view.count == 9 - n
-    view = filler.collection.view
-    assert len(view) == 4  # after the sixth removal
-    assert view.ids == ["i6", "i7", "i8", "i9"]
-    assert filler.collection.rows_of(["i9", "i0", "i7"]) == [3, 1]
-    filler.remove("i7", "i8", "i9")
-    assert found(filler.collection, 1) == []
-    filler.put({"new": 1})
-    assert found(filler.collection, 1) == [("new", 1.0)]
-
-
-def test_everything_deleted_and_compacted_leaves_a_collection_that_works() -> None:
-    filler = Filler(made())
-    filler.put({"a": 1, "b": 2})
-    filler.remove("a", "b")
-    filler.collection.compact()
-    assert len(filler.collection.view) == 0
-    assert found(filler.collection, 1) == []
-    filler.put({"a": 1})
-    assert found(filler.collection, 1) == [("a", 1.0)]
-
-
-def test_pages_pass_over_dead_rows(filled: Filler) -> None:
-    collection = filled.collection
-    filled.put({f"i{n}": n + 1 for n in range(500)})
-    filled.remove("b", *(f"i{n}" for n in range(10, 490)))
-    view = collection.view
-    rows = view.page(view.alive, after=0, limit=15)
-    expected = ["a", "c", *(f"i{n}" for n in range(10)), "i490", "i491", "i492"]
-    assert [view.ids[row] for row in rows] == expected
-    after = int(view.sequences[rows[-1]])
-    rest = view.page(view.alive, after=after, limit=1000)
-    assert [view.ids[row] for row in rest] == [f"i{n}" for n in range(493, 500)]
-    assert view.page(view.alive, after=10**6, limit=5).tolist() == []
-    ends = np.zeros_like(view.alive)
-    ends[[*rows[:1], *rest[-1:]]] = 1
-    assert view.page(ends, after=0, limit=15).tolist() == [rows[0], rest[-1]]
-
-
-def test_dense_vectors_are_given_back_as_sent(rng: np.random.Generator) -> None:
-    collection = made(5)
-    raw = collection.space.from_dense(rng.standard_normal((9, 5)).astype(np.float32))
-    put_rows(collection, [str(i) for i in range(9)], raw, keys=range(9))
-    back = collection.view.raw(collection.space, np.array([8, 0, 3]))
-    assert back is not None
-    assert back.dense.tobytes() == raw.dense[[8, 0, 3]].tobytes()
-
-
-def test_sparse_vectors_are_given_back_as_sent() -> None:
-    collection = made(None)
-    sent = [SparseVector([7, 0, 2**31 - 1], [1.5, -2.25, -1e-30]), SparseVector([3], [4.0])]
-    raw = collection.space.from_items(sent)
-    put_rows(collection, ["a", "b"], raw, keys=[1, 2])
-    back = collection.view.raw(collection.space, np.array([1, 0]))
-    expected = raw[np.array([1, 0])]
-    assert back is not None
-    assert back.indptr.tolist() == expected.indptr.tolist()
-    assert back.indices.tolist() == expected.indices.tolist()
-    assert back.values.tobytes() == expected.values.tobytes()
-
-
-def test_transformed_vectors_are_not_taken_for_the_ones_sent(filled: Filler) -> None:
-    collection = made(transform=Transform(power=2.0))
-    assert collection.view.raw(collection.space, np.empty(0, np.int64)) is None
-    assert filled.collection.view.raw(filled.collection.space, np.array([0])) is not None
+def made() -> MemoryCollection:
+    return MemoryCollection(CollectionConfig(dim=4, backend=ExactParams()), threads=1)
 
 
 def items_to_load(collection: MemoryCollection) -> EncodedBatch:
@@ -223,15 +118,17 @@ def test_an_error_after_the_last_item_leaves_a_collection_empty() -> None:
 def test_items_are_loaded(count: int) -> None:
     collection = made()
     collection.load([items_to_load(collection)], count, no_links)
-    assert found(collection, 1.0)[0] == ("b", 1.0)
     assert collection.count == 3
+    query = collection.space.prepare(collection.space.from_items([vector(1)]))
+    assert collection.search(collection.view, query, ALL)[0].ids[0] == "b"
 
 
-def test_memory_is_accounted_for(filled: Filler) -> None:
-    sizes = [filled.collection.nbytes()]
+def test_memory_is_accounted_for(filled: StoredCollection) -> None:
+    sizes, payload = [filled.memory.nbytes()], b'{"text":"%s"}' % (b"x" * 100)
     for n in range(3):
-        filled.put({f"{n}-{i}": 1 for i in range(1000)}, b'{"text":"%s"}' % (b"x" * 100))
-        sizes.append(filled.collection.nbytes())
+        raw = filled.space.from_items([vector(1)] * 1000)
+        filled.put(ItemBatch([f"{n}-{i}" for i in range(1000)], raw, [payload] * 1000))
+        sizes.append(filled.memory.nbytes())
     assert all(after - before > 1000 * (16 + 111) for before, after in pairwise(sizes))
 
 
@@ -241,17 +138,296 @@ def test_a_batch_whose_columns_differ_in_length_is_refused() -> None:
         ItemBatch(["a"], raw, [None, None])
 
 
-def test_hash_tables_and_scan_agree_at_full_recall(rng: np.random.Generator) -> None:
-    raw = rng.standard_normal((300, 8)).astype(np.float32)
-    results = []
-    for backend in (ExactParams(), GcwsParams(bands=4)):
-        collection = MemoryCollection(CollectionConfig(dim=8, backend=backend), threads=1)
-        batch = collection.space.from_dense(raw)
-        ids = [f"i{n}" for n in range(300)]
-        put_rows(collection, ids, batch, keys=range(300))
-        collection.remove([0, 5, 299])
-        queries = collection.space.prepare(batch[:20])
-        found = collection.search(collection.view, queries, SearchParams(limit=7, recall=1))
-        results.append([[*zip(result.ids, result.scores, strict=True)] for result in found])
-    assert results[0] == results[1]
-    assert "i0" not in [hit for result in results[0] for hit, _ in result]
+@pytest.fixture
+def settled(make: Make, monkeypatch: pytest.MonkeyPatch) -> StoredCollection:
+    """Return a collection of two items in memory, whose index nobody improves any more."""
+    stored = make(backend=GcwsParams(bands=2))
+    put(stored, {"a": 1, "b": 2})
+    stored.finish_background_work()
+    monkeypatch.setattr(stored.memory.backend, "can_defer", lambda *_: True)
+    monkeypatch.setattr(stored.optimizer, "start", lambda: None)
+    return stored
+
+
+@pytest.fixture
+def waiting(settled: StoredCollection) -> StoredCollection:
+    """Return a collection of two items in a view and three pending ones."""
+    stored = settled
+    put(stored, {"c": 3, "d": 4})
+    put(stored, {"e": 5})
+    assert stored.memory.pending_count == 3
+    return stored
+
+
+def found(stored: StoredCollection, x: float) -> list[str]:
+    return ids_of(stored.search(stored.space.from_items([vector(x)]), ALL)[0])
+
+
+def test_pending_items_are_counted_and_found(waiting: StoredCollection) -> None:
+    assert waiting.memory.count == 5
+    assert waiting.memory.pending_count == 3
+    assert len(waiting) == 5
+    assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
+
+
+def test_the_room_of_the_delta_is_judged_with_all_pending_items(
+    settled: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    judged = []
+
+    def can_defer(_state: object, _vectors: object, count: int, numbers: int) -> bool:
+        judged.append((count, numbers))
+        return True
+
+    monkeypatch.setattr(settled.memory.backend, "can_defer", can_defer)
+    put(settled, {"c": 3})
+    put(settled, {"d": 4, "e": 5})
+    (_, each), _ = judged
+    assert each > 0
+    assert judged == [(1, each), (3, 3 * each)]
+
+
+def test_each_way_to_read_finds_pending_items(waiting: StoredCollection) -> None:
+    memory = waiting.memory
+    assert memory.locate("e")[1] == 4
+    put(waiting, {"f": 6})
+    assert memory.rows_of(["f", "absent"]) == [5]
+    put(waiting, {"g": 7})
+    assert waiting.get("g").vector == vector(7)
+    put(waiting, {"h": 8})
+    assert waiting.describe().items == 8
+    assert held(waiting) == holding(dict(zip("abcdefgh", range(1, 9), strict=True)))
+
+
+def test_writes_know_of_pending_items(waiting: StoredCollection) -> None:
+    with pytest.raises(ItemExists):
+        put(waiting, {"d": 7}, "insert")
+    put(waiting, {"f": 6})
+    assert put(waiting, {"f": 7, "g": 8}) == WriteResult(inserted=1, updated=1)
+    put(waiting, {"h": 9})
+    assert waiting.delete(["h", "a"]) == 2
+    assert found(waiting, 8) == ["g", "f", "e", "d", "c", "b"]
+
+
+def test_at_most_32_items_are_pending_and_keys_stay_in_order(settled: StoredCollection) -> None:
+    stored, most = settled, 0
+    for n in range(100):
+        put(stored, {f"i{n}": n + 1})
+        most = max(most, stored.memory.pending_count)
+    assert 1 < most <= 32
+    keys = stored.memory.view.sequences
+    assert keys.tolist() == sorted(keys.tolist())
+    assert held(stored) == holding({"a": 1, "b": 2} | {f"i{n}": n + 1 for n in range(100)})
+
+
+def test_a_reader_that_fails_to_append_leaves_items_to_the_next(
+    waiting: StoredCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(waiting.memory.backend, "extend", fail)
+    for _ in range(2):
+        with pytest.raises(MemoryError):
+            found(waiting, 5)
+    monkeypatch.undo()
+    assert found(waiting, 5) == ["e", "d", "c", "b", "a"]
+    assert waiting.describe().rows == 5
+
+
+def test_concurrent_readers_append_items_once(waiting: StoredCollection) -> None:
+    memory: Any = waiting.memory
+    version = memory.published.version
+    begun, entering, extend = threading.Barrier(5), threading.Semaphore(0), memory.backend.extend
+    calls: list[int] = []
+
+    def counted(*arguments: Any) -> object:  # noqa: ANN401
+        calls.append(1)
+        if len(calls) == 1:  # the others come while items are taken in
+            for _ in range(5):
+                assert entering.acquire(timeout=60)
+        return extend(*arguments)
+
+    memory.backend.extend = counted
+    seen: list[int] = []
+
+    def read() -> None:
+        begun.wait(60)
+        entering.release()
+        seen.append(len(memory.view))
+
+    threads = [threading.Thread(target=read) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (seen, calls) == ([5] * 5, [1])
+    assert memory.view.version == version + 1
+
+
+DIMS = [5, None]
+
+
+def row_store(dim: int | None, numbers: list[int]) -> RowStore:
+    held = RowStore(GrowingRows(space_of(dim).form, dim), [], [], np.empty(0, np.int64))
+    add(held, dim, numbers)
+    return held
+
+
+def add(held: RowStore, dim: int | None, numbers: list[int]) -> None:
+    rows = [{n % 5: 1.0 + n, (n + 1) % 5: -2.0 - n} for n in numbers]
+    ids = [f"item {n}" for n in numbers]
+    payloads = [b'{"n": 1}' if n % 2 else None for n in numbers]
+    vectors, codes = prepared(space_of(dim), rows), np.empty((len(ids), 0), np.uint64)
+    held.append(EncodedBatch(ids, payloads, vectors, codes, [10 * n for n in numbers]))
+
+
+def content(held: RowStore) -> list[object]:
+    n, rows = len(held), held.rows.view()
+    return [
+        held.ids,
+        held.payloads,
+        held.sequences[:n].tolist(),
+        held.alive[:n].tolist(),
+        [(expanded_row(rows, row), float(rows.norms[row])) for row in range(n)],
+    ]
+
+
+@pytest.mark.parametrize("dim", DIMS)
+@pytest.mark.parametrize("given_up", [[7], [7, 8, 9], list(range(7, 300))])
+def test_what_is_cut_off_leaves_no_trace(dim: int | None, given_up: list[int]) -> None:
+    held, other = row_store(dim, [1, 2, 3]), row_store(dim, [1, 2, 3])
+    add(held, dim, given_up)
+    held.truncate(3)
+    assert content(held) == content(other)
+    assert held.text_bytes == other.text_bytes
+    for numbers in ([4], [5, 6]):
+        add(held, dim, numbers)
+        add(other, dim, numbers)
+        assert content(held) == content(other)
+
+
+@given(st.data())
+def test_every_mask_that_is_held_stays_as_it_was(data: st.DataObject) -> None:
+    held, live = row_store(5, [1, 2, 3]), [1, 1, 1]
+    views: list[tuple[UInt8s, list[int]]] = []
+    for step in range(data.draw(st.integers(1, 12))):
+        views.append((held.alive[: len(held)], list(live)))
+        kept = data.draw(st.sets(st.sampled_from(range(len(views)))))
+        views = [views[i] for i in sorted(kept)]
+        if data.draw(st.booleans()):
+            new = data.draw(st.integers(1, 80))  # there is room for 64 at first
+            add(held, 5, [100 * step + i for i in range(new)])
+            live += [1] * new
+            if data.draw(st.booleans()):
+                held.truncate(len(live) - new)
+                del live[-new:]
+        killed = data.draw(st.lists(st.sampled_from(range(len(live))), max_size=4))
+        held.mark_dead(killed)
+        for row in killed:
+            live[row] = 0
+        assert held.alive[: len(held)].tolist() == live
+        assert all(mask.tolist() == expected for mask, expected in views)
+
+
+def test_two_masks_take_turns_while_nobody_holds_one() -> None:
+    held, addresses = row_store(5, list(range(60))), []
+    for row in range(20):
+        held.mark_dead([row])
+        addresses.append(held.alive.ctypes.data)
+    assert len({*addresses[1:]}) == 2
+
+
+WIDTH = 24
+ITEMS = 12_000
+Shown = list[tuple[str, float, bytes | None]]
+
+
+def searched(rng: np.random.Generator) -> tuple[QueryResults, list[QueryResult]]:
+    """Return results of one batch, and of its queries asked one by one.
+
+    Queries near stored items are answered by tables; those far from all are by scans, some of
+    which end in more ties than hits are wanted.
+    """
+    collection = MemoryCollection(
+        CollectionConfig(dim=WIDTH, backend=GcwsParams(bands=16)), threads=1, policies=FREE_HASHING
+    )
+    rows = np.repeat(rng.gamma(1.0, size=(ITEMS // 4, WIDTH)), 4, axis=0).astype(np.float32)
+    rows[:40] = rows[0]
+    ids = [str(i) for i in rng.permutation(ITEMS)]
+    payloads = [encode_payload({"id": item_id}) for item_id in ids]
+    raw = collection.space.from_dense(rows)
+    put_rows(collection, ids, raw, keys=range(1, ITEMS + 1), payloads=payloads)
+    tied = rows[:1] + 100 * np.eye(WIDTH, dtype=np.float32)[3:5]
+    sent = np.concatenate([rows[100:110], tied, np.eye(WIDTH, dtype=np.float32)[:5], rows[200:210]])
+    queries = collection.space.prepare(collection.space.from_dense(sent))
+    params = SearchParams(limit=3)
+    alone = [
+        collection.search(collection.view, queries[m : m + 1], params)[0] for m in range(len(sent))
+    ]
+    return collection.search(collection.view, queries, params), alone
+
+
+def shown(result: QueryResult) -> Shown:
+    return [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
+
+
+def cost(result: QueryResult) -> Explanation:
+    assert result.explanation is not None
+    return result.explanation
+
+
+def test_results_of_a_batch_are_those_of_each_query_however_they_are_taken(
+    rng: np.random.Generator,
+) -> None:
+    results, alone = searched(rng)
+    truth = [shown(result) for result in alone]
+    n = len(alone)
+    assert len(results) == n
+    assert [shown(result) for result in results] == truth
+    assert [shown(results[number]) for number in range(n)] == truth
+    assert [shown(results[number - n]) for number in range(n)] == truth
+    assert [shown(result) for result in results[5:15]] == truth[5:15]
+    assert [result.explanation for result in results] == [one.explanation for one in alone]
+    for number in (n, -n - 1):
+        with pytest.raises(IndexError):
+            results[number]
+
+
+def test_no_more_hits_than_wanted_and_equal_scores_by_id(rng: np.random.Generator) -> None:
+    results, _ = searched(rng)
+    for result in results:
+        assert len(result.ids) == 3
+        ranks = [
+            (-score, item_id) for item_id, score in zip(result.ids, result.scores, strict=True)
+        ]
+        assert ranks == sorted(ranks)
+        assert [results.view.ids[row] for row in result.rows] == result.ids
+        assert result.payloads == [encode_payload({"id": item_id}) for item_id in result.ids]
+    first = sorted(results.view.ids[:40])[:3]
+    scanned = [result for result in results if cost(result).method == "scan"]
+    assert any(result.ids == first for result in scanned)
+
+
+def test_totals_are_sums_over_the_queries_of_each_method(rng: np.random.Generator) -> None:
+    results, alone = searched(rng)
+    sums: Counter[tuple[str, str]] = Counter()
+    for result in alone:
+        found = cost(result)
+        sums[found.method, "searches"] += 1
+        sums[found.method, "candidates"] += found.candidates
+        sums[found.method, "scored"] += found.scored
+    assert {method for method, _ in sums} == {"tables", "scan"}
+    expected = [
+        (method, *(sums[method, name] for name in ("searches", "candidates", "scored")))
+        for method in ("scan", "tables")
+    ]
+    assert [total[:-1] for total in results.totals()] == expected
+    for method, *_, recall in results.totals():
+        explained = map(cost, alone)
+        each = [one.expected_recall for one in explained if one.method == method]
+        assert recall == pytest.approx(sum(each), abs=1e-9)
+    assert [results[number : number + 1].totals() for number in range(len(alone))] == [
+        [(one.method, 1, one.candidates, one.scored, one.expected_recall)]
+        for one in map(cost, alone)
+    ]

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.check import check_directory
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
@@ -17,19 +16,14 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.saved_index import with_checksum
 from gcws_search.index.payload.encoding import MAX_METADATA_BYTES
+from tests.support.index.items import opened_catalog
 
 TEXT = b'{"big":1180591620717411303424,"\xc3\xa4":[null]}'
 
 
-def opened(folder: Path) -> Catalog:
-    catalog = Catalog.open(folder, threads=1)
-    catalog.load()
-    return catalog
-
-
 def test_metadata_outlive_the_process(tmp_path: Path) -> None:
     for before, after in ((None, TEXT), (TEXT, b"{}"), (b"{}", None), (None, TEXT)):
-        with closing(opened(tmp_path)) as catalog:
+        with closing(opened_catalog(tmp_path)) as catalog:
             stored, _ = catalog.create("things", CollectionConfig(dim=2))
             assert stored.metadata == stored.describe().metadata == before
             stored.replace_metadata(after)
@@ -38,7 +32,7 @@ def test_metadata_outlive_the_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [b"[]", b"1", b"", b"{", b'{"a":NaN}', b'{}, {"a":1}'])
 def test_what_is_no_object_is_refused(tmp_path: Path, value: bytes) -> None:
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         stored, _ = catalog.create("things", CollectionConfig(dim=2))
         stored.replace_metadata(TEXT)
         with pytest.raises(InvalidParameter):
@@ -48,19 +42,19 @@ def test_what_is_no_object_is_refused(tmp_path: Path, value: bytes) -> None:
 
 def test_the_longest_is_64_kib(tmp_path: Path) -> None:
     longest = b'{"a":"' + b"x" * (MAX_METADATA_BYTES - 8) + b'"}'
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         stored, _ = catalog.create("things", CollectionConfig(dim=2))
         stored.replace_metadata(longest)
         with pytest.raises(InvalidParameter, match="65536 bytes"):
             stored.replace_metadata(longest.replace(b"x", b"xx", 1))
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         assert catalog.get("things").metadata == longest
 
 
 def test_a_change_that_fails_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = opened(tmp_path)
+    catalog = opened_catalog(tmp_path)
     stored, _ = catalog.create("things", CollectionConfig(dim=2))
     stored.replace_metadata(TEXT)
 
@@ -90,24 +84,24 @@ def test_a_change_that_fails_changes_nothing(
 def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
     tmp_path: Path, value: str
 ) -> None:
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
     with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
         file.execute("UPDATE meta SET value = ? WHERE name = 'metadata'", (value,))
-    with closing(opened(tmp_path)) as catalog, pytest.raises(DamagedFile, match="metadata"):
+    with closing(opened_catalog(tmp_path)) as catalog, pytest.raises(DamagedFile, match="metadata"):
         catalog.get("things")
     [report] = check_directory(tmp_path, repair=True)
     assert any("the metadata" in finding for finding in report.findings)
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         assert catalog.get("things").metadata is None
 
 
 def test_a_repair_leaves_metadata_as_they_are(tmp_path: Path) -> None:
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
     with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
         file.execute("INSERT INTO links (part, data) VALUES (999, x'00')")
     [report] = check_directory(tmp_path, repair=True)
     assert report.repaired
-    with closing(opened(tmp_path)) as catalog:
+    with closing(opened_catalog(tmp_path)) as catalog:
         assert catalog.get("things").metadata == TEXT

@@ -1,8 +1,9 @@
-"""Writes that fail, and writes that meet."""
+"""Collections in memory and on the disk at once: what is written is in both or in neither."""
 
 import resource
 import sqlite3
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,37 +16,137 @@ from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import (
+    BackendNotFound,
     CollectionNotFound,
     DamagedFile,
     DirectoryLocked,
     DiskFull,
+    InvalidId,
+    InvalidParameter,
+    InvalidVector,
     ItemExists,
 )
-from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    ExactParams,
+    GcwsParams,
+    SearchParams,
+    Transform,
+)
+from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.payload.filters import parse_filter
 from tests.support.data.payloads import encode_payload
-from tests.support.index.items import SQUARED, Make, held, holding, ids_of, put, reopened, vector
+from tests.support.index.items import (
+    DIM,
+    SQUARED,
+    Make,
+    batch,
+    held,
+    holding,
+    ids_of,
+    put,
+    reopened,
+    vector,
+)
 from tests.support.waiting_writes import together
 
-# Failing
+# Writing
 
 
-def test_a_full_disk_changes_nothing_and_later_writes_succeed(
-    stored: StoredCollection, tmp_path: Path
+def test_nothing_put_or_deleted_is_no_write(stored: StoredCollection) -> None:
+    assert stored.put(batch(stored, [], [])) == WriteResult(inserted=0, updated=0)
+    assert stored.delete([]) == 0
+    assert len(stored) == 0
+
+
+def test_bad_ids_and_vectors_are_refused_whole(make: Make) -> None:
+    stored = make(transform=Transform(power=64.0))
+    with pytest.raises(InvalidId) as bad_id:
+        put(stored, {"a": 1, "": 2})
+    assert bad_id.value.loc == (1, "id")
+    vanishing = stored.space.from_items([vector(1), [1e-30, 0, 0, 0]])
+    with pytest.raises(InvalidVector) as bad_vector:
+        stored.put(ItemBatch(["a", "b"], vanishing, [None, None]))
+    assert bad_vector.value.loc == (1,)
+    assert len(stored) == 0
+
+
+# Reading
+
+
+@pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "٣", "9" * 19, "9" * 5000, " 1"])
+def test_a_cursor_no_page_returned_is_refused(stored: StoredCollection, cursor: str) -> None:
+    with pytest.raises(InvalidParameter) as caught:
+        stored.page(cursor=cursor)
+    assert caught.value.loc == ("cursor",)
+
+
+def test_a_page_of_no_items_is_refused(stored: StoredCollection) -> None:
+    with pytest.raises(InvalidParameter):
+        stored.page(limit=0)
+
+
+@pytest.mark.parametrize(("transform", "gone"), [(Transform(), [1, 2]), (SQUARED, [None, 5])])
+def test_vectors_of_hits_that_are_gone(
+    make: Make, transform: Transform, gone: list[float | None]
 ) -> None:
+    """Where a transform changes vectors, they are as they were sent in the file alone."""
+    stored = make(transform=transform)
     put(stored, {"a": 1, "b": 2})
-    log = tmp_path / "things.sqlite-wal"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
+    [result] = stored.search(stored.space.from_items([vector(1)]), SearchParams(recall=1))
+    stored.delete(["a"])
+    put(stored, {"b": 5})
+    assert stored.vectors(result) == [None if x is None else vector(x) for x in gone]
+
+
+def test_search_methods_are_checked(stored: StoredCollection) -> None:
+    put(stored, {"a": 1})
+    query = stored.space.from_items([vector(1)])
+    assert ids_of(stored.search(query, SearchParams(), backend="exact")[0]) == ["a"]
+    with pytest.raises(BackendNotFound):
+        stored.search(query, SearchParams(), backend="gcws")
+    with pytest.raises(BackendNotFound):
+        stored.search_around("a", SearchParams(), backend="nrff")[0]
+
+
+def test_sketches_come_from_collections_that_hash(make: Make, catalog: Catalog) -> None:
+    exact = make()
+    with pytest.raises(InvalidParameter):
+        exact.sketch(exact.space.from_items([vector(1)]), "full")
+    config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2, band_width=3))
+    hashing = catalog.create("hashing", config)[0]
+    signatures = hashing.sketch(hashing.space.from_items([vector(1), vector(2)]), "full")
+    assert isinstance(signatures, Signatures)
+    assert signatures.slots.shape == signatures.levels.shape == (2, 6)
+
+
+def test_a_collection_describes_itself(make: Make) -> None:
+    stored = make(backend=GcwsParams(bands=2))
+    put(stored, {"a": 1, "b": 2})
+    put(stored, {"a": 3})
+    described = stored.describe()
+    assert (described.name, described.items, described.rows) == ("things", 2, 3)
+    assert described.config == stored.config
+    assert described.bytes_on_disk > 8192
+    assert described.bytes_in_memory > 0
+    assert [(b.name, b.kind, b.primary) for b in described.backends] == [("gcws", "gcws", True)]
+    assert described.versions.keys() == {"format", "algorithm", "sqlite"}
+
+
+def test_small_payloads_take_little_memory(make: Make) -> None:
+    stored = make(backend=ExactParams())
+    put(stored, {"first": 1})
+    count = 2000
+    tracemalloc.start()
     try:
-        with pytest.raises(DiskFull):
-            put(stored, {f"i{n}": n + 1 for n in range(3000)} | {"a": 5})
-        assert held(stored) == holding({"a": 1, "b": 2})
+        put(stored, {str(n): n + 1 for n in range(count)})
+        held_bytes, _ = tracemalloc.get_traced_memory()
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert held(stored) == holding({"a": 1, "b": 2})
-    assert put(stored, {"a": 3, "c": 4}) == WriteResult(inserted=1, updated=1)
-    assert reopened(stored, tmp_path) == holding({"b": 2, "a": 3, "c": 4})
+        tracemalloc.stop()
+    assert held_bytes < 1024 * count  # a payload is of some 10 bytes
+
+
+# Failing
 
 
 def test_writes_are_refused_once_memory_may_differ_from_the_file(
@@ -233,9 +334,9 @@ def test_many_threads_write_and_readers_never_see_half_a_request(
     assert reopened(stored, tmp_path) == held(stored)
 
 
-@pytest.mark.parametrize("room", [0, 20_000])
-def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
-    stored: StoredCollection, tmp_path: Path, room: int
+@pytest.mark.parametrize(("room", "more"), [(0, 1), (20_000, 1), (50_000, 3000)])
+def test_a_write_without_space_leaves_nothing_and_later_ones_succeed(
+    stored: StoredCollection, tmp_path: Path, room: int, more: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
     log = tmp_path / "things.sqlite-wal"
@@ -243,7 +344,8 @@ def test_a_small_write_without_space_leaves_nothing_and_later_ones_succeed(
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + room, hard))
     try:
         with pytest.raises(DiskFull):
-            put(stored, {"a": 7, "c": 7})
+            put(stored, {"a": 7.0} | {f"c{n}": n + 7.0 for n in range(more)})
+        assert held(stored) == holding({"a": 1, "b": 2})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     query = stored.space.from_items([vector(7)])

@@ -1,32 +1,33 @@
-"""A directory of collections: made, found, dropped, restarted, killed, shared."""
+"""A directory of collections: made, dropped, restarted, killed, shared, and refused to others."""
 
+import os
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from gcws_search.index.collection.catalog import Catalog
-from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
     CollectionExists,
     CollectionLoading,
     CollectionNotFound,
-    DiskFull,
+    DirectoryLocked,
     InvalidParameter,
 )
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,
     ExactParams,
-    GcwsParams,
-    SearchParams,
-    Transform,
 )
-from gcws_search.index.storage.data_directory import DataDirectory
-from gcws_search.index.storage.store import Store
 from tests.support.index.items import fill, opened_catalog
+from tests.support.paths import REPOSITORY
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
 
@@ -100,120 +101,7 @@ def test_a_collection_whose_file_somebody_removed_can_be_dropped(
     assert catalog.list() == []
 
 
-def test_a_collection_made_on_a_full_disk_is_not_made(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", full)
-        with pytest.raises(DiskFull):
-            catalog.create("things", EXACT)
-    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    assert catalog.create("things", EXACT)[1]
-
-
-@pytest.mark.parametrize("step", ["create", "publish", "rename", "sync"])
-def test_a_kill_while_a_collection_is_made_does_not_break_the_start(
-    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every step is run up to its end, and then nothing more, not even the cleaning up."""
-    catalog = opened_catalog(tmp_path)
-    owner: Any = {"create": Store, "publish": DataDirectory, "rename": Path}.get(step)
-    owner, name = (owner, step) if owner else (DataDirectory, "sync")
-    original = getattr(owner, name)
-
-    def killed(*args: object) -> None:
-        original(*args)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, name, staticmethod(killed) if step == "create" else killed)
-        patched.setattr(DataDirectory, "discard", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
-            catalog.create("things", EXACT)
-    catalog.close()
-    again = opened_catalog(tmp_path)
-    assert again.failures == {}
-    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
-    assert len(again.create("things", EXACT)[0]) == 0
-    again.close()
-
-
-@pytest.mark.parametrize("kill_after", [0, 1, 2, 3])
-def test_a_kill_while_a_collection_is_dropped_leaves_all_or_nothing(
-    tmp_path: Path, kill_after: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    catalog = opened_catalog(tmp_path)
-    fill(catalog.create("things", EXACT)[0], 10)
-    steps = 0
-
-    def counted(original: Any) -> Any:  # noqa: ANN401
-        def step(*args: object, **kwargs: object) -> object:
-            nonlocal steps
-            steps += 1
-            if steps > kill_after:
-                raise KeyboardInterrupt
-            return original(*args, **kwargs)
-
-        return step
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Path, "rename", counted(Path.rename))
-        patched.setattr(Path, "unlink", counted(Path.unlink))
-        with pytest.raises(KeyboardInterrupt):
-            catalog.drop("things")
-    catalog.close()
-    again = opened_catalog(tmp_path)
-    assert again.failures == {}
-    if kill_after == 0:
-        assert len(again.get("things")) == 10
-    else:
-        assert again.list() == []
-        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    again.close()
-
-
 # Restarting
-
-
-@pytest.mark.parametrize("power", [1.0, 2.0])
-@pytest.mark.parametrize("encoding", ["full", "zero_bit", "b_bit"])
-def test_a_restart_gives_the_same_answers(
-    tmp_path: Path,
-    rng: np.random.Generator,
-    power: float,
-    encoding: Any,  # noqa: ANN401
-) -> None:
-    config = CollectionConfig(
-        dim=12, transform=Transform(power=power), backend=GcwsParams(bands=8, encoding=encoding)
-    )
-    catalog = opened_catalog(tmp_path)
-    stored = catalog.create("things", config)[0]
-    rows = rng.standard_normal((900, 12)).astype(np.float32)
-    for start in range(0, 900, 100):
-        names = [f"i{n % 700}" for n in range(start, start + 100)]
-        stored.put(
-            ItemBatch(names, stored.space.from_dense(rows[start : start + 100]), [None] * 100)
-        )
-    stored.delete([f"i{n}" for n in range(0, 700, 7)])
-    queries = stored.space.from_dense(rng.standard_normal((25, 12)).astype(np.float32))
-
-    def answers(collection: StoredCollection) -> list[object]:
-        found: list[object] = [ids(collection)]
-        for recall in (0.5, 0.9, 1.0):
-            results = collection.search(queries, SearchParams(limit=10, recall=recall))
-            found += [[*zip(result.ids, result.scores, strict=True)] for result in results]
-        found.append(collection.pairs(min_score=0.5, recall=1))
-        return found
-
-    before = answers(stored)
-    for _ in range(2):
-        catalog.close()
-        catalog = opened_catalog(tmp_path)
-        assert answers(catalog.get("things")) == before
-    catalog.close()
 
 
 def test_loading_tells_how_far_it_is(tmp_path: Path) -> None:
@@ -278,3 +166,124 @@ def test_a_load_ends_early_when_the_catalog_is_closed(tmp_path: Path) -> None:
     loader.join()
     assert told == ["a"]
     opened_catalog(tmp_path).close()  # the directory is free
+
+
+# Two processes, and one that is killed
+
+
+def python(code: str, *arguments: object, **options: Any) -> subprocess.Popen[str]:  # noqa: ANN401
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        **options,
+    )
+
+
+def output_of(process: subprocess.Popen[str]) -> Iterator[str]:
+    """Yield whole lines: a killed process may have written a part of its last one."""
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.endswith("\n"):
+            yield line.rstrip("\n")
+
+
+OWN = """
+    import sys
+    from pathlib import Path
+    from gcws_search.index.collection.catalog import Catalog
+    catalog = Catalog.open(Path(sys.argv[1]))
+    print("open", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_directory(tmp_path: Path) -> None:
+    with python(OWN, tmp_path) as owner:
+        assert next(output_of(owner)) == "open"
+        with pytest.raises(DirectoryLocked) as caught:
+            Catalog.open(tmp_path)
+        assert caught.value.holder == f"process {owner.pid} on {socket.gethostname()}"
+        assert str(owner.pid) in str(caught.value)
+        owner.kill()
+    opened_catalog(tmp_path).close()  # a killed owner holds nothing
+
+
+def test_one_process_cannot_open_a_directory_twice(catalog: Catalog, tmp_path: Path) -> None:
+    with pytest.raises(DirectoryLocked, match=f"process {os.getpid()}"):
+        Catalog.open(tmp_path)
+    catalog.create("things", EXACT)
+    with pytest.raises(DirectoryLocked):  # the first attempt has not let go of the lock
+        Catalog.open(tmp_path)
+
+
+WRITE = """
+    import sys, threading
+    from pathlib import Path
+    import numpy as np
+    from gcws_search.index.collection.catalog import Catalog
+    from gcws_search.index.collection.items import ItemBatch
+    from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
+
+    catalog = Catalog.open(Path(sys.argv[1]), threads=1)
+    catalog.load()
+    stored = catalog.create("things", CollectionConfig(dim=3, backend=ExactParams()))[0]
+    printing = threading.Lock()
+
+    def write(thread):
+        for turn in range(100_000):
+            ids = [f"{thread}.{turn % 50}.{place}" for place in range(3)]
+            raw = stored.space.from_dense(np.full((3, 3), turn + 1, np.float32))
+            if turn % 10 == 9:
+                stored.delete(ids)
+            else:
+                stored.put(ItemBatch(ids, raw, [b'{"turn":%d}' % turn] * 3))
+            with printing:
+                print(thread, turn, flush=True)
+
+    for thread in range(3):
+        threading.Thread(target=write, args=(thread,), daemon=True).start()
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.parametrize("lines", [1, 40, 500])
+def test_a_kill_loses_nothing_acknowledged_and_leaves_nothing_half_done(
+    tmp_path: Path, lines: int
+) -> None:
+    acknowledged: dict[int, int] = {}
+    with python(WRITE, tmp_path) as writer:
+        for count, line in enumerate(output_of(writer), 1):
+            thread, turn = map(int, line.split())
+            acknowledged[thread] = turn
+            if count == lines:
+                writer.send_signal(signal.SIGKILL)
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.get("things")
+    turns = {
+        item.id: (int(item.vector[0]) - 1, item.payload)
+        for item in stored.page(limit=10_000, with_vector=True).items
+        if isinstance(item.vector, list)
+    }
+    assert len(turns) == len(stored)
+    for thread in range(3):
+        last = acknowledged.get(thread, -1)
+        expected = _state_after(thread, last)
+        one_more = _state_after(thread, last + 1)  # committed, but not told any more
+        found = {name: entry for name, entry in turns.items() if name.startswith(f"{thread}.")}
+        assert found in (expected, one_more)
+    catalog.close()
+
+
+def _state_after(thread: int, last: int) -> dict[str, tuple[int, bytes]]:
+    state: dict[str, tuple[int, bytes]] = {}
+    for turn in range(last + 1):
+        for place in range(3):
+            name = f"{thread}.{turn % 50}.{place}"
+            if turn % 10 == 9:
+                state.pop(name, None)
+            else:
+                state[name] = (turn, b'{"turn":%d}' % turn)
+    return state

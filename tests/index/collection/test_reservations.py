@@ -372,25 +372,6 @@ def test_a_drop_that_fails_leaves_the_collection(
     assert {path.name for path in tmp_path.glob("*sqlite*")} == set()
 
 
-@pytest.mark.parametrize("step", ["sync", "open"])
-def test_a_creation_that_fails_late_leaves_nothing(
-    step: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        if step == "open":
-            raise DamagedFile("things", "unable to open database file")
-        patched.undo()
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patched:
-        owner, name = (Store, "__init__") if step == "open" else (DataDirectory, "sync")
-        patched.setattr(owner, name, fail)
-        with pytest.raises((StorageFailed, DamagedFile)):
-            catalog.create("things", CONFIG)
-    assert [path.name for path in tmp_path.iterdir()] == ["lock"]
-    assert catalog.create("things", CONFIG)[1]
-
-
 def test_a_damaged_collection_stays_as_it_was_where_nothing_can_replace_it(
     catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,23 +1,84 @@
-"""Items without ids: the collection gives them numbers, and no number twice."""
+"""Ids and numbers of items: given, brought along, and never twice."""
 
 import resource
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from gcws_search.index.collection.check import check_directory
+from gcws_search.index.collection.ids import MAX_ID_LENGTH, RowsById, check_ids
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
-from gcws_search.index.contracts.errors import DamagedFile, DiskFull, InvalidId, ItemExists
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
+from gcws_search.index.contracts.errors import (
+    DamagedFile,
+    DiskFull,
+    InvalidId,
+    InvalidParameter,
+    ItemExists,
+)
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.storage.records import LoadRecord
 from tests.support.data.payloads import encode_payload
-from tests.support.index.items import DIM, held, opened_catalog, put, vector
+from tests.support.index.items import (
+    DIM,
+    batch,
+    held,
+    holding,
+    ids_of,
+    opened_catalog,
+    put,
+    reopened,
+    vector,
+)
+
+
+def test_ids_of_every_permitted_kind_pass() -> None:
+    check_ids([])
+    check_ids([None, "a", None])  # these are given one
+    check_ids(["a", "x" * MAX_ID_LENGTH, "日本", "a\x00b", " ", "\U0001f600" * MAX_ID_LENGTH])
+
+
+@pytest.mark.parametrize(
+    ("bad", "got"),
+    [
+        ("", "0 characters"),
+        ("x" * 256, "256 characters"),
+        ("\ud800", "a lone surrogate"),
+        (7, "int"),
+    ],
+)
+def test_a_bad_id_is_named_by_its_row(bad: str, got: str) -> None:
+    with pytest.raises(InvalidId) as caught:
+        check_ids(["fine", bad, "fine"], first_row=10)
+    assert caught.value.loc == (11, "id")
+    assert got in caught.value.got
+
+
+def test_rows_by_id_agree_with_a_dictionary(rng: np.random.Generator) -> None:
+    names = [f"item {number}" for number in range(500)]
+    rows, plain = RowsById(names[:100]), {name: row for row, name in enumerate(names[:100])}
+    for first in range(100, 4000, 10):
+        some = [names[i] for i in rng.choice(500, 10, replace=False)]
+        rows.put(some, first)
+        plain.update({name: first + place for place, name in enumerate(some)})
+        gone = names[int(rng.integers(500))]
+        if gone in plain:
+            rows.remove(gone)
+            del plain[gone]
+        assert len(rows) == len(plain)
+        assert rows.rows(names) == [plain.get(name) for name in names]
+    with pytest.raises(KeyError):
+        rows.remove("unknown")
+
 
 CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
 
@@ -182,3 +243,102 @@ def test_a_file_whose_next_number_is_damaged_is_not_opened(tmp_path: Path) -> No
     with pytest.raises(DamagedFile, match="next item"):
         catalog.get("things")
     catalog.close()
+
+
+Rows = list[tuple[str, int]]
+
+
+def put_at(stored: StoredCollection, rows: Rows) -> None:
+    """Put items under their own sequence numbers; the vector of each is made of its number."""
+    items = batch(stored, [item_id for item_id, _ in rows], [number for _, number in rows])
+    stored.commit(stored.prepare(items, sequences=[number for _, number in rows]))
+
+
+def numbers(stored: StoredCollection) -> Rows:
+    """Return what memory and file hold, which is the same, as ids and numbers."""
+    view = stored.memory.view
+    live = [row for row in range(len(view)) if view.alive[row]]
+    found = [(view.ids[row], int(view.sequences[row])) for row in live]
+    chunks = [*stored.store.chunks()]
+    assert found == [
+        pair for chunk in chunks for pair in zip(chunk.ids, chunk.sequences, strict=True)
+    ]
+    return found
+
+
+def test_items_without_numbers_follow_those_that_brought_theirs(stored: StoredCollection) -> None:
+    put_at(stored, [("a", 7)])
+    put(stored, {"b": 1})
+    put_at(stored, [("c", 9), ("d", 30)])
+    put(stored, {"e": 1, "f": 2})
+    assert numbers(stored) == [("a", 7), ("b", 8), ("c", 9), ("d", 30), ("e", 31), ("f", 32)]
+
+
+def test_numbers_go_on_behind_a_deleted_item(stored: StoredCollection, tmp_path: Path) -> None:
+    put_at(stored, [("a", 50)])
+    stored.delete(["a"])
+    with pytest.raises(InvalidParameter):
+        put_at(stored, [("b", 50)])
+    put_at(stored, [("b", 51)])
+    assert reopened(stored, tmp_path) == holding({"b": 51})
+
+
+def test_numbers_that_there_were_are_refused_and_nothing_is_changed(
+    stored: StoredCollection,
+) -> None:
+    put_at(stored, [("a", 5), ("b", 9)])
+    for first in (1, 9):
+        with pytest.raises(InvalidParameter, match="from 10 on"):
+            put_at(stored, [("c", first), ("d", 70)])
+    assert numbers(stored) == [("a", 5), ("b", 9)]
+    put_at(stored, [("c", 10)])
+
+
+@pytest.mark.parametrize("wrong", [[3], [3, 3], [4, 3], [1, 2, 3]])
+def test_numbers_that_are_not_one_an_item_or_do_not_rise_are_refused(
+    stored: StoredCollection, wrong: list[int]
+) -> None:
+    with pytest.raises(InvalidParameter):
+        stored.prepare(batch(stored, ["a", "b"], [1, 2]), sequences=wrong)
+
+
+def test_equal_scores_are_found_in_any_numbering(stored: StoredCollection) -> None:
+    put_at(stored, [("b", 1), ("a", 100)])
+    stored.put(batch(stored, ["b", "a"], [2, 2]))
+    query = stored.space.from_items([vector(2)])
+    assert ids_of(stored.search(query, SearchParams())[0]) == ["a", "b"]
+
+
+@pytest.mark.parametrize(("doomed", "deleted"), [(["a", "z"], 1), (["z"], 0)])
+def test_a_delete_stores_how_far_a_load_has_come(
+    stored: StoredCollection, doomed: list[str], deleted: int
+) -> None:
+    put(stored, {"a": 1, "b": 2})
+    record = LoadRecord("k", 7, "{}")
+    assert stored.delete(doomed, record) == deleted
+    assert stored.loads(0) == [record]
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.sampled_from("abcdef"), st.integers(1, 5)), min_size=1, max_size=6),
+        max_size=6,
+    )
+)
+def test_any_rising_numbers_are_those_of_the_last_put(writes: list[list[tuple[str, int]]]) -> None:
+    stored = StoredCollection.in_memory("things", CollectionConfig(dim=DIM))
+    expected: dict[str, int] = {}
+    last = 0
+    try:
+        for steps in writes:
+            rows = []
+            for item_id, step in steps:
+                last += step
+                rows.append((item_id, last))
+                expected.pop(item_id, None)
+                expected[item_id] = last
+            put_at(stored, rows)
+            assert numbers(stored) == [*expected.items()]
+            assert all(a < b for (_, a), (_, b) in pairwise(numbers(stored)))
+    finally:
+        stored.close()

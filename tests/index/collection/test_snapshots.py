@@ -1,12 +1,18 @@
-"""Snapshots: made while others write, kept with their checksums, restored to the same answers."""
+"""Snapshots: made while others write, restored whole or not at all, to the same answers."""
 
+import errno
 import hashlib
+import sqlite3
 import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gcws_search.index import Policies
+from gcws_search.index.collection import catalog as catalog_module
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import (
@@ -14,6 +20,7 @@ from gcws_search.index.contracts.errors import (
     CollectionLoading,
     DamagedFile,
     DamagedSnapshot,
+    DirectoryLocked,
     DiskFull,
     InvalidParameter,
     SnapshotExists,
@@ -25,10 +32,20 @@ from gcws_search.index.contracts.parameters import (
     FourierParams,
     SearchParams,
 )
-from gcws_search.index.storage.data_directory import DataDirectory
-from gcws_search.index.storage.snapshots import Snapshot, Snapshots, sha256_of
+from gcws_search.index.contracts.policies import ReclaimPolicy
+from gcws_search.index.storage import data_directory, snapshots
+from gcws_search.index.storage.snapshots import Snapshot, sha256_of
 from tests.support.index.fake_backend import backend_of, lists_of
-from tests.support.index.items import DIM, held, holding, made, opened_catalog, put, vector
+from tests.support.index.items import (
+    DIM,
+    held,
+    holding,
+    made,
+    opened_catalog,
+    put,
+    reopened,
+    vector,
+)
 
 
 def answers(stored: StoredCollection) -> list[Any]:
@@ -242,58 +259,6 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     catalog.close()
 
 
-def test_a_disk_without_space_leaves_the_collection_as_it_was(
-    catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stored = made(catalog, count=2)
-    catalog.snapshot("things", "s")
-    put(stored, {"later": 9})
-    expected = held(stored)
-
-    def refuse(*_: object) -> None:
-        raise DiskFull("things")
-
-    for owner, method in ((Snapshots, "copy"), (DataDirectory, "publish")):
-        with monkeypatch.context() as patched:
-            patched.setattr(owner, method, refuse)
-            with pytest.raises(DiskFull):
-                catalog.restore("things", "s", replace=True)
-            with pytest.raises(DiskFull):
-                catalog.restore("things", "s", replace=True)
-        assert held(catalog.get("things")) == expected
-        assert {path.name for path in tmp_path.glob("*.sqlite")} == {"things.sqlite"}
-
-
-@pytest.mark.parametrize("step", ["copy", "publish", "rename", "sync"])
-def test_a_kill_while_a_collection_is_replaced_leaves_one_or_the_other(
-    tmp_path: Path, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Every step is run up to its end, and then nothing more, not even the cleaning up."""
-    catalog = opened_catalog(tmp_path)
-    stored = made(catalog, count=2)
-    catalog.snapshot("things", "s")
-    new = held(stored)
-    put(stored, {"later": 9})
-    old = held(stored)
-    owner: Any = {"copy": Snapshots, "rename": Path}.get(step, DataDirectory)
-    original = getattr(owner, step)
-
-    def killed(*arguments: object) -> None:
-        original(*arguments)
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr(owner, step, killed)
-        patched.setattr(DataDirectory, "discard", lambda *_: None)
-        with pytest.raises(KeyboardInterrupt):
-            catalog.restore("things", "s", replace=True)
-    catalog.close()
-    again = opened_catalog(tmp_path)
-    assert held(again.get("things")) == (old if step == "copy" else new)
-    assert not any(path.name.startswith(".") for path in tmp_path.iterdir())
-    again.close()
-
-
 def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> None:
     catalog = opened_catalog(tmp_path)
     catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))
@@ -306,3 +271,109 @@ def test_while_it_is_loading_a_collection_is_not_restored(tmp_path: Path) -> Non
     again.load()
     assert len(again.restore("things", "s", replace=True)) == 0
     again.close()
+
+
+def refused_rename(path: Path, target: Path) -> Path:
+    """Stand for `Path.rename` on a disk that takes no new name of a collection."""
+    if path.name.startswith(".creating-"):
+        raise OSError(errno.ENOSPC, "no space left", str(target))
+    return path.replace(target)
+
+
+@contextmanager
+def read_meanwhile(path: Path) -> Iterator[None]:
+    """Read a file as it is now until the block ends: its log cannot be moved into it."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("BEGIN")
+        connection.execute("SELECT count(*) FROM items").fetchall()
+        yield
+
+
+@pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(busy_seconds=0.1))])
+def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    old = held(stored)
+    with read_meanwhile(tmp_path / "things.sqlite"):
+        put(stored, {"later": 9})
+        with pytest.raises(DirectoryLocked):
+            catalog.restore("things", "s", replace=True)
+        expected = {**old, **holding({"later": 9})}
+        assert held(catalog.get("things")) == expected
+        assert reopened(catalog.get("things"), tmp_path) == expected
+    assert held(catalog.restore("things", "s", replace=True)) == old
+
+
+@pytest.mark.parametrize("sound", [True, False])
+def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
+    sound: bool, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    # Somebody else has the file open, so closing it leaves the log.
+    with read_meanwhile(tmp_path / "things.sqlite") if not sound else nullcontext():
+        put(stored, {"later": 9})
+        if not sound:
+            monkeypatch.setattr(catalog_module, "move_log", damaged)
+        with monkeypatch.context() as patched:
+            patched.setattr(Path, "rename", refused_rename)
+            with pytest.raises(DiskFull):
+                catalog.restore("things", "s", replace=True)
+        assert set(held(catalog.get("things"))) == {"i0", "i1", "later"}
+        assert set(reopened(catalog.get("things"), tmp_path)) == {"i0", "i1", "later"}
+    assert {path.name for path in tmp_path.glob(".*")} == set()
+
+
+def damaged(_path: Path, name: str, _policy: ReclaimPolicy) -> None:
+    raise DamagedFile(name, "its log cannot be read")
+
+
+def test_a_reader_of_the_replaced_file_leaves_the_new_one_its_log(
+    catalog: Catalog, tmp_path: Path
+) -> None:
+    stored = made(catalog, count=2)
+    catalog.snapshot("things", "s")
+    with read_meanwhile(tmp_path / "things.sqlite"):
+        put(catalog.restore("things", "s", replace=True), {"later": 9})
+    # Its connection was the last one of the old file.
+    assert stored is not catalog.get("things")
+    assert set(reopened(catalog.get("things"), tmp_path)) == {"i0", "i1", "later"}
+
+
+@pytest.mark.parametrize("restoring", [False, True])
+def test_a_file_is_on_the_disk_before_it_has_its_name(
+    restoring: bool, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a power cut could leave the name, and behind it nothing."""
+    made(catalog)
+    if restoring:
+        catalog.snapshot("things", "s")
+    steps: list[tuple[str, Path]] = []
+    sync, rename = data_directory.sync_file, Path.rename
+
+    def noted_sync(path: Path) -> None:
+        steps.append(("synced", path))
+        sync(path)
+
+    def noted_rename(path: Path, target: Path) -> Path:
+        steps.append(("renamed", path))
+        steps.append(("named", Path(target)))
+        return rename(path, target)
+
+    for module in (data_directory, snapshots):
+        monkeypatch.setattr(module, "sync_file", noted_sync)
+    monkeypatch.setattr(Path, "rename", noted_rename)
+    if restoring:
+        catalog.restore("things", "s", replace=True)
+        named = tmp_path.resolve() / "things.sqlite"
+    else:
+        named = catalog.snapshot("things", "s").path
+    at = steps.index(("named", named))
+    [renamed] = [path for what, path in steps[at - 1 : at] if what == "renamed"]
+    assert ("synced", renamed) in steps[:at]
+    assert ("synced", named.parent) in steps[at:]
+    if not restoring:
+        assert ("synced", renamed.with_name(f"{renamed.name}.sha256")) in steps[:at]
+        assert ("named", named.with_name(f"{named.name}.sha256")) in steps[:at]

@@ -1,7 +1,11 @@
-"""Why two vectors are similar, beside the same in plain Python."""
+"""Comparisons of backends, and why two vectors are similar, beside plain Python."""
 
 import itertools
 import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import CancelledError
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +27,112 @@ from gcws_search.index import (
     StoredCollection,
     Transform,
 )
+from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.contracts.analysis import Explained
+from gcws_search.index.contracts.parameters import Rerank
 from tests.support.data.adapters import signed_row
-from tests.support.reference import mathematics
+from tests.support.data.generated import Floats, clustered
+from tests.support.reference import kernels, mathematics
 
-DIM, ITEMS = 6, 40
+DIM, ITEMS, LIMIT = 8, 150, 4
+ROUGH = FourierParams(kind="rff", features=6)
+"""So few features that much is missed."""
+
+Vector = dict[int, float]
+Truth = Callable[[Vector, Vector], float]
+
+
+def rbf(u: Vector, v: Vector) -> float:
+    return kernels.kernel("rbf", u, v, gamma=ROUGH.gamma)
+
+
+def vectors_of(rows: Floats) -> list[Vector]:
+    return [{d: float(x) for d, x in enumerate(row)} for row in rows]
+
+
+def counted(
+    stored: StoredCollection, rows: Floats, queries: Floats, rerank: Rerank, truth: Truth
+) -> float:
+    """Return the mean share of the best items by ``truth`` among the hits."""
+    params = SearchParams(limit=LIMIT, candidates=LIMIT, rerank=rerank)
+    found = stored.search(stored.space.from_dense(queries), params, backend="rff")
+    items = vectors_of(rows)
+    shares = []
+    for query, result in zip(vectors_of(queries), found, strict=True):
+        ranked = sorted(range(len(items)), key=lambda i: -truth(query, items[i]))
+        shares.append(len({str(i) for i in ranked[:LIMIT]} & set(result.ids)) / LIMIT)
+    return float(np.mean(shares))
+
+
+def collection_of(rows: Floats) -> StoredCollection:
+    config = CollectionConfig(dim=rows.shape[1], backend=ExactParams())
+    stored = StoredCollection.in_memory("things", config)
+    ids = [str(i) for i in range(len(rows))]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * len(rows)))
+    return stored
+
+
+def test_recalls_are_those_counted_by_hand(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, ITEMS, 25, dim=DIM)
+    stored = collection_of(rows)
+    stored.attach(ROUGH)
+    params = SearchParams(limit=LIMIT, candidates=LIMIT)
+    found = stored.compare([stored.space.from_dense(queries)], params)
+    exact, rough = found.backends
+    assert (exact.recall, exact.recall_own) == (1.0, 1.0)
+    by_gmm = counted(stored, rows, queries, "gmm", mathematics.gmm)
+    by_own = counted(stored, rows, queries, "own", rbf)
+    assert 0 < by_gmm < by_own < 1
+    assert rough.recall == pytest.approx(by_gmm)
+    assert rough.recall_own == pytest.approx(by_own)
+    nearest = [
+        np.mean(sorted(mathematics.gmm(query, row) for row in vectors_of(rows))[-LIMIT:])
+        for query in vectors_of(queries)
+    ]
+    assert found.similarities == pytest.approx(nearest, rel=1e-5)
+
+
+def test_items_of_equal_score_are_as_good_as_each_other() -> None:
+    stored = collection_of(np.ones((30, 2), np.float32))
+    stored.attach(ROUGH)
+    found = stored.compare(None, SearchParams(limit=3, candidates=3), sample=30)
+    assert [backend.recall for backend in found.backends] == [1.0, 1.0]
+    assert [backend.recall_own for backend in found.backends] == [1.0, 1.0]
+    assert found.similarities == pytest.approx(np.ones(30))
+
+
+def test_items_may_be_left_out_of_the_hits_of_queries(rng: np.random.Generator) -> None:
+    rows, _ = clustered(rng, ITEMS, 25, dim=DIM)
+    stored = collection_of(rows)
+    vectors, ids = stored.space.from_dense(rows), [str(i) for i in range(ITEMS)]
+    some, params = vectors[np.arange(10)], SearchParams(limit=LIMIT)
+    whole = stored.compare([some], params)
+    left_out = stored.compare([some], params, skip=[*ids[:9], "none"])
+    assert (whole.best.max(axis=1) == 1).all()
+    assert [*(left_out.best.max(axis=1) < 1)] == [True] * 9 + [False]
+    assert [each.recall for each in left_out.backends] == [1.0]
+
+
+def test_a_comparison_ends_at_the_next_query_once_nobody_waits(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, ITEMS, 25, dim=DIM)
+    stored = collection_of(rows)
+    stop, searches = threading.Event(), list[int]()
+    search = ExactBackend.search
+
+    def counted_search(*words: Any) -> Any:  # noqa: ANN401
+        searches.append(1)
+        if len(searches) == 3:
+            stop.set()
+        return search(*words)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(ExactBackend, "search", counted_search)
+        with pytest.raises(CancelledError):
+            stored.compare([stored.space.from_dense(queries)], SearchParams(), stop=stop)
+    assert len(searches) == 3
+
+
+WIDTH, COUNT = 6, 40
 CENTER = (0.5, 0.0, -1.0, 0.25, 0.0, 2.0)
 TRANSFORMS = [
     Transform(),
@@ -44,12 +149,12 @@ BACKENDS = [
     NystroemParams(kind="gmm_nystroem", landmarks=8),
     NystroemParams(kind="rbf_nystroem", landmarks=8),
 ]
-SPACES = [DIM, 5000, None]
+SPACES = [WIDTH, 5000, None]
 
 
 def rows(rng: np.random.Generator) -> list[dict[int, float]]:
     """Return signed vectors of small numbers, of which many are equal, and many zero."""
-    numbers = rng.integers(-3, 4, (ITEMS, DIM)) / 2
+    numbers = rng.integers(-3, 4, (COUNT, WIDTH)) / 2
     numbers[:, 0] += 0.25
     return [mathematics.from_dense(row) for row in numbers]
 
@@ -96,7 +201,7 @@ def check(why: Explained, u: dict[int, float], v: dict[int, float], limit: int) 
 
 @pytest.mark.parametrize(
     ("dim", "transform"),
-    [*itertools.product(SPACES, TRANSFORMS), (DIM, Transform(center=CENTER))],
+    [*itertools.product(SPACES, TRANSFORMS), (WIDTH, Transform(center=CENTER))],
     ids=str,
 )
 def test_an_explanation_is_what_plain_python_says(
@@ -105,18 +210,17 @@ def test_an_explanation_is_what_plain_python_says(
     vectors = rows(rng)
     config = CollectionConfig(dim=dim, transform=transform, backend=ExactParams())
     collection = filled(config, vectors)
-    for a, b in rng.integers(ITEMS, size=(30, 2)):
+    for a, b in rng.integers(COUNT, size=(30, 2)):
         for limit in (1, 3, 4096):
             why = collection.explain(str(a), str(b), limit=limit)
             u, v = transformed(collection, vectors[a]), transformed(collection, vectors[b])
             check(why, u, v, limit)
             sent = SparseVector([*vectors[a]], [*vectors[a].values()])
             assert collection.explain(sent, str(b), limit=limit) == why
-    collection.close()
 
 
 @pytest.mark.parametrize("params", BACKENDS, ids=lambda params: params.kind)
-@pytest.mark.parametrize("dim", [DIM, 5000])
+@pytest.mark.parametrize("dim", [WIDTH, 5000])
 def test_the_score_is_the_one_that_a_query_returns(
     params: GcwsParams, dim: int, rng: np.random.Generator
 ) -> None:
@@ -124,17 +228,16 @@ def test_the_score_is_the_one_that_a_query_returns(
         config = CollectionConfig(dim=dim, transform=transform, backend=params)
         vectors = rows(rng)
         collection = filled(config, vectors)
-        for number in range(0, ITEMS, 20):
-            [around] = collection.search_around(str(number), SearchParams(limit=ITEMS))
+        for number in range(0, COUNT, 20):
+            [around] = collection.search_around(str(number), SearchParams(limit=COUNT))
             assert len(around.ids) > 1
             for item, score in zip(around.ids, around.scores, strict=True):
                 assert collection.explain(str(number), item).score == score
             raw = collection.space.from_items([SparseVector([0, 3], [1.5, -0.7])])
-            [found] = collection.search(raw, SearchParams(limit=ITEMS, recall=0.5))
+            [found] = collection.search(raw, SearchParams(limit=COUNT, recall=0.5))
             for item, score in zip(found.ids, found.scores, strict=True):
                 why = collection.explain(item, SparseVector([3, 0], [-0.7, 1.5]))
                 assert why.score == score
-        collection.close()
 
 
 @pytest.mark.parametrize("dim", SPACES)
@@ -142,16 +245,16 @@ def test_the_score_is_the_one_that_a_query_returns(
 def test_names_that_no_coordinate_has_count(
     dim: int | None, transform: Transform, rng: np.random.Generator
 ) -> None:
-    words = [f"w{i}" for i in range(DIM)]
+    words = [f"w{i}" for i in range(WIDTH)]
     collection = filled(CollectionConfig(dim=dim, transform=transform), rows(rng))
     if dim is None:
         coordinates = collection.names.reserve(words)
         sparse = [SparseVector([place], [1.0]) for place in coordinates]
-        batch = ItemBatch([*words], collection.space.from_items(sparse), [None] * DIM)
+        batch = ItemBatch([*words], collection.space.from_items(sparse), [None] * WIDTH)
         collection.put(batch)
     else:
         collection.set_names(words)
-        coordinates = [*range(DIM)]
+        coordinates = [*range(WIDTH)]
     query = NamedVector(["new", "w1", "w3", "other"], [1.5, -1.0, 0.5, -2.0])
     for item in ("0", "7", "w1" if dim is None else "9"):
         why = collection.explain(query, item)
@@ -179,7 +282,6 @@ def test_names_that_no_coordinate_has_count(
         "other": (True, True, True),
         "more": (False, False, True),
     }
-    collection.close()
 
 
 def test_what_cannot_be_explained_says_which_vector_it_is() -> None:
@@ -202,4 +304,3 @@ def test_what_cannot_be_explained_says_which_vector_it_is() -> None:
     with pytest.raises(InvalidVector) as error:
         collection.explain(NamedVector(["x"], [1.0]), NamedVector(["x", ""], [1.0, 1.0]))
     assert error.value.loc == ("b", "vector", "names", 1)
-    collection.close()

@@ -1,4 +1,4 @@
-"""Stored collections whose neighbour lists are made beside those who read and write."""
+"""Graphs made beside those who read and write."""
 
 import logging
 import threading
@@ -13,19 +13,25 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
+from gcws_search.index.backends.gcws import GcwsState
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
-from gcws_search.index.collection.optimizer import optimize
+from gcws_search.index.collection.memory_collection import MemoryCollection
+from gcws_search.index.collection.optimizer import Arrivals, optimize
 from gcws_search.index.collection.stored_collection import StoredCollection
+from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.contracts.policies import CompactionPolicy, OptimizerPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
+from gcws_search.index.graph.neighbour_graph import keys_by_row
+from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.beam_search import NONE
+from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
 from tests.support.index.policies import FREE_SEARCHES, graphs_from
-from tests.support.index.small_index import all_scores
 from tests.support.reference import mathematics
 
 DIM = 96
@@ -184,29 +190,6 @@ def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
             assert str(3000 + i) not in dict(found(stored, new)[0])
         put(stored, rows[:1] * np.float32(5), 7)  # an update
         assert "7" not in dict(found(stored, rows[7:8])[0])
-
-
-def test_a_search_around_an_item_leaves_it_out(tmp_path: Path, rng: np.random.Generator) -> None:
-    rows, _ = clustered(rng, 3000, 0, dim=DIM)
-    with opened(tmp_path) as stored:
-        put(stored, rows)
-        stored.finish_background_work()
-        for i in range(0, 3000, 60):
-            result = stored.search_around(str(i), WALK)[0]
-            names = result.ids
-            assert len(set(names)) == 10
-            assert str(i) not in names
-
-
-def test_recall_1_is_exact_with_lists_too(tmp_path: Path, rng: np.random.Generator) -> None:
-    rows, queries = clustered(rng, 2000, 10, dim=DIM)
-    with opened(tmp_path) as stored:
-        put(stored, rows)
-        stored.finish_background_work()
-        exact = found(stored, queries, SearchParams(limit=10, recall=1.0))
-    true = -np.sort(-all_scores(queries, rows, DIM), axis=1)[:, :10]
-    scores = np.array([[score for _, score in hits] for hits in exact])
-    assert scores == pytest.approx(true, abs=1e-6)
 
 
 @pytest.mark.parametrize("where", [False, True])
@@ -396,3 +379,103 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
         assert min(searches) > 0
         assert len({id(graph) for graph in graphs if graph is not None}) > 1
         assert "graph" in ways
+
+
+POLICY = OptimizerPolicy(
+    pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4
+)
+START = Arrivals(1_000_000, 100, 50.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "versions", "seconds", "seconds_a_row", "expected"),
+    [
+        (0, 0, 0.2, 2e-5, 0.0),
+        (1, 1, 0.2, 2e-5, 0.0),
+        (3_999, 3_999, 0.2, 2e-5, 0.0),  # they grow by 40 % in the time that it takes
+        (-500_000, 1, 0.2, 2e-5, 0.0),
+        (8_000, 1, 0.2, 2e-5, 0.8),  # gaps of 0.2 s
+        (65_536, 1, 0.5, 2e-5, 2.0),
+        (65_536, 20, 0.5, 2e-5, 0.2),  # many writes: the least pause
+        (200_000, 1, 3.0, 2e-5, 5.0),  # the greatest
+        (1_000, 10, 1.0, 3e-4, 0.0),
+        (1_000, 10, 1.0, 5e-4, 0.4),  # what is slow waits for slower loads
+    ],
+)
+def test_optimizing_waits_for_a_bulk_load_by_the_gaps_between_its_rows(
+    rows: int, versions: int, seconds: float, seconds_a_row: float, expected: float
+) -> None:
+    end = Arrivals(START.rows + rows, START.version + versions, START.time + seconds)
+    assert end.pause(START, seconds_a_row, POLICY) == pytest.approx(expected)
+
+
+@pytest.fixture
+def collection(rng: np.random.Generator) -> MemoryCollection:
+    made = MemoryCollection(CollectionConfig(dim=24), threads=2, policies=graphs_from(400))
+    put_in_memory(made, clustered(rng, 800, 1)[0])
+    return made
+
+
+def put_in_memory(collection: MemoryCollection, rows: Floats) -> None:
+    keys = range(len(collection.view), len(collection.view) + len(rows))
+    put_rows(collection, [*map(str, keys)], collection.space.from_dense(rows), keys=keys)
+
+
+def test_rows_put_meanwhile_are_linked_before_changes_have_to_wait(
+    collection: MemoryCollection, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new, left = clustered(rng, 200, 1)[0], list[int]()
+    backend: Any = collection.backend
+    make, adopt = backend.optimize, backend.adopt
+
+    def optimize_meanwhile(*given: Any) -> Any:  # noqa: ANN401 (passed on)
+        made = make(*given)
+        put_in_memory(collection, new)
+        return made
+
+    def note(state: object, rows: VectorBatch, improved: GcwsState) -> Any:  # noqa: ANN401
+        assert improved.graph is not None
+        left.append(len(rows) - len(improved.graph.links))
+        return adopt(state, rows, improved)
+
+    def publish(work: Callable[[], bool]) -> bool:
+        left.clear()
+        return work()
+
+    monkeypatch.setattr(backend, "optimize", optimize_meanwhile)
+    monkeypatch.setattr(backend, "adopt", note)
+    assert optimize(collection, publish, threading.Event())
+    assert left == [0]
+    links = collection.view.state.graph.links.array
+    assert np.count_nonzero(links[:, 0] >= 0) == len(collection.view) == 1000
+    queries = collection.space.prepare(collection.space.from_dense(new))
+    found = collection.search(collection.view, queries, SearchParams(limit=1))
+    assert np.mean([result.scores[0] > 1 - 1e-6 for result in found]) > 0.9
+
+
+@pytest.mark.parametrize("first", [0, 1, 600, 1100, 1199, 1200])
+def test_keys_of_later_rows_are_those_at_the_end_of_all(first: int) -> None:
+    codes = np.random.default_rng(first).integers(0, 2**63, (1200, 4)).astype(np.uint64)
+    tables, workers = Tables.of(4, ()), Workers(1)
+    for start, end in ((0, 1100), (1100, 1190), (1190, 1200)):
+        tables = tables.extend(codes[start:end], start, workers)
+    assert len(tables.segments) > 1
+    assert np.array_equal(keys_by_row(tables, 3, first), codes[first:, :3])
+
+
+def test_what_is_to_stop_while_it_is_measured_measures_no_further(
+    collection: MemoryCollection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, searches = threading.Event(), 0
+    search = GraphSearch.search
+
+    def once(*given: Any, **named: Any) -> Any:  # noqa: ANN401 (passed on)
+        nonlocal searches
+        searches += 1
+        stop.set()
+        return search(*given, **named)
+
+    monkeypatch.setattr(GraphSearch, "search", once)
+    assert optimize(collection, lambda work: work(), stop) is None
+    assert searches == 1
+    assert collection.view.state.graph is None

@@ -31,12 +31,6 @@ POLICY = replace(graphs_from(500), compaction=CompactionPolicy(min_dead=100))
 ASKED = SearchParams(limit=5, recall=1.0)
 
 
-def opened(directory: Path) -> Catalog:
-    catalog = Catalog.open(directory, threads=1, policies=POLICY)
-    catalog.load()
-    return catalog
-
-
 @pytest.fixture
 def policies() -> Policies:
     return POLICY
@@ -96,7 +90,7 @@ def test_a_mapped_collection_answers_as_one_in_memory_through_its_whole_life(
     assert both[0].describe().bytes_mapped == 0
     before = answers(both[1])
     catalog.close()
-    again = opened(tmp_path)
+    again = opened_catalog(tmp_path, POLICY)
     assert again.get("mapped").config.storage == "mapped"
     assert answers(again.get("mapped")) == before
     assert {path.name for path in tmp_path.iterdir()} >= {"mapped.sqlite"}
@@ -139,7 +133,7 @@ def test_a_write_without_room_for_its_vectors_stores_nothing(
     assert len(stored) == 110
     before = answers(stored)
     catalog.close()
-    again = opened(tmp_path)
+    again = opened_catalog(tmp_path, POLICY)
     stored = again.get("things")
     assert answers(stored) == before
     put(stored, rows[110:], 110)
@@ -202,7 +196,7 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
     catalog.close()
     with monkeypatch.context() as patched:
         patched.setattr(os, "posix_fallocate", no_space)
-        again = opened(tmp_path)
+        again = opened_catalog(tmp_path, POLICY)
         assert isinstance(again.failures["things"], DiskFull)
     again.load()
     assert answers(again.get("things")) == before
@@ -221,7 +215,7 @@ def test_a_start_that_fails_among_the_rows_leaves_no_thread(
 
     with monkeypatch.context() as patched:
         patched.setattr(GrowingRows, "append", fail)
-        again = opened(tmp_path)
+        again = opened_catalog(tmp_path, POLICY)
         assert isinstance(again.failures["things"], DiskFull)
         assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
     again.load()
