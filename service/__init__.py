@@ -1,6 +1,7 @@
 """The REST service: HTTP in, HTTP out. It knows the index only by what ``index`` itself exports.
 
 - `app`: the application, built of its parts
+- `http`: from a request to its endpoint
 - `errors`: what can go wrong before the index is asked
 - `problems`: errors as RFC 9457 answers, each with its status
 - `models`: what bodies are made of: ids, vectors, items
@@ -8,10 +9,10 @@
 - `responses`: content types, answers as bytes
 - `contract`: what routes call
 - `messages`, `batcher`: what processes say of each other; queries answered by one call
+- `keys`: who may do what (401, 403)
+- `limits`: how much one request may ask for, and all together (422, 503, 507)
+- `metrics`: numbers as Prometheus reads them
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
-- `cli`: the command ``serve``
-- `flags`: flags and variables of commands that start a server
-- `startup_answers`: what answers while the application is imported
-- `file_commands`: the commands ``check`` and ``vacuum``
+- `cli`: the commands ``serve``, ``check`` and ``vacuum``
 """

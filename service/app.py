@@ -22,16 +22,15 @@ from gcws_search.service.api import (
     snapshots,
 )
 from gcws_search.service.contract import RouterProtocol
-from gcws_search.service.execution.context import Service
 from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.searches import LocalSearches
 from gcws_search.service.execution.startup import Startup, policies_of
-from gcws_search.service.guards.admission import Admission, Room
-from gcws_search.service.guards.keys import ApiKeys, database_url
-from gcws_search.service.http.dispatch import Application
+from gcws_search.service.http import Application, Service
+from gcws_search.service.keys import ApiKeys, database_url
+from gcws_search.service.limits import Admission, Room
+from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry.metrics import Metrics
 from gcws_search.version import program_version
 
 _DESCRIPTION = """

@@ -21,7 +21,7 @@ from pydantic_core import from_json, to_json
 
 from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
 from gcws_search.service.errors import MalformedBody
-from gcws_search.service.guards.limits import list_limit, require_at_most, require_count
+from gcws_search.service.limits import list_limit, require_at_most, require_count
 from gcws_search.service.models import Body
 from gcws_search.service.problems import invalid_request, models_in
 from gcws_search.service.settings import Settings

@@ -1,12 +1,22 @@
-"""Settings: one frozen class, read from ``GCWS_*`` variables or given by the caller."""
+"""Settings: one frozen class, read from ``GCWS_*`` variables, flags, or given by the caller."""
 
+import inspect
+import json
+from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal, get_args, get_origin
 
-from pydantic import Field, SecretStr
+import typer
+from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 _MIB = 2**20
+_PREFIX: Final = "GCWS_"
+_OF_OTHERS: Final = {"GCWS_URL", "GCWS_CHROMIUM"}
+"""Variables of other commands, and of the tests."""
+
+_METAVARS: Final = {bool: "true|false", int: "INTEGER", float: "NUMBER", Path: "PATH"}
 
 
 class Settings(BaseSettings):
@@ -211,3 +221,60 @@ class Settings(BaseSettings):
         description="Parts that items are divided into by their ids, when a cluster's database is "
         "first used; the most shards.",
     )
+
+
+def _metavar(annotation: Any) -> str:  # noqa: ANN401  # of any form
+    """Return what a setting's value looks like."""
+    if get_origin(annotation) is Literal:
+        return "|".join(get_args(annotation))
+    for kind in (annotation, *get_args(annotation)):
+        if kind in _METAVARS:
+            return _METAVARS[kind]
+    return "TEXT"
+
+
+def flags(*others: inspect.Parameter) -> inspect.Signature:
+    """Return a signature with a flag for each setting, none of them given, behind some others."""
+    parameters = [*others]
+    for name, field in Settings.model_fields.items():
+        default = field.default
+        told = json.dumps(default) if isinstance(default, bool) else default
+        shown = "" if default is None else f" [default: {told}]"
+        option = typer.Option(
+            f"--{name.replace('_', '-')}",
+            help=f"{field.description}{shown}",
+            envvar=f"GCWS_{name.upper()}",
+            show_envvar=True,
+            metavar=_metavar(field.annotation),
+        )
+        option.default = None
+        parameters.append(
+            inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=option, annotation=str | None
+            )
+        )
+    return inspect.Signature(parameters)
+
+
+def settings_from(given: dict[str, Any]) -> Settings:
+    """Return the settings: flags before variables before defaults."""
+    try:
+        return Settings(**{name: value for name, value in given.items() if value is not None})
+    except ValidationError as error:
+        found = [
+            f"{'.'.join(map(str, entry['loc']))}: {entry['msg']}"
+            for entry in error.errors(include_input=False)
+        ]
+        raise typer.BadParameter("; ".join(found)) from None
+
+
+def unread(variables: Iterable[str]) -> list[str]:
+    """Return a sentence for each variable that looks like a setting and is none."""
+    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OF_OTHERS
+    sentences = []
+    for name in sorted(variables):
+        if name.upper().startswith(_PREFIX) and name.upper() not in known:
+            near = get_close_matches(name.upper(), known, 1)
+            hint = f"; the nearest setting is {near[0]}" if near else ""
+            sentences.append(f"nothing reads the variable {name}{hint}")
+    return sentences

@@ -12,8 +12,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from gcws_search.service import app as application, cli
 from gcws_search.service.api.bodies import PutItemsBody, QueryBody
 from gcws_search.service.app import create_app
-from gcws_search.service.execution.context import may_read
-from gcws_search.service.http.dispatch import JsonRoute
+from gcws_search.service.http import JsonRoute, may_read
 from gcws_search.service.responses import JsonResponse
 from gcws_search.service.settings import Settings
 

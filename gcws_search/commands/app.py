@@ -46,8 +46,8 @@ COMMANDS: Final[dict[str, Entry]] = {
     "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
     "snapshot": Entry("commands.server", _SERVER, "Make, list, move and restore snapshots."),
     "version": Entry("commands.server", _SERVER, "Print the version."),
-    "check": Entry("service.file_commands", _FILES, "Verify files, and repair them."),
-    "vacuum": Entry("service.file_commands", _FILES, "Rewrite files without free space."),
+    "check": Entry("service.cli", _FILES, "Verify files, and repair them."),
+    "vacuum": Entry("service.cli", _FILES, "Rewrite files without free space."),
 }
 
 EPILOG: Final = """

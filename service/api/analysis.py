@@ -14,8 +14,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer
 from gcws_search.service.api.backend_bodies import body_of
 from gcws_search.service.api.bodies import FilterDocument, PairsBody
-from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, service_of
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
 from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, JsonResponse, json_bytes, map_json
 

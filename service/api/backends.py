@@ -11,8 +11,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
-from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, may_write, service_of
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse
 
 writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)

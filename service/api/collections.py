@@ -23,9 +23,8 @@ from gcws_search.service.api.bodies import (
     PatchBody,
 )
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.guards.limits import require_at_most
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.limits import require_at_most
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,

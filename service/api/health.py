@@ -6,8 +6,7 @@ from dataclasses import asdict
 from fastapi import APIRouter, Depends, Request, Response
 
 from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
-from gcws_search.service.execution.context import may_read, permission_of, service_of
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, permission_of, service_of
 from gcws_search.service.responses import JSON, JsonResponse, json_bytes, problem_responses
 from gcws_search.version import program_version
 

@@ -8,9 +8,8 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
-from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.guards.limits import AnswerBytes, id_in_url, require_at_most
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.limits import AnswerBytes, id_in_url, require_at_most
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,

@@ -19,10 +19,18 @@ from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
-from gcws_search.service.execution.context import Service, header, may_read, may_write, service_of
 from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
-from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import (
+    Service,
+    body_pieces,
+    header,
+    json_router,
+    may_read,
+    may_write,
+    refuse_announced,
+    service_of,
+    stated_media_type,
+)
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
 from gcws_search.service.ingest.load_keys import (
@@ -141,7 +149,7 @@ class _Run:
 
     async def _feed(self) -> None:
         try:
-            async for piece in bodies.pieces(self._request):
+            async for piece in body_pieces(self._request):
                 await self._pipe.put(piece)
         except (ClientDisconnect, RequestTimeout):
             self._pipe.abort()
@@ -296,14 +304,14 @@ def _progress(failed: LoadFailed) -> dict[str, Any]:
 def _reader(request: Request, params: LoadParams, service: Service) -> Read:
     """Return what turns the body's bytes into chunks of rows."""
     settings = service.settings
-    stated = bodies.stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
+    stated = stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
         raise UnsupportedMediaType(repr(encoding), ["Content-Encoding gzip or identity"])
     if stated is not None:
         _require_its_parameters(params, stated)
     if settings.max_load_bytes is not None:
-        bodies.refuse_announced(request, settings.max_load_bytes)
+        refuse_announced(request, settings.max_load_bytes)
 
     def chunks(source: Source, counting: Callable[[Source], Source]) -> Iterable[ItemRows]:
         whole = bound_bytes(inflate(source, encoding), settings.max_load_bytes)

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Request, Response
 
 from gcws_search.service.api.health import show_service
 from gcws_search.service.errors import RouteNotFound
-from gcws_search.service.execution.context import may_read
+from gcws_search.service.http import may_read
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; worker-src 'self'; "

@@ -11,8 +11,8 @@ from typing import Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
-from gcws_search.service.execution.context import Service
-from gcws_search.service.guards.limits import AnswerBytes
+from gcws_search.service.http import Service
+from gcws_search.service.limits import AnswerBytes
 
 T = TypeVar("T")
 _FIRST_DEPTH: Final = 100

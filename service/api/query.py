@@ -28,14 +28,24 @@ from gcws_search.service.api.bodies import (
     SimilarityBody,
 )
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
-from gcws_search.service.execution.context import Service, may_read, service_of
-from gcws_search.service.guards.limits import require_short_vector
-from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import (
+    Service,
+    json_router,
+    may_read,
+    media_type,
+    read_body,
+    read_model,
+    read_params,
+    refuse_parameters,
+    require_plain,
+    service_of,
+    stated_media_type,
+)
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.names import Naming, pair_of
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.limits import require_short_vector
 from gcws_search.service.models import Body
 from gcws_search.service.responses import (
     ARROW,
@@ -71,11 +81,11 @@ async def query(request: Request, name: str) -> Response:
     A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
     the URL, as of a batch.
     """
-    kind = bodies.media_type(request)
+    kind = media_type(request)
     if kind in _PACKED:
         return await query_packed(request, name, kind)
-    bodies.refuse_parameters(request)
-    body = await bodies.read_model(request, QueryBody)
+    refuse_parameters(request)
+    body = await read_model(request, QueryBody)
     service = service_of(request)
     collection = service.collection(name)
     if body.consistency == "strict" and requests.reads_names(body):
@@ -88,11 +98,11 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
     """Find the stored items most similar to the only vector of an `.npy` or Arrow body."""
     service = service_of(request)
     collection = service.collection(name)
-    bodies.require_plain(request)
-    params = bodies.read_params(request, BatchParams)
+    require_plain(request)
+    params = read_params(request, BatchParams)
     if params.on_error == "skip":
         raise ix.InvalidParameter(expected="'stop' for one query", got="'skip'", loc=("on_error",))
-    body = await bodies.read(request, service.settings.max_body_bytes)
+    body = await read_body(request, service.settings.max_body_bytes)
     formats.require_not_foreign(body, kind)
 
     def read() -> QueryRequest:
@@ -178,11 +188,11 @@ async def query_batch(
     """
     service = service_of(request)
     collection = service.collection(name)
-    stated = bodies.stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
-    bodies.require_plain(request)
+    stated = stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
+    require_plain(request)
     if stated == JSON:
         _require_none(params)
-    body = await bodies.read(request, service.settings.max_body_bytes)
+    body = await read_body(request, service.settings.max_body_bytes)
     kind = stated or formats.media_type_of(body, JSON)
     if kind == JSON:
         _require_none(params)

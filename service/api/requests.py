@@ -26,7 +26,8 @@ from gcws_search.service.api.bodies import (
     SearchOptions,
 )
 from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
-from gcws_search.service.guards.limits import (
+from gcws_search.service.ingest.names import Naming, Use
+from gcws_search.service.limits import (
     id_in_url,
     require_at_least,
     require_at_most,
@@ -35,7 +36,6 @@ from gcws_search.service.guards.limits import (
     require_short_payload,
     require_short_vector,
 )
-from gcws_search.service.ingest.names import Naming, Use
 from gcws_search.service.models import (
     ItemBody,
     NamedBody,

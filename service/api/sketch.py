@@ -10,9 +10,8 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import SketchAnswer
 from gcws_search.service.api.bodies import SketchBody
-from gcws_search.service.execution.context import may_read, service_of
-from gcws_search.service.guards.limits import AnswerBytes
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import json_router, may_read, service_of
+from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.responses import BODY_PROBLEMS, JsonResponse
 
 _VECTORS_AT_ONCE: Final = 1024

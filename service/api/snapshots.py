@@ -12,9 +12,16 @@ from gcws_search import index as ix
 from gcws_search.service.api.answers import CollectionAnswer, SnapshotAnswer, SnapshotList
 from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
-from gcws_search.service.execution.context import may_read, may_write, service_of
-from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import json_router
+from gcws_search.service.http import (
+    body_pieces,
+    json_router,
+    may_read,
+    may_write,
+    refuse_announced,
+    require_media_type,
+    require_plain,
+    service_of,
+)
 from gcws_search.service.responses import (
     BINARY,
     READ_PROBLEMS,
@@ -103,12 +110,12 @@ async def upload_snapshot(
     Its rows are looked at when it is restored.
     """
     service = service_of(request)
-    bodies.require_media_type(request, SQLITE, BINARY)
-    bodies.require_plain(request)
+    require_media_type(request, SQLITE, BINARY)
+    require_plain(request)
     service.room.require()
     limit = service.settings.max_snapshot_bytes
     if limit is not None:
-        bodies.refuse_announced(request, limit)
+        refuse_announced(request, limit)
     work = service.workers.writes.run
     incoming = await work(service.catalog.snapshots.incoming, name, snapshot)
     try:
@@ -123,7 +130,7 @@ async def upload_snapshot(
 async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
     """Yield the body in pieces worth a change of threads."""
     waiting, received = bytearray(), 0
-    async for chunk in bodies.pieces(request):
+    async for chunk in body_pieces(request):
         received += len(chunk)
         if limit is not None and received > limit:
             raise BodyTooLarge(limit)

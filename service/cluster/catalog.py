@@ -15,10 +15,10 @@ from gcws_search.service.cluster.contract import BackendRow, ClusterMismatch, Co
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, RouterContext, ShardSet
 from gcws_search.service.errors import ShardFull, StoreUnavailable
-from gcws_search.service.guards.keys import cluster_key, database_url
+from gcws_search.service.keys import cluster_key, database_url
 from gcws_search.service.messages import Message
+from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 

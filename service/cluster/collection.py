@@ -45,7 +45,7 @@ from gcws_search.service.cluster.search import (
 from gcws_search.service.cluster.shards import RouterContext
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
-from gcws_search.service.guards.limits import AnswerBytes
+from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.messages import encode, encode_sparse
 
 T = TypeVar("T")

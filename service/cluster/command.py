@@ -17,11 +17,9 @@ import typer
 
 from gcws_search.index import GcwsError
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.flags import flags, require_address, settings_from, unread
-from gcws_search.service.guards.keys import cluster_key, database_url
-from gcws_search.service.server import tune_process
-from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry import logs
+from gcws_search.service.keys import cluster_key, database_url
+from gcws_search.service.server import configure_logs, require_address, tune_process
+from gcws_search.service.settings import Settings, flags, settings_from, unread
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:  # what a cluster needs is installed for it alone
@@ -67,7 +65,7 @@ _log = logging.getLogger(__name__)
 def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # see `flags`
     """Run a replica of one shard of a cluster until told to stop."""
     settings = settings_from(given)
-    logs.configure(settings.log_level, settings.log_format)
+    configure_logs(settings.log_level, settings.log_format)
     for warning in unread(os.environ):
         _log.warning("%s", warning)
     key = cluster_key(settings)

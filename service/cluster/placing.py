@@ -31,10 +31,9 @@ from gcws_search.index import GcwsError
 from gcws_search.service.cluster.rollout import ReplicaPlace, ReplicaState
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.guards.keys import cluster_key
-from gcws_search.service.server import tune_process
+from gcws_search.service.keys import cluster_key
+from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry import logs
 
 NAMESPACE: Final = "gcws-search"  # of all actors and groups
 # That a replica asks for: not none, so that none is on a node that has none to give.
@@ -56,7 +55,7 @@ class ReplicaActor:
     def __init__(self, place: tuple[str, int, int, int]) -> None:  # as of `ReplicaPlace`
         self._place = ReplicaPlace(*place)
         node, settings = ray.util.get_node_ip_address(), Settings()
-        logs.configure(settings.log_level, settings.log_format)
+        configure_logs(settings.log_level, settings.log_format)
         tune_process()
         cell, shards, shard, replica = self._place
         folder = settings.data_dir / "cluster" / cell / f"{shard}-of-{shards}-replica-{replica}"

@@ -13,7 +13,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.contract import decode_filter
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.execution.searches import measured_recall as audited_recall, search
-from gcws_search.service.guards.limits import require_short_answer
+from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
     Malformed,
     Message,

@@ -42,8 +42,8 @@ from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.execution.startup import policies_of
-from gcws_search.service.guards.admission import Room, resident_bytes
-from gcws_search.service.guards.keys import database_url
+from gcws_search.service.keys import database_url
+from gcws_search.service.limits import Room, resident_bytes
 from gcws_search.service.messages import Malformed, Message, decode
 from gcws_search.service.server import HttpServer, server_options
 from gcws_search.service.settings import Settings

@@ -37,7 +37,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 from gcws_search.service.messages import Malformed, Message, decode, encode
-from gcws_search.service.telemetry.metrics import Metrics
+from gcws_search.service.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -3,6 +3,5 @@
 - `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
 - `searches`: searches of this process's collections
 - `loads`: the loads under way, and the last that ended
-- `context`: what a route is handed
 - `startup`: kernels compiled and collections opened in the background
 """

@@ -12,9 +12,9 @@ from gcws_search.service.batcher import Batcher
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.execution.startup import Startup
-from gcws_search.service.guards.limits import AnswerBytes
+from gcws_search.service.limits import AnswerBytes
+from gcws_search.service.metrics import Metrics
 from gcws_search.service.responses import vector_json
-from gcws_search.service.telemetry.metrics import Metrics
 
 T = TypeVar("T")
 

@@ -18,20 +18,26 @@ from starlette.types import Message, Receive, Scope, Send
 from gcws_search.service import json_bodies, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
-from gcws_search.service.execution.context import Guards, header, may_read, may_write
 from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts import messages
 from gcws_search.service.fronts.channel import FrameKind, Link
 from gcws_search.service.fronts.messages import MAX_BODY_BYTES
-from gcws_search.service.guards.admission import ALWAYS, Admission
-from gcws_search.service.guards.keys import ApiKeys
-from gcws_search.service.http import bodies
-from gcws_search.service.http.dispatch import Application, JsonRoute
-from gcws_search.service.http.timeouts import BREAK_OFF
+from gcws_search.service.http import (
+    Application,
+    Guards,
+    JsonRoute,
+    header,
+    may_read,
+    may_write,
+    media_type,
+    read_body,
+)
+from gcws_search.service.keys import ApiKeys
+from gcws_search.service.limits import ALWAYS, Admission
+from gcws_search.service.metrics import Metrics
 from gcws_search.service.responses import JSON, NPY, JsonResponse, json_bytes
+from gcws_search.service.server import BREAK_OFF, request_id
 from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry import logs
-from gcws_search.service.telemetry.metrics import Metrics
 
 # Names of the owner's sockets, for messages and for HTTP.
 CHANNEL: Final = "messages"
@@ -109,7 +115,7 @@ def _is_short(request: Request, max_bytes: int) -> bool:
     if size is None:
         return scope["method"] in {"GET", "DELETE"}
     is_plain = header(request, b"content-encoding") is None
-    is_json = bodies.media_type(request) == JSON
+    is_json = media_type(request) == JSON
     return size.isdigit() and int(size) <= max_bytes and is_plain and is_json
 
 
@@ -124,7 +130,7 @@ async def query(request: Request) -> Response:
     """Search: together with the queries of others."""
     name = request.path_params["name"]
     service = front_of(request)
-    text = await bodies.read(request, service.settings.max_body_bytes)
+    text = await read_body(request, service.settings.max_body_bytes)
     body = json_bodies.parse(QueryBody, text, service.settings)
     asked = messages.encode_query(name, body, service.settings)
     if asked is not None:
@@ -138,7 +144,7 @@ async def query(request: Request) -> Response:
 async def query_batch(request: Request) -> Response:
     """Answer many queries at once; those that ask for the same are forwarded as a matrix."""
     service = front_of(request)
-    text = await bodies.read(request, service.settings.max_body_bytes)
+    text = await read_body(request, service.settings.max_body_bytes)
 
     def read() -> tuple[bytes, bytes] | None:
         found = json_bodies.parse(BatchBody, text, service.settings).queries
@@ -159,7 +165,7 @@ async def query_batch(request: Request) -> Response:
 async def put_items(request: Request) -> Response:
     """Store items; the body is checked here, and read again by the owner."""
     service = front_of(request)
-    text = await bodies.read(request, service.settings.max_body_bytes, PutItemsBody.instead)
+    text = await read_body(request, service.settings.max_body_bytes, PutItemsBody.instead)
     json_bodies.parse(PutItemsBody, text, service.settings)
     return await _whole(request, text)
 
@@ -238,7 +244,7 @@ def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
 def request_headers(scope: Scope) -> list[tuple[bytes, bytes]]:
     """Return the headers of a request as the owner is to see them."""
     found = [(name, value) for name, value in scope["headers"] if name not in _HOPS]
-    return [*found, (b"x-request-id", logs.request_id.get().encode())]
+    return [*found, (b"x-request-id", request_id.get().encode())]
 
 
 def answer_headers(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

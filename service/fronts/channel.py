@@ -18,10 +18,10 @@ from gcws_search import index as ix
 from gcws_search.service.api import pages, requests
 from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import OwnerUnavailable
-from gcws_search.service.execution.context import Service
 from gcws_search.service.fronts import messages
+from gcws_search.service.http import Service
+from gcws_search.service.metrics import RouteCounts
 from gcws_search.service.responses import json_bytes, query_json
-from gcws_search.service.telemetry.metrics import RouteCounts
 
 # Bytes that follow, kind, ticket: an answer has that of its question.
 _HEAD: Final = struct.Struct("<IBI")

@@ -30,11 +30,11 @@ from gcws_search.service.fronts.channel import Channel, Owner
 from gcws_search.service.server import (
     STOP_SECONDS,
     HttpServer,
+    configure_logs,
     server_options,
     tune_process,
 )
 from gcws_search.service.settings import Settings
-from gcws_search.service.telemetry import logs
 
 Address: TypeAlias = tuple[int, Any]  # family and address of a socket
 
@@ -135,7 +135,7 @@ def attach_channel(app: FastAPI, path: Path) -> None:
 def _begin(settings: Settings) -> None:
     """Set up a child process: its own process group, ended with its parent."""
     os.setpgrp()
-    logs.configure(settings.log_level, settings.log_format)
+    configure_logs(settings.log_level, settings.log_format)
     tune_process()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     parent = multiprocessing.parent_process()

@@ -12,16 +12,16 @@ from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.guards.limits import (
+from gcws_search.service.ingest import arrow_columns
+from gcws_search.service.ingest.rows import ItemRows, Reject
+from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.limits import (
     id_in_url,
     require_count,
     require_few_queries,
     require_short_id,
     require_short_payload,
 )
-from gcws_search.service.ingest import arrow_columns
-from gcws_search.service.ingest.rows import ItemRows, Reject
-from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.models import json_text
 from gcws_search.service.settings import Settings
 

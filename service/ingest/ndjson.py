@@ -9,13 +9,13 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.guards.limits import (
+from gcws_search.service.ingest.rows import ItemRows, Reject
+from gcws_search.service.ingest.source import Source
+from gcws_search.service.limits import (
     require_short_id,
     require_short_payload,
     require_short_vector,
 )
-from gcws_search.service.ingest.rows import ItemRows, Reject
-from gcws_search.service.ingest.source import Source
 from gcws_search.service.models import ItemBody, vector_of
 from gcws_search.service.settings import Settings
 

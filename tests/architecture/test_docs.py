@@ -266,7 +266,7 @@ def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("page", "sources"),
     [
-        ("operations.md", ["telemetry/metrics.py"]),
+        ("operations.md", ["metrics.py"]),
         ("cluster.md", ["cluster/shards.py", "cluster/server.py"]),
     ],
 )

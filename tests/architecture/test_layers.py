@@ -65,10 +65,9 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 """Folder of gcws_search, and what else of the project it may import; numba comes with none."""
 
 SERVICE_FLOORS = (
-    "errors", "batcher", "messages", "models", "settings", "telemetry", "file_commands",
-    "problems", "flags", "guards", "contract", "responses", "json_bodies", "ingest",
-    "execution", "http", "server", "api", "cluster", "app", "fronts", "startup_answers",
-    "cli",
+    "errors", "batcher", "messages", "models", "settings", "metrics", "server", "keys", "problems",
+    "limits", "contract", "responses", "json_bodies", "ingest", "execution", "http", "api",
+    "cluster", "app", "fronts", "cli",
 )  # fmt: skip
 """Packages and modules of service from the bottom up; each imports only those before it."""
 

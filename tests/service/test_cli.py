@@ -21,8 +21,8 @@ from typer.testing import CliRunner
 from gcws_search.commands.app import app
 from gcws_search.service.app import create_app
 from gcws_search.service.cli import cli
-from gcws_search.service.flags import require_address, settings_from, unread
-from gcws_search.service.settings import Settings
+from gcws_search.service.server import require_address
+from gcws_search.service.settings import Settings, settings_from, unread
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import ITEMS, START_SECONDS
 from tests.support.service.ports import free_port

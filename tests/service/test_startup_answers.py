@@ -11,7 +11,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import Message
 
-from gcws_search.service.startup_answers import StartingApplication
+from gcws_search.service.server import StartingApplication
 from tests.support.service.client import assert_problem
 
 

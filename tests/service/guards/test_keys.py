@@ -11,7 +11,7 @@ from pydantic import SecretStr
 
 from gcws_search.service.app import create_app
 from gcws_search.service.errors import ExposedWithoutKey
-from gcws_search.service.guards.keys import (
+from gcws_search.service.keys import (
     cluster_key,
     database_url,
     is_loopback,

@@ -13,8 +13,8 @@ import httpx
 import numpy as np
 import pytest
 
+from gcws_search.service import limits
 from gcws_search.service.errors import DiskShareReached, MemoryFull
-from gcws_search.service.guards import admission
 from gcws_search.service.settings import Settings
 from tests.support.service.bodies import arrow, load, npy
 from tests.support.service.client import (
@@ -280,23 +280,21 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
 
 
 def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
-    admission.Room(Settings(data_dir=tmp_path, max_memory_share=1, max_disk_share=1)).require()
+    limits.Room(Settings(data_dir=tmp_path, max_memory_share=1, max_disk_share=1)).require()
     with pytest.raises(MemoryFull):
-        admission.Room(Settings(data_dir=tmp_path, max_memory_share=1e-9)).require()
+        limits.Room(Settings(data_dir=tmp_path, max_memory_share=1e-9)).require()
     with pytest.raises(DiskShareReached):
-        admission.Room(
-            Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)
-        ).require()
+        limits.Room(Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)).require()
 
 
 def test_pages_of_files_are_not_held_against_the_share_of_memory(tmp_path: Path) -> None:
     with tempfile.TemporaryFile(dir=tmp_path) as file:
         file.truncate(64 << 20)
-        before, unmapped = admission.resident_bytes(), admission.unmapped_bytes()
+        before, unmapped = limits.resident_bytes(), limits.unmapped_bytes()
         pages = np.frombuffer(mmap.mmap(file.fileno(), 64 << 20), np.uint8)
         assert pages[::4096].sum() == 0  # reads each
-        assert admission.resident_bytes() >= before + (60 << 20)
-        assert admission.unmapped_bytes() <= unmapped + (30 << 20)
+        assert limits.resident_bytes() >= before + (60 << 20)
+        assert limits.unmapped_bytes() <= unmapped + (30 << 20)
 
 
 def test_the_write_queue_has_a_length_of_its_own(serve: Serve) -> None:

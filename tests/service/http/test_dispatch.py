@@ -9,7 +9,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gcws_search.service.app import create_app
-from gcws_search.service.http.dispatch import Application
+from gcws_search.service.http import Application
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.routes import SENT, routes

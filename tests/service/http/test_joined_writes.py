@@ -6,7 +6,7 @@ from typing import Final
 
 import pytest
 
-from gcws_search.service.http.timeouts import JoinedWrites
+from gcws_search.service.server import JoinedWrites
 from tests.service.http.test_timeouts import HEAD, connected, ended
 from tests.support.service.live_server import URL, listening
 

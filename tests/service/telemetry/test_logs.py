@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.telemetry import logs
+from gcws_search.service.server import JsonLines, configure_logs
 from tests.support.service.client import Json, Serve, assert_problem, fill
 
 URL = "/v1/collections/plants"
@@ -20,7 +20,7 @@ class Lines(logging.Handler):
 
     def __init__(self) -> None:
         super().__init__()
-        self.setFormatter(logs.JsonLines())
+        self.setFormatter(JsonLines())
         self.lines: list[dict[str, Json]] = []
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -94,7 +94,7 @@ def broken(*_: object) -> None:
 @pytest.mark.usefixtures("root_log")
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_the_form_of_lines_is_a_setting(form: Json, capsys: pytest.CaptureFixture[str]) -> None:
-    logs.configure("warning", form)
+    configure_logs("warning", form)
     logging.getLogger("a.b").warning("%d of %d", 1, 2)
     [line] = capsys.readouterr().err.splitlines()
     if form == "json":

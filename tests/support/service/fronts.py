@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 
 from gcws_search.service.fronts.app import CHANNEL, HTTP, create_front
 from gcws_search.service.fronts.processes import attach_channel
-from gcws_search.service.http.timeouts import with_timeouts
+from gcws_search.service.server import server_options
 from tests.support.service.client import Client, Json, application
 
 
@@ -47,7 +47,7 @@ class FrontClient(Client):
         """Let the owner speak HTTP at its socket."""
         config = uvicorn.Config(self.app, lifespan="off", log_config=None)
         config.load()
-        self.speaking, speaker = ServerState(), with_timeouts(self._settings)
+        self.speaking, speaker = ServerState(), server_options(self._settings)["http"]
         state = self.speaking
 
         def protocol() -> Json:

@@ -12,7 +12,7 @@ import httpx
 import uvicorn
 
 from gcws_search.service.app import create_app
-from gcws_search.service.http.timeouts import with_timeouts
+from gcws_search.service.server import server_options
 from gcws_search.service.settings import Settings
 from tests.support.service.client import START_SECONDS, Json
 
@@ -35,7 +35,7 @@ def listening(
     )
     app = create_app(settings)
     config = uvicorn.Config(
-        app, log_level="critical", http=with_timeouts(settings), ws="none", lifespan="on"
+        app, log_level="critical", http=server_options(settings)["http"], ws="none", lifespan="on"
     )
     server = uvicorn.Server(config)
     if seen is not None:

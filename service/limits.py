@@ -1,0 +1,285 @@
+"""Limits: what one request may ask for (422), and what all together may have under way or stored.
+
+503 and 507 are decided here. The 429 of a full queue is raised in `execution.pools`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import psutil
+from starlette.types import Scope
+
+from gcws_search import index as ix
+from gcws_search.index import AnyArray
+from gcws_search.service.errors import (
+    AnswerTooLarge,
+    DiskShareReached,
+    MemoryFull,
+    Overloaded,
+    ShardFull,
+)
+from gcws_search.service.models import Body, VectorBody
+from gcws_search.service.server import LAST_DESCRIPTORS
+from gcws_search.service.settings import Settings
+
+ALWAYS: Final = frozenset({"/livez", "/readyz", "/healthz"})
+"""Paths that answer however much there is to do."""
+_HELD: Final = "gcws.held_bytes"
+_CGROUPS: Final = (
+    Path("/sys/fs/cgroup/memory.max"),
+    Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+)
+_NUMBER_BYTES = 12
+"""About what a number of a vector takes as JSON."""
+_HIT_BYTES = 38
+"""What a hit takes besides its id and payload; the score has 17 digits."""
+_MIN_HIT_BYTES = 23
+"""An id of one character, and the score 0.0."""
+
+
+def list_limit(model: type[Body], name: str, settings: Settings) -> int:
+    """Return how many entries a list of a body may have, which is among its ``limited``."""
+    limit = model.limited[name]
+    return limit if isinstance(limit, int) else int(getattr(settings, limit))
+
+
+def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidVector when a vector has more numbers than permitted."""
+    count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
+    if count > limits.max_nonzeros:
+        require_count(count, limits, *loc)
+
+
+def require_count(count: int, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidVector when ``count`` numbers are more than a vector may have."""
+    if count > limits.max_nonzeros:
+        raise ix.InvalidVector(
+            expected=f"at most {limits.max_nonzeros} values", got=f"{count} values", loc=loc
+        )
+
+
+def require_at_most(count: int, limit: int, name: str) -> None:
+    """Raise InvalidParameter where a number, or the entries of a list, are more than permitted."""
+    if count > limit:
+        raise ix.InvalidParameter(expected=f"at most {limit}", got=str(count), loc=(name,))
+
+
+def require_at_least(value: int, least: int, name: str) -> None:
+    """Raise InvalidParameter where a number is too small."""
+    if value < least:
+        raise ix.InvalidParameter(expected=f"at least {least}", got=str(value), loc=(name,))
+
+
+def require_few_queries(count: int, limits: Settings) -> None:
+    """Raise InvalidParameter where a batch has more queries than permitted."""
+    if count > limits.max_queries_per_request:
+        raise ix.InvalidParameter(
+            expected=f"at most {limits.max_queries_per_request} queries",
+            got=str(count),
+            loc=("queries",),
+        )
+
+
+def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidId when an id is longer than permitted."""
+    if len(text) > limits.max_id_length:
+        raise ix.InvalidId(
+            expected=f"1 to {limits.max_id_length} characters",
+            got=f"{len(text)} characters",
+            loc=loc,
+        )
+
+
+def require_short_payload(text: bytes | None, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidPayload when a payload is longer than permitted."""
+    if text is not None and len(text) > limits.max_payload_bytes:
+        raise ix.InvalidPayload(
+            expected=f"at most {limits.max_payload_bytes} bytes of JSON",
+            got=f"{len(text)} bytes",
+            loc=loc,
+        )
+
+
+def id_in_url(text: str, name: str = "id") -> str:
+    """Return an id that came in a URL, as this parameter."""
+    if not 1 <= len(text) <= ix.MAX_ID_LENGTH:
+        raise ix.InvalidId(
+            expected=f"1 to {ix.MAX_ID_LENGTH} characters", got=f"{len(text)}", loc=(name,)
+        )
+    return text
+
+
+class AnswerBytes:
+    """About how long an answer gets, counted as its parts come; AnswerTooLarge ends it."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
+        self._bytes = 0
+
+    def add_hits(self, ids: Sequence[str], payloads: Sequence[bytes | None] | None) -> None:
+        """Count hits or items."""
+        size = sum(map(len, ids)) + _HIT_BYTES * len(ids)
+        if payloads is not None:
+            size += sum(map(len, filter(None, payloads)))
+        self._add(size)
+
+    def add_vectors(self, vectors: Sequence[Any]) -> None:
+        """Count vectors as the API shows them."""
+        numbers = 0
+        for vector in vectors:
+            is_sparse = isinstance(vector, dict)
+            numbers += 2 * len(vector["values"]) if is_sparse else len(vector or ())
+        self._add(_NUMBER_BYTES * numbers)
+
+    def add_integers(self, numbers: AnyArray) -> None:
+        """Count integers, as if all had as many digits as the largest."""
+        self._add(numbers.size * (len(str(numbers.max(initial=0))) + 1))
+
+    def require(self, hits: int) -> None:
+        """Refuse an answer that must get too long with this many more hits."""
+        if self._bytes + _MIN_HIT_BYTES * hits > self._limit_bytes:
+            raise AnswerTooLarge(self._limit_bytes)
+
+    def _add(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > self._limit_bytes:
+            raise AnswerTooLarge(self._limit_bytes)
+
+
+def require_short_answer(
+    payload_bytes: int, vectors: int, dim: int | None, limit_bytes: int
+) -> None:
+    """Raise AnswerTooLarge when payloads and vectors would make an answer longer than permitted."""
+    if payload_bytes + vectors * min(dim or 64, 4096) * _NUMBER_BYTES > limit_bytes:
+        raise AnswerTooLarge(limit_bytes)
+
+
+class Admission:
+    """Counts what is under way; used on the event loop alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._max_requests = settings.max_requests
+        self._max_held = settings.max_held_bytes
+        self.requests = 0
+        self.held_bytes = 0
+
+    def enter(self, scope: Scope) -> None:
+        """Count a request that begins, also one that is refused.
+
+        Overloaded: too many are under way. OutOfDescriptors: those that are left are for files.
+        """
+        self.requests += 1
+        if scope["path"] in ALWAYS:
+            return
+        if LAST_DESCRIPTORS in scope:
+            raise ix.OutOfDescriptors(None)
+        if self.requests > self._max_requests:
+            raise Overloaded(f"{self._max_requests} requests are under way")
+
+    def hold(self, scope: Scope, size: int) -> None:
+        """Count bytes of a request's body, kept until it is answered, or raise Overloaded."""
+        if self.held_bytes + size > self._max_held:
+            raise Overloaded(f"{self.held_bytes} bytes of bodies are being worked on")
+        self.held_bytes += size
+        scope[_HELD] = scope.get(_HELD, 0) + size
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return what is under way, as metrics name it."""
+        return {
+            ("gcws_requests_under_way", ""): self.requests,
+            ("gcws_held_bytes", ""): self.held_bytes,
+            ("gcws_resident_bytes", ""): resident_bytes(),
+        }
+
+    def leave(self, scope: Scope) -> None:
+        """Count a request that has ended."""
+        self.requests -= 1
+        self.held_bytes -= scope.pop(_HELD, 0)
+
+
+class Room:
+    """Whether more may be stored; any thread.
+
+    ``elsewhere`` returns what has been used up on other machines, None where nothing has.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        elsewhere: Callable[[], ShardFull | None] | None = None,
+        *,
+        max_age_seconds: float = 0.25,
+    ) -> None:
+        self.max_age_seconds = max_age_seconds
+        self._elsewhere = elsewhere
+        self._folder = settings.data_dir
+        self._disk_share = settings.max_disk_share
+        self._memory_share = settings.max_memory_share
+        self._memory = memory_bytes()
+        self._checked_at = float("-inf")
+        self._refusal: MemoryFull | DiskShareReached | ShardFull | None = None
+
+    def require(self) -> None:
+        """Raise what has been used up, memory or disk, as of at most ``max_age_seconds`` ago."""
+        now = time.monotonic()
+        if now - self._checked_at > self.max_age_seconds:
+            self._checked_at = now
+            self._refusal = self.look() or (self._elsewhere and self._elsewhere())
+        if self._refusal is not None:
+            raise self._refusal.with_traceback(None)
+
+    def gauges(self) -> dict[tuple[str, str], float]:
+        """Return the sizes that are held against the limits, as metrics name them."""
+        found = {("gcws_memory_limit_bytes", ""): float(self._memory)}
+        with suppress(OSError):
+            disk = shutil.disk_usage(self._folder)
+            found["gcws_disk_used_ratio", ""] = (disk.total - disk.free) / disk.total
+        return found
+
+    def look(self, elsewhere: float = 0.0) -> MemoryFull | DiskShareReached | None:
+        """Return what has been used up at this moment.
+
+        ``elsewhere``: the share of the memory that other processes have within the same limit.
+        """
+        used = unmapped_bytes() + int(elsewhere * self._memory)
+        if used > self._memory_share * self._memory:
+            return MemoryFull(used, self._memory, self._memory_share)
+        try:
+            disk = shutil.disk_usage(self._folder)
+        except OSError:  # the write itself will say what is wrong
+            return None
+        if disk.total - disk.free > self._disk_share * disk.total:
+            return DiskShareReached(disk.free, disk.total, self._disk_share)
+        return None
+
+
+def memory_bytes() -> int:
+    """Return how much memory this process may have."""
+    limits = [_number(path) for path in _CGROUPS]
+    limits.append(psutil.virtual_memory().total)
+    return min(limit for limit in limits if limit is not None)
+
+
+def resident_bytes() -> int:
+    """Return how much memory this process has."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def unmapped_bytes() -> int:
+    """Return how much of it the system cannot take back: what is no page of a file."""
+    memory = psutil.Process().memory_info()
+    return int(memory.rss - getattr(memory, "shared", 0))  # not every system tells the latter
+
+
+def _number(path: Path) -> int | None:
+    try:
+        return int(path.read_text())
+    except (OSError, ValueError):  # no such group, or "max"
+        return None

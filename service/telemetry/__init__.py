@@ -1,5 +1,0 @@
-"""What the service reports.
-
-- `metrics`: numbers as Prometheus reads them
-- `logs`: log lines
-"""
