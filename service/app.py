@@ -22,11 +22,11 @@ from gcws_search.service.api import (
     snapshots,
 )
 from gcws_search.service.contract import RouterProtocol
-from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.searches import LocalSearches
 from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.http import Application, Service
+from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, database_url
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics

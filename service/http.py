@@ -42,9 +42,9 @@ from gcws_search.service.errors import (
     TooManyCollections,
     UnsupportedMediaType,
 )
-from gcws_search.service.execution.loads import Loads
 from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.startup import Startup
+from gcws_search.service.ingest.job import Loads
 from gcws_search.service.json_bodies import Model
 from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Final
@@ -19,7 +18,6 @@ from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
-from gcws_search.service.execution.loads import MAX_ENDED, LoadEntry
 from gcws_search.service.http import (
     Service,
     body_pieces,
@@ -32,20 +30,23 @@ from gcws_search.service.http import (
     stated_media_type,
 )
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.job import Account, Load, LoadFailed, Read
-from gcws_search.service.ingest.load_keys import (
-    LoadKey,
+from gcws_search.service.ingest.job import (
+    MAX_ENDED,
+    Account,
+    Load,
+    LoadFailed,
+    LoadState,
+    Read,
     iso_time,
-    progress_of,
     require_key,
 )
 from gcws_search.service.ingest.ndjson import read_ndjson
 from gcws_search.service.ingest.npy import read_npy
-from gcws_search.service.ingest.rows import ItemRows
 from gcws_search.service.ingest.source import (
     BodyAborted,
     BodyPipe,
     ByteReader,
+    ItemRows,
     Source,
     bound_bytes,
     inflate,
@@ -103,43 +104,28 @@ class _Run:
 
         InvalidParameter, IdempotencyMismatch, CollectionBusy: because of the key; nothing was done.
         """
-        collection = self._load.collection
+        collection, account = self._load.collection, self._load.account
         try:
-            key = header(self._request, b"idempotency-key")
-            entry = LoadEntry(key, self._load.begin(), self._announced_bytes)
-            with self._service.loads.running(collection, entry):
-                if key is not None:
-                    self._load = replace(self._load, key=await self._load_of_key(key))
-                    entry.go_on(self._load.begin())
-                await self._finish(chunks, entry.account)
-                return entry.account
+            with self._service.loads.running(collection, account):
+                if account.key is not None:
+                    parameters = self._params.model_dump_json(
+                        exclude={"on_error", "max_rejected"}, exclude_none=True
+                    )
+                    seconds = self._service.settings.load_key_seconds
+                    searches = self._service.workers.searches
+                    await searches.run(account.go_on, collection, parameters, seconds)
+                await self._finish(chunks)
+                return account
         finally:
             self.events.put_nowait(None)
 
-    async def _load_of_key(self, key: str) -> LoadKey:
-        """Return what has been committed under a key."""
-        parameters = self._params.model_dump_json(
-            exclude={"on_error", "max_rejected"}, exclude_none=True
-        )
-        seconds = self._service.settings.load_key_seconds
-        work = partial(LoadKey.of, self._load.collection, key, parameters, seconds)
-        found = await self._service.workers.searches.run(work)
-        return replace(found, announced_bytes=self._announced_bytes or 0)
-
-    @property
-    def _announced_bytes(self) -> int | None:
-        """How many bytes the body is said to have; None where nothing is said, or not of these."""
-        is_plain = not header(self._request, b"content-encoding")
-        announced = header(self._request, b"content-length") if is_plain else None
-        return None if announced is None else int(announced)
-
-    async def _finish(self, chunks: Read, account: Account) -> None:
+    async def _finish(self, chunks: Read) -> None:
         def report(committed: int, rejected: int) -> None:
             self._loop.call_soon_threadsafe(self.events.put_nowait, (committed, rejected))
 
         feeder = asyncio.create_task(self._feed())
         try:
-            run = partial(self._load.run, chunks, self._pipe.take, report, account)
+            run = partial(self._load.run, chunks, self._pipe.take, report)
             await self._service.workers.loads.run(run)
         finally:
             self._pipe.abort()
@@ -155,6 +141,13 @@ class _Run:
             self._pipe.abort()
         else:
             self._pipe.end()
+
+
+def _announced_bytes(request: Request) -> int | None:
+    """How many bytes the body is said to have; None where nothing is said, or not of these."""
+    is_plain = not header(request, b"content-encoding")
+    announced = header(request, b"content-length") if is_plain else None
+    return None if announced is None else int(announced)
 
 
 class _Lines(Response):
@@ -188,21 +181,18 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     chunks = _reader(request, params, service)
     if (key := header(request, b"idempotency-key")) is not None:
         require_key(key)
-    run = _Run(
-        request,
-        service,
-        Load(
-            collection,
-            params.mode,
-            params.on_error,
-            service.settings.max_rejected_listed
-            if params.max_rejected is None
-            else params.max_rejected,
-            service.room.require,
-            keeps_payloads=params.payloads == "keep",
-        ),
-        params,
+    max_listed = params.max_rejected
+    if max_listed is None:
+        max_listed = service.settings.max_rejected_listed
+    work = Load(
+        collection,
+        Account(key, max_listed, _announced_bytes(request)),
+        params.mode,
+        params.on_error,
+        service.room.require,
+        keeps_payloads=params.payloads == "keep",
     )
+    run = _Run(request, service, work, params)
     if NDJSON not in request.headers.get("accept", ""):
         try:
             account = await run.finish(chunks)
@@ -230,34 +220,33 @@ async def list_loads(request: Request, name: str) -> Response:
     """
     service = service_of(request)
     collection = service.collection(name)
-    entries = service.loads.of(collection)
+    accounts = service.loads.of(collection)
     since = int(time.time()) - service.settings.load_key_seconds
     records = await service.workers.searches.run(collection.loads, since)
-    known = {entry.key for entry in entries}
-    count = MAX_ENDED + sum(entry.state == "running" for entry in entries)
+    known = {account.key for account in accounts}
+    count = MAX_ENDED + sum(account.status == "running" for account in accounts)
     earlier = (record for record in records if record.key not in known)
-    shown = [*map(_entry, entries), *(_earlier(collection, record) for record in earlier)]
+    shown = [*map(_entry, accounts), *(_earlier(collection, record) for record in earlier)]
     return JsonResponse({"loads": shown[:count]})
 
 
-def _entry(entry: LoadEntry) -> dict[str, Any]:
-    state = entry.account.state
+def _entry(account: Account) -> dict[str, Any]:
     return {
-        "key": entry.key,
-        "state": entry.state,
-        "rows": state.mark.rows,
-        "bytes": entry.account.count.size,
-        "total_bytes": entry.total_bytes,
-        "rejected": state.rejected_count,
-        "rate": round(entry.rate, 1),
-        "started": iso_time(entry.started),
-        "error": entry.error,
+        "key": account.key,
+        "state": account.status,
+        "rows": account.state.mark.rows,
+        "bytes": account.size,
+        "total_bytes": account.total_bytes,
+        "rejected": account.state.rejected_count,
+        "rate": round(account.rate, 1),
+        "started": iso_time(account.started),
+        "error": account.error,
     }
 
 
 def _earlier(collection: CollectionProtocol, record: ix.LoadRecord) -> dict[str, Any]:
     """Return a load of before this start of the service."""
-    state = progress_of(collection, record)
+    state = LoadState.read(collection, record)
     return {
         "key": record.key,
         "state": "done" if state.is_complete else "interrupted",

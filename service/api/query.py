@@ -42,7 +42,6 @@ from gcws_search.service.http import (
     stated_media_type,
 )
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.names import Naming, pair_of
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.limits import require_short_vector
@@ -168,7 +167,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     require_short_vector(body.a, limits, "a")
     require_short_vector(body.b, limits, "b")
     try:
-        a, b = pair_of(body.a, body.b)
+        a, b = requests.pair_of(body.a, body.b)
         score = await service.workers.searches.run(ix.score, kernel, a, b)
     except ix.InvalidVector as error:
         row, *rest = error.loc or (0,)
@@ -309,12 +308,13 @@ def _query_of_vectors(
     if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
     if vectors.names is not None and not collection.names.is_open:
-        each = vectors.one_by_one(collection.space, Naming(collection, "search").coordinates)
+        each = vectors.one_by_one(collection.space, requests.finder(collection, []))
         return [
             requests.matrix(one, params, limits)._replace(unknown_names=names)
             for one, names in each
         ]
-    rows = vectors.check(collection.space, Naming(collection, "search together").coordinates)
+    find = requests.finder(collection, [], beyond_dim=False)
+    rows = vectors.check(collection.space, find)
     return [requests.matrix(rows, params, limits)]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from math import prod
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 from pydantic import ValidationError
@@ -26,7 +26,6 @@ from gcws_search.service.api.bodies import (
     SearchOptions,
 )
 from gcws_search.service.contract import CollectionProtocol, Point, QueryRequest
-from gcws_search.service.ingest.names import Naming, Use
 from gcws_search.service.limits import (
     id_in_url,
     require_at_least,
@@ -48,16 +47,33 @@ from gcws_search.service.problems import invalid_request
 from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
+Find: TypeAlias = Callable[[Sequence[str]], list[int]]
+"""Returns the coordinates of different names; InvalidVector is at ``(place,)``."""
 _MAX_DIGITS: Final = 10
 """Of a coordinate."""
 SAMPLE: Final = 100
 """Stored items that a comparison searches for unless it says otherwise."""
 
 
+def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bool = True) -> Find:
+    """Return what looks up the names of a query.
+
+    A name that no coordinate has gets one for this query alone, and is added to ``unknown``.
+    Without ``beyond_dim`` a space of fixed dim refuses it.
+    """
+
+    def find(names: Sequence[str]) -> list[int]:
+        found, more = collection.names.find(names, beyond_dim=beyond_dim)
+        unknown.extend(more)
+        return found
+
+    return find
+
+
 def vector(
     body: VectorBody,
     collection: CollectionProtocol,
-    naming: Naming,
+    find: Find,
     limits: Settings,
     *loc: str | int,
 ) -> ix.RawBatch:
@@ -68,8 +84,7 @@ def vector(
         return _dense(body.weights, collection.space, limits, *loc)
     require_short_vector(body, limits, *loc)
     try:
-        given = ix.InputVectors(mixed=[vector_of(body)])
-        return given.check(collection.space, naming.coordinates)
+        return ix.InputVectors(mixed=[vector_of(body)]).check(collection.space, find)
     except ix.InvalidVector as error:
         raise only(error, *loc) from None
 
@@ -89,14 +104,14 @@ def _dense(
 def vectors(
     raw: Sequence[VectorBody],
     collection: CollectionProtocol,
-    use: Use,
+    find: Find,
     limits: Settings,
     name: str,
     *inner: str,
 ) -> ix.RawBatch:
     """Return vectors of any form as one batch; errors are at ``name``, the number, ``inner``."""
     if len(raw) == 1:  # as most writes have: read in 20 µs for 23.5
-        return vector(raw[0], collection, Naming(collection, use), limits, name, 0, *inner)
+        return vector(raw[0], collection, find, limits, name, 0, *inner)
     rows: list[ix.AnyArray] = []
     for number, one in enumerate(raw):
         if not isinstance(one, np.ndarray) or len(one) > limits.max_nonzeros:
@@ -106,8 +121,7 @@ def vectors(
     try:
         if len(rows) == len(raw):
             return collection.space.from_items(rows)
-        given = ix.InputVectors(mixed=[*map(vector_of, raw)])
-        return given.check(collection.space, Naming(collection, use).coordinates)
+        return ix.InputVectors(mixed=[*map(vector_of, raw)]).check(collection.space, find)
     except ix.InvalidVector as error:
         raise within(error, name, *inner) from None
 
@@ -164,7 +178,7 @@ def items(
         given.append(item.vector)
     return ix.ItemBatch(
         ids=ids,
-        vectors=vectors(given, collection, "store", limits, "items", "vector"),
+        vectors=vectors(given, collection, collection.names.reserve, limits, "items", "vector"),
         payloads=payloads,
     )
 
@@ -283,13 +297,13 @@ def query(body: QueryBody, collection: CollectionProtocol, limits: Settings) -> 
         return asked
     if isinstance(raw, np.ndarray):
         return asked._replace(vectors=_dense(raw, collection.space, limits, "vector"))
-    naming = Naming(collection, "search")
+    unknown: list[str] = []
     with_unknown, found = None, None
     if isinstance(raw, NamedBody) and not collection.names.is_open:
-        with_unknown = _with_unknown(raw, naming, limits, "vector")
+        with_unknown = _with_unknown(raw, collection, unknown, limits, "vector")
     if with_unknown is None:
-        found = vector(raw, collection, naming, limits, "vector")
-    return asked._replace(vectors=found, unknown_names=naming.unknown, with_unknown=with_unknown)
+        found = vector(raw, collection, finder(collection, unknown), limits, "vector")
+    return asked._replace(vectors=found, unknown_names=unknown, with_unknown=with_unknown)
 
 
 def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
@@ -325,16 +339,20 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
 
 
 def _with_unknown(
-    body: NamedBody, naming: Naming, limits: Settings, *loc: str | int
+    body: NamedBody,
+    collection: CollectionProtocol,
+    unknown: list[str],
+    limits: Settings,
+    *loc: str | int,
 ) -> ix.SparseVector | None:
     """Return a vector where some of its names have no coordinate, None where all have."""
     require_short_vector(body, limits, *loc)
     try:
         vector = ix.NamedVector(body.names, body.weights)
-        found = ix.with_coordinates(vector, naming.coordinates)
+        found = ix.with_coordinates(vector, finder(collection, unknown))
     except ix.InvalidVector as error:
         raise error.at(*loc) from None
-    return found if naming.unknown else None
+    return found if unknown else None
 
 
 def with_unknown_apart(
@@ -347,8 +365,7 @@ def with_unknown_apart(
     apart: dict[int, ix.SparseVector] = {}
     for number, body in enumerate(() if collection.names.is_open else raw):
         if isinstance(body, NamedBody):
-            naming = Naming(collection, "search")
-            found = _with_unknown(body, naming, limits, name, number)
+            found = _with_unknown(body, collection, [], limits, name, number)
             if found is not None:
                 apart[number] = found
     rest = [number for number in range(len(raw)) if number not in apart]
@@ -358,7 +375,8 @@ def with_unknown_apart(
     if not rest and apart:
         return parts
     try:
-        together = vectors([raw[number] for number in rest], collection, "search", limits, name)
+        find = finder(collection, [])
+        together = vectors([raw[number] for number in rest], collection, find, limits, name)
     except ix.InvalidVector as error:
         _, row, *inner = error.loc
         error.loc = (name, rest[int(row)], *inner)
@@ -472,3 +490,28 @@ def params_to_attach(body: AttachBody) -> ix.BackendParams:
         raise invalid_request(error, model) from None
     params = checked.model_dump()["params"]
     return place_errors(ix.backend_params, "params", kind=body.kind, params=params)
+
+
+def pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector]:
+    """Return two vectors of no collection; names of both are coordinates that they share.
+
+    InvalidVector, at ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
+    """
+    coordinates: dict[str, int] = {}
+    found: list[ix.AnyArray | ix.SparseVector] = []
+    both = vector_of(a), vector_of(b)
+    for row, vector in enumerate(both):
+        if isinstance(vector, ix.NamedVector):
+            if not isinstance(both[1 - row], ix.NamedVector):
+                raise ix.InvalidVector(
+                    expected="names in both vectors, or in none", got="them in one", loc=(row,)
+                )
+            try:
+                ix.require_different_names(vector)
+            except ix.InvalidVector as error:
+                raise error.at(row) from None
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
+            found.append(ix.SparseVector(indices, vector.values))
+        else:
+            found.append(vector)
+    return found

@@ -2,6 +2,5 @@
 
 - `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
 - `searches`: searches of this process's collections
-- `loads`: the loads under way, and the last that ended
 - `startup`: kernels compiled and collections opened in the background
 """

@@ -1,20 +1,28 @@
-"""Arrow streams: ``id`` or none, ``vector`` or ``indices`` + ``values``, and ``payload``."""
+"""Arrow streams: ``id`` or none, ``vector`` or ``indices`` + ``values``, and ``payload``.
+
+Arrow writes one thing in many ways: text as string, large string, view or dictionary, lists as
+lists, large lists, views or lists of a fixed size. A batch becomes plain first: large strings,
+and lists that are no views. Views and dictionaries may name one long value many times, so what a
+batch would be without them is counted before that.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic_core import from_json
 
 from gcws_search import index as ix
+from gcws_search.index import AnyArray, Int64s
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
-from gcws_search.service.ingest import arrow_columns
-from gcws_search.service.ingest.rows import ItemRows, Reject
-from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
 from gcws_search.service.limits import (
     id_in_url,
     require_count,
@@ -25,6 +33,31 @@ from gcws_search.service.limits import (
 from gcws_search.service.models import json_text
 from gcws_search.service.settings import Settings
 
+_VECTORS: Final = ("vector", "indices", "names", "values")
+_FORMS: Final = ("vector", "indices", "names")
+"""One of them is there."""
+_ITEMS: Final = ("id", *_VECTORS, "payload")
+"""Columns of items; all others are fields of their payloads, where that is asked for."""
+
+_LISTS: Final = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+_TEXTS: Final = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+_BYTES: Final = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_binary_view)
+_SCALARS: Final = (
+    pa.types.is_null,
+    pa.types.is_boolean,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    *_TEXTS,
+)
+_WRITTEN: Final = (pa.types.is_date, pa.types.is_timestamp, pa.types.is_time)
+_VIEW_BYTES: Final = 16
+
 
 def read_arrow(
     reader: ByteReader, settings: Settings, *, takes_others: bool = False
@@ -33,7 +66,7 @@ def read_arrow(
 
     ``takes_others``: columns that items do not have become fields of their payloads.
     """
-    check = partial(arrow_columns.check_items, takes_others=takes_others)
+    check = partial(_check_items, takes_others=takes_others)
     first = 0
     for batch in _rebatch(batches(reader, check, settings.max_arrow_batch_bytes), settings):
         yield replace(from_batch(batch, first, settings), size=reader.taken)
@@ -70,11 +103,11 @@ def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa:
     payloads: list[bytes | None] = []
     good: list[int] = []
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    vectors = {name: columns[name] for name in arrow_columns.VECTORS if name in columns}
-    others = {name: columns[name] for name in columns if name not in arrow_columns.ITEMS}
+    vectors = {name: columns[name] for name in _VECTORS if name in columns}
+    others = {name: columns[name] for name in columns if name not in _ITEMS}
     none = [None] * len(batch)
     texts = columns["payload"].to_pylist() if "payload" in columns else none
-    more = arrow_columns.fields(others) if others else none
+    more = _fields(others) if others else none
     unusable = _unusable(vectors, settings)
     has_ids = "id" in columns
     given = columns["id"].to_pylist() if has_ids else none
@@ -87,7 +120,7 @@ def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa:
             payloads.append(_payload(text, fields, settings))
         except ix.InvalidInput as error:
             del ids[len(good) :]
-            rejects.append(Reject.of(first + row, error))
+            rejects.append(Reject(first + row, error))
         else:
             good.append(row)
     chosen = np.array(good, np.int64)
@@ -99,11 +132,11 @@ def from_batch(batch: Any, first: int, settings: Settings) -> ItemRows:  # noqa:
 def _unusable(columns: dict[str, Any], settings: Settings) -> dict[int, ix.InvalidVector]:
     """Return the error of each row whose vector has a null or is too long."""
     found: dict[int, ix.InvalidVector] = {}
-    nulls = np.logical_or.reduce([*map(arrow_columns.with_nulls, columns.values())])
+    nulls = np.logical_or.reduce([*map(_with_nulls, columns.values())])
     for row in np.flatnonzero(nulls).tolist():
         found[row] = ix.InvalidVector(expected="a vector", got="null", loc=("vector",))
     for column in columns.values():
-        lengths = np.diff(arrow_columns.ends(column))
+        lengths = np.diff(_ends(column))
         for row in np.flatnonzero(lengths > settings.max_nonzeros).tolist():
             try:
                 require_count(int(lengths[row]), settings, "vector")
@@ -155,7 +188,7 @@ def _short_payload(value: dict[str, Any] | None, settings: Settings) -> bytes | 
 
 def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
     if "vector" in columns:
-        ends, values = arrow_columns.lists(columns["vector"])
+        ends, values = _lists(columns["vector"])
         lengths = np.diff(ends)
         width = int(lengths[0]) if len(lengths) else 0
         if (lengths == width).all():
@@ -163,12 +196,12 @@ def _vectors(columns: dict[str, Any]) -> ix.InputVectors:
         return ix.InputVectors(mixed=[values[a:b] for a, b in pairwise(ends.tolist())])
     names: list[str] | None = None
     if "names" in columns:
-        ends, names, indices = arrow_columns.words(columns["names"])
+        ends, names, indices = _words(columns["names"])
     else:
-        ends, indices = arrow_columns.lists(columns["indices"])
+        ends, indices = _lists(columns["indices"])
     value_ends, values = ends, np.ones(len(indices), np.float32)  # sets
     if "values" in columns:
-        value_ends, values = arrow_columns.lists(columns["values"])
+        value_ends, values = _lists(columns["values"])
     if (ends == value_ends).all():
         return ix.InputVectors.sparse(ends, indices, values, names)
     borders = zip(pairwise(ends.tolist()), pairwise(value_ends.tolist()), strict=True)
@@ -186,7 +219,7 @@ def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.I
     """Return the vectors of a whole stream of at most ``max_bytes``; errors begin with a number."""
     found: list[Any] = []
     size = count = 0
-    for batch in batches(reader, arrow_columns.check_queries, max_bytes):
+    for batch in batches(reader, _check_queries, max_bytes):
         size, count = size + batch.nbytes, count + len(batch)
         require_few_queries(count, settings)
         if size > max_bytes:
@@ -212,7 +245,7 @@ def batches(reader: ByteReader, check: Callable[[Any], None], max_bytes: int) ->
             check(stream.schema)
             for batch in stream:
                 batch.validate(full=True)
-                yield arrow_columns.plain(batch, max_bytes)
+                yield _plain_batch(batch, max_bytes)
             if reader.read(1):
                 raise MalformedBody("expected the body to end after the Arrow stream, got more")
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
@@ -228,3 +261,212 @@ def _open_stream(reader: ByteReader) -> Any:  # noqa: ANN401
 
 def _not_arrow(error: Exception) -> MalformedBody:
     return MalformedBody(f"expected an Arrow stream: {str(error)[:200]}")
+
+
+def _is_any(kind: Any, tests: Any) -> bool:  # noqa: ANN401
+    return any(test(kind) for test in tests)
+
+
+def _is_text(kind: Any) -> bool:  # noqa: ANN401
+    return _is_any(_value_type(kind), (*_TEXTS, *_BYTES))
+
+
+def _is_number(kind: Any) -> bool:  # noqa: ANN401
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _value_type(kind: Any) -> Any:  # noqa: ANN401
+    """Return the type of a column's values, dictionary-encoded or not."""
+    return kind.value_type if pa.types.is_dictionary(kind) else kind
+
+
+def _is_json(kind: Any) -> bool:  # noqa: ANN401
+    """Return whether values of a type within lists and structs are written as JSON."""
+    if _is_any(kind, _LISTS):
+        return _is_json(kind.value_type)
+    if pa.types.is_struct(kind):
+        return all(_is_json(kind.field(number).type) for number in range(kind.num_fields))
+    return _is_any(kind, _SCALARS)
+
+
+def _check_queries(schema: Any) -> None:  # noqa: ANN401
+    """Raise InvalidParameter unless the columns are those of vectors alone."""
+    names = schema.names
+    if set(names) - {*_VECTORS} or len(set(names)) != len(names):
+        expected = "columns vector, or indices or names and maybe values, each once"
+        _refuse(expected, ", ".join(names))
+    _check_vectors(schema)
+
+
+def _check_items(schema: Any, *, takes_others: bool) -> None:  # noqa: ANN401
+    """Raise InvalidParameter unless the columns are those of items.
+
+    ``takes_others``: other columns become fields of the payload.
+    """
+    names = schema.names
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        _refuse("columns of different names", f"{twice!r} twice")
+    others = [name for name in names if name not in _ITEMS]
+    if others and not takes_others:
+        _refuse(
+            "columns id, vector, indices or names, values, payload, or ?columns=payload, which "
+            "makes others fields of the payload",
+            ", ".join(map(repr, others)),
+        )
+    _check_vectors(schema)
+    kinds = {name: _value_type(schema.field(name).type) for name in names}
+    id_ = kinds.get("id", pa.string())
+    if not (_is_any(id_, (*_TEXTS, *_BYTES)) or pa.types.is_integer(id_)):
+        _refuse("ids as strings or integers", str(id_), "id")
+    if "payload" in kinds and not _is_any(kinds["payload"], (pa.types.is_null, *_TEXTS, *_BYTES)):
+        _refuse("payloads as JSON text", str(kinds["payload"]), "payload")
+    for name in others:
+        kind = kinds[name]
+        if not (_is_json(kind) or _is_any(kind, _WRITTEN) or pa.types.is_decimal(kind)):
+            _refuse(
+                "text, numbers, bools, dates, times, and lists or structs of the first three",
+                str(kind),
+                name,
+            )
+
+
+def _check_vectors(schema: Any) -> None:  # noqa: ANN401
+    names = schema.names
+    if sum(name in names for name in _FORMS) != 1 or {"vector", "values"} <= set(names):
+        expected = "a column vector, or columns indices or names, and values"
+        _refuse(expected, ", ".join(names) or "none")
+    kinds = {name: _value_type(schema.field(name).type) for name in _VECTORS if name in names}
+    for name, kind in kinds.items():
+        is_list = _is_any(kind, _LISTS)
+        if name == "names":
+            if not (is_list and _is_any(_value_type(kind.value_type), _TEXTS)):
+                _refuse("lists of strings", str(kind), name)
+        elif not (is_list and _is_number(kind.value_type)):
+            _refuse("lists of numbers", str(kind), name)
+    if "indices" in kinds and not pa.types.is_integer(kinds["indices"].value_type):
+        _refuse("lists of integers", str(kinds["indices"]), "indices")
+
+
+def _refuse(expected: str, got: str, *loc: str) -> None:
+    raise ix.InvalidParameter(expected=expected, got=got, loc=loc)
+
+
+def _plain_batch(batch: Any, max_bytes: int) -> Any:  # noqa: ANN401
+    """Return a record batch without views and dictionaries, its texts as large strings.
+
+    BodyTooLarge: it would have more bytes than ``max_bytes``.
+    """
+    if sum(map(_whole_bytes, batch.columns)) > max_bytes:
+        raise BodyTooLarge(max_bytes, "a record batch")
+    columns = [_plain(column) for column in batch.columns]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _plain(column: Any) -> Any:  # noqa: ANN401
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        values = _plain(column.dictionary)
+        return pa.DictionaryArray.from_arrays(column.indices, values).dictionary_decode()
+    if _is_any(kind, (*_TEXTS, *_BYTES)):
+        return column.cast(pa.large_string())
+    is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+    if is_view or (_is_any(kind, _LISTS) and _is_text(kind.value_type)):
+        borders = pa.array(_ends(column), mask=np.append(_nulls(column), [False]))
+        return pa.LargeListArray.from_arrays(borders, _plain(column.flatten()))
+    return column
+
+
+def _whole_bytes(column: Any) -> int:  # noqa: ANN401
+    """Return about how many bytes a column has without views and dictionaries."""
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        sizes = _sizes(column.dictionary)
+        codes = column.indices.drop_null().to_numpy(zero_copy_only=False)
+        return int(sizes[codes].sum()) if len(codes) else 0
+    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
+        return int(_sizes(column).sum())
+    if _is_any(kind, _LISTS):
+        items = pc.sum(pc.list_value_length(column)).as_py() or 0
+        is_view = pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind)
+        # Only numbers have a size of their own that can be known before the view is followed.
+        width = kind.value_type.bit_width // 8 if _is_number(kind.value_type) else _VIEW_BYTES
+        return int(items * width if is_view else _whole_bytes(column.flatten()))
+    if pa.types.is_struct(kind):
+        return sum(map(_whole_bytes, column.flatten()))
+    return int(column.nbytes)
+
+
+def _sizes(column: Any) -> Int64s:  # noqa: ANN401
+    """Return about how many bytes each value of a column has."""
+    kind = column.type
+    if _is_any(kind, (pa.types.is_string_view, pa.types.is_binary_view)):
+        buffer = column.buffers()[1]
+        if buffer is None or not len(column):
+            return np.zeros(len(column), np.int64)
+        # A view is four words, and the first of them is its length.
+        views = np.frombuffer(buffer, np.int32).reshape(-1, 4)
+        lengths = views[column.offset : column.offset + len(column), 0].astype(np.int64)
+        return np.where(_nulls(column), 0, lengths)
+    if _is_any(kind, (*_TEXTS, *_BYTES)):
+        found = pc.binary_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+        return np.asarray(found, np.int64)
+    mean = -(-_whole_bytes(column) // max(1, len(column)))
+    return np.full(len(column), mean, np.int64)
+
+
+def _nulls(column: Any) -> AnyArray:  # noqa: ANN401
+    return np.asarray(column.is_null().to_numpy(zero_copy_only=False))
+
+
+def _ends(column: Any) -> Int64s:  # noqa: ANN401
+    """Return where each list begins and ends among all values, (n + 1,)."""
+    found = np.zeros(len(column) + 1, np.int64)
+    lengths = pc.list_value_length(column).fill_null(0).to_numpy(zero_copy_only=False)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
+def _lists(column: Any) -> tuple[Int64s, Any]:  # noqa: ANN401
+    """Return where each list begins and ends, (n + 1,), and all values."""
+    return _ends(column), column.flatten().to_numpy(zero_copy_only=False)
+
+
+def _words(column: Any) -> tuple[Int64s, list[str], Int64s]:  # noqa: ANN401
+    """Return where each list of texts begins and ends, each text once, and the place of each."""
+    coded = column.flatten().dictionary_encode()
+    codes = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return _ends(column), coded.dictionary.to_pylist(), codes
+
+
+def _with_nulls(column: Any) -> Any:  # noqa: ANN401
+    """Return (n,) bool: rows with a missing list, or a missing number in one."""
+    missing = _nulls(column)
+    flat = column.flatten()
+    if flat.null_count:
+        row_of = np.repeat(np.arange(len(column)), np.diff(_ends(column)))
+        missing = missing.copy()
+        missing[row_of[flat.is_null().to_numpy(zero_copy_only=False)]] = True
+    return missing
+
+
+def _fields(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return each row of some columns as the fields of a payload."""
+    values = [_values(column) for column in columns.values()]
+    return [dict(zip(columns, row, strict=True)) for row in zip(*values, strict=True)]
+
+
+def _values(column: Any) -> list[Any]:  # noqa: ANN401
+    """Return a column as JSON has it: times as ISO 8601 writes them, 0.1 of 32 bits as 0.1."""
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        text = pc.replace_substring(column.cast(pa.string()), " ", "T", max_replacements=1)
+        column = text
+    elif _is_any(kind, _WRITTEN):
+        column = column.cast(pa.string())
+    elif pa.types.is_decimal(kind):
+        column = column.cast(pa.float64())
+    elif pa.types.is_float32(kind):
+        column = column.cast(pa.string()).cast(pa.float64())
+    found: list[Any] = column.to_pylist()
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from gcws_search.service.errors import MalformedBody, UnsupportedMediaType
 from gcws_search.service.responses import ARROW, JSON, NDJSON, NPY
@@ -20,27 +20,31 @@ _SEPARATED: Final = re.compile(rb"[^{\x00-\x08\x0e-\x1f][^\x00\n]*?[,;\t][^\n]")
 _SVMLIGHT: Final = re.compile(rb"[-+.\d][-+.,\w]*(?: qid:\d+)?(?: +\d+:[-+.\w]+)+\s")
 
 
-class _Foreign(NamedTuple):
-    """A format that no route reads, and whether the command ``load`` reads it."""
-
-    name: str
-    loads: bool
-
-
 _FOREIGN: Final = {
-    b"ARROW1": _Foreign("an Arrow file", loads=True),
-    b"PAR1": _Foreign("a Parquet file", loads=True),
-    b"PK\x03\x04": _Foreign("a zip archive, such as an .npz", loads=True),
-    b"\x28\xb5\x2f\xfd": _Foreign("zstd data", loads=True),
-    b"FEA1": _Foreign("a Feather file of version 1", loads=False),
-    b"\x1f\x8b": _Foreign("gzip data", loads=False),
-    b"BZh": _Foreign("bzip2 data", loads=False),
-    b"\xfd7zXZ": _Foreign("xz data", loads=False),
-    b"\x89HDF": _Foreign("an HDF5 file", loads=False),
-    b"SQLite f": _Foreign("an SQLite file", loads=False),
-    b"\x80": _Foreign("a pickle", loads=False),
+    b"ARROW1": "an Arrow file",
+    b"PAR1": "a Parquet file",
+    b"PK\x03\x04": "a zip archive, such as an .npz",
+    b"\x28\xb5\x2f\xfd": "zstd data",
+    b"FEA1": "a Feather file of version 1",
+    b"\x1f\x8b": "gzip data",
+    b"BZh": "bzip2 data",
+    b"\xfd7zXZ": "xz data",
+    b"\x89HDF": "an HDF5 file",
+    b"SQLite f": "an SQLite file",
+    b"\x80": "a pickle",
 }
-"""First bytes of what is often sent by mistake."""
+"""First bytes of what is often sent by mistake, which no route reads."""
+_LOADED: Final = frozenset(
+    {
+        "an Arrow file",
+        "a Parquet file",
+        "a zip archive, such as an .npz",
+        "zstd data",
+        "svmlight text",
+        "CSV",
+    }
+)
+"""What of these the command ``load`` reads."""
 
 
 def media_type_of(start: bytes, text: str) -> str:
@@ -55,7 +59,7 @@ def media_type_of(start: bytes, text: str) -> str:
     if found is None:
         return text
     expected = [NAMES[kind] for kind in (text, NPY, ARROW)]
-    raise UnsupportedMediaType(found.name, expected, LOADS_FILES if found.loads else "")
+    raise UnsupportedMediaType(found, expected, LOADS_FILES if found in _LOADED else "")
 
 
 def require_not_foreign(start: bytes, kind: str) -> None:
@@ -75,29 +79,29 @@ def start_words(start: bytes) -> str:
             return NAMES[kind]
     found = _binary_format(start) or _table_format(start)
     if found is not None:
-        return f"{found.name}; {LOADS_FILES}" if found.loads else found.name
+        return f"{found}; {LOADS_FILES}" if found in _LOADED else found
     head = start[:START_BYTES]
     if all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head):  # noqa: PLR2004  # ASCII
         return f"text that starts with {head.decode()!r}"
     return f"other data, which starts with the bytes {head.hex(' ')}"
 
 
-def _binary_format(start: bytes) -> _Foreign | None:
+def _binary_format(start: bytes) -> str | None:
     return next((found for magic, found in _FOREIGN.items() if start.startswith(magic)), None)
 
 
-def _text_format(start: bytes, text: str) -> _Foreign | None:
+def _text_format(start: bytes, text: str) -> str | None:
     """Return the format of a text that is neither JSON lines nor an object."""
     if text == NDJSON and start.lstrip().startswith(b"["):
-        return _Foreign("a JSON array; send one item a line", loads=False)
+        return "a JSON array; send one item a line"
     return _table_format(start)
 
 
-def _table_format(start: bytes) -> _Foreign | None:
+def _table_format(start: bytes) -> str | None:
     """Return CSV or svmlight for a table in text; None for any other text."""
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip()
     if _SVMLIGHT.match(line):
-        return _Foreign("svmlight text", loads=True)
+        return "svmlight text"
     if _SEPARATED.match(line) and not line.startswith(b"["):
-        return _Foreign("CSV", loads=True)
+        return "CSV"
     return None

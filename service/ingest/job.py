@@ -1,72 +1,167 @@
-"""One load, in its own thread: check, commit and count chunks."""
+"""One load, in its own thread: chunks checked, committed and counted; keys of loads.
+
+With each chunk of a load under an idempotency key the collection's file keeps how many rows of the
+body have been read, in how many bytes, and the CRC-32 of these. A body that comes under the key
+again is read from its beginning, but its first rows are stored already; it is the same body as long
+as the CRC is the same.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+import zlib
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import orjson
 
 from gcws_search import index as ix
 from gcws_search.index import Int64s
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.errors import IdempotencyMismatch, InvalidRequest
-from gcws_search.service.ingest.load_keys import BodyCount, LoadKey, LoadState, Mark, iso_time
-from gcws_search.service.ingest.names import Naming
-from gcws_search.service.ingest.rows import ItemRows, Reject, RowError
-from gcws_search.service.ingest.source import BodyAborted, Source
+from gcws_search.service.errors import IdempotencyMismatch
+from gcws_search.service.ingest.source import BodyAborted, ItemRows, Reject, Source
 from gcws_search.service.problems import document
 from gcws_search.service.responses import ids_json
 
+MAX_ENDED: Final = 20
+"""Loads of a collection that are remembered."""
+_MAX_KEY: Final = 255
+
 Report = Callable[[int, int], None]
 """Called after every commit with the rows committed and rejected so far."""
+Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRows]]
+"""Returns the chunks of a source, whose plain bytes it counts by the function it is given."""
 
 
-class LoadFailed(Exception):  # carries the error that ended a load, and its account
-    """The load ended before the body did, by ``error``; ``account`` has what was committed."""
+class Mark(NamedTuple):
+    """A place in a body: rows and bytes before it, and the CRC-32 of these bytes."""
 
-    def __init__(self, error: Exception, account: Account) -> None:
-        self.error = error
-        self.account = account
-        super().__init__(document(error)["detail"])
-
-    @property
-    def row(self) -> int | None:
-        """Number of the row that ended the load; None if none did."""
-        match self.error:
-            case ix.InvalidInput(loc=("rows", int(row), *_)) | ix.ItemExists(row=row):
-                return row
-            case InvalidRequest() as found if found.errors[0][0][:1] == ("rows",):
-                return int(found.errors[0][0][1])
-            case RowError(row=row):
-                return row
-        return None
+    rows: int
+    size: int
+    crc: int
 
 
-@dataclass(slots=True)
-class Account:
-    """A load under way.
+_START: Final = Mark(0, 0, 0)
 
-    ``max_listed`` rejected rows are listed, all are counted. ``state`` is what has been committed,
-    under a key by earlier attempts too, of which ``before`` is None where there were none.
+
+@dataclass(frozen=True, slots=True)
+class LoadState:
+    """What is committed of a load.
+
+    ``parameters`` of the request, but for what becomes of bad rows; ``mark`` behind the last row
+    that is stored or rejected, the body's end where ``is_complete``; ``started`` in seconds since
+    1970; ``ids``: the first and the last that rows without ids were given.
     """
 
-    max_listed: int
-    count: BodyCount
-    state: LoadState
-    before: LoadState | None = None
-    started: float = field(default_factory=time.perf_counter)
+    parameters: str = ""
+    mark: Mark = _START
+    inserted: int = 0
+    updated: int = 0
+    rejected_count: int = 0
+    rejected: tuple[dict[str, Any], ...] = ()
+    seconds: float = 0.0
+    started: float = 0.0
+    is_complete: bool = False
+    ids: tuple[str, str] | None = None
+
+    def counts(self) -> dict[str, Any]:
+        """Return what was stored, as the API shows it; ``ids`` where rows came without."""
+        told: dict[str, Any] = {
+            "inserted": self.inserted,
+            "updated": self.updated,
+            "rejected_count": self.rejected_count,
+        }
+        if self.ids is not None:
+            told["ids"] = ids_json(self.ids)
+        return told
+
+    def text(self) -> str:
+        """Return what `read` reads."""
+        fields = {**asdict(self), "mark": [*self.mark]}
+        if self.ids is None:
+            del fields["ids"]  # older programs can read it without them
+        return orjson.dumps(fields).decode()
+
+    @classmethod
+    def read(cls, collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
+        """Return the state of a load that a file has; DamagedFile if its record is unreadable."""
+        try:
+            fields = orjson.loads(record.progress)
+            fields["mark"] = Mark(*map(int, fields["mark"]))
+            fields["rejected"] = tuple(fields["rejected"])
+            if "ids" in fields:
+                first, last = fields["ids"]
+                fields["ids"] = first, last
+            return cls(**fields)
+        except (ValueError, TypeError, KeyError) as error:
+            reason = f"load {record.key!r} is unreadable ({error})"
+            raise ix.DamagedFile(collection.name, reason) from error
+
+
+class Account:
+    """A load under way, or one that has ended: what is read of its body, and what is committed.
+
+    ``max_listed`` rejected rows are listed, all are counted. ``total_bytes`` of the whole body are
+    None where they are not known. ``state`` is what has been committed, under a key by earlier
+    loads too; ``before`` is what those had.
+    """
+
+    def __init__(self, key: str | None, max_listed: int, total_bytes: int | None = None) -> None:
+        self.key = key
+        self.max_listed = max_listed
+        self.total_bytes = total_bytes
+        self.state = self.before = LoadState()
+        self.size = 0
+        self.started = time.time()
+        self.status: Literal["running", "done", "failed"] = "running"
+        self.error: str | None = None
+        self._keep_seconds = 0
+        self._clock = time.perf_counter()
+        self._seconds: float | None = None
+        self._awaited: Mark | None = None
+        self._source: Source = bytes
+        self._piece = b""
+        self._size_before = self._crc_before = self._crc = 0
+
+    def go_on(self, collection: CollectionProtocol, parameters: str, keep_seconds: int) -> None:
+        """Continue from what the file has under the key.
+
+        IdempotencyMismatch: the load before had other parameters.
+        """
+        self._keep_seconds = keep_seconds
+        found = collection.loads(self.forgotten, self.key)
+        if not found:
+            self.state = self.before = LoadState(parameters, started=time.time())
+            return
+        before = LoadState.read(collection, found[0])
+        if before.parameters != parameters:
+            raise IdempotencyMismatch(
+                f"expected the parameters {before.parameters!r} that were sent under the key "
+                f"{self.key!r} at {iso_time(before.started)}, got {parameters!r}"
+            )
+        self.before = before
+        self.state = replace(before, rejected=before.rejected[: self.max_listed])
+        self._awaited = before.mark if before.mark.size else None
+
+    def end(self, error: str | None) -> None:
+        """Note that the load has ended."""
+        self._seconds = time.perf_counter() - self._clock
+        self.status, self.error = ("done", None) if error is None else ("failed", error)
 
     @property
-    def seconds(self) -> float:
-        """How long the load has taken."""
-        seconds = 0.0 if self.before is None else self.before.seconds
-        return seconds + time.perf_counter() - self.started
+    def rate(self) -> float:
+        """Rows a second, those that came before this load left out."""
+        seconds = self._seconds or time.perf_counter() - self._clock
+        return (self.state.mark.rows - self.before.mark.rows) / max(seconds, 1e-9)
 
     @property
     def committed(self) -> int:
@@ -75,21 +170,21 @@ class Account:
 
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
-        state = self.state
+        state, before = self.state, self.before
         told: dict[str, Any] = {
             "inserted": state.inserted,
             "updated": state.updated,
             "rejected": state.rejected,
             "rejected_count": state.rejected_count,
-            "seconds": round(self.seconds, 6),
+            "seconds": round(self._all_seconds(), 6),
         }
         if state.ids is not None:
             told["ids"] = ids_json(state.ids)
-        if self.before is not None:
+        if before.is_complete or before.mark.rows:
             told["loaded_before"] = {
-                **replace(self.before, ids=None).counts(),
-                "started": iso_time(self.before.started),
-                "complete": self.before.is_complete,
+                **replace(before, ids=None).counts(),
+                "started": iso_time(before.started),
+                "complete": before.is_complete,
             }
         return told
 
@@ -105,108 +200,239 @@ class Account:
             mark=mark,
             inserted=state.inserted + result.inserted,
             updated=state.updated + result.updated,
-            rejected=(*state.rejected, *map(_entry, rejected[:room])),
+            rejected=(*state.rejected, *map(_reject_json, rejected[:room])),
             rejected_count=state.rejected_count + len(rejected),
-            seconds=self.seconds,
+            seconds=self._all_seconds(),
             ids=state.ids if ids is None else ((state.ids or ids)[0], ids[1]),
         )
 
+    def _all_seconds(self) -> float:
+        return self.before.seconds + time.perf_counter() - self._clock
 
-def _entry(reject: Reject) -> dict[str, Any]:
+    # The key
+
+    def record(self, state: LoadState) -> ix.LoadRecord:
+        """Return what the file keeps under the key."""
+        if self.key is None:
+            raise ValueError("a load without a key keeps nothing")
+        return ix.LoadRecord(self.key, int(time.time()), state.text())
+
+    @property
+    def forgotten(self) -> int:
+        """Keys unused since this second are dropped."""
+        return int(time.time()) - self._keep_seconds
+
+    def counting(self, source: Source) -> Source:
+        """Return a source that is counted; under a key it is compared with the body before.
+
+        It raises IdempotencyMismatch at other bytes, fewer, or more than a whole body had.
+        """
+        self._source = source
+        return self._take
+
+    def _take(self) -> bytes:
+        piece = self._source()
+        if self.key is None:
+            self.size += len(piece)
+            return piece
+        if not piece:
+            if self._awaited is not None:
+                raise self._mismatch(is_whole=True)
+            return piece
+        self._piece, self._size_before, self._crc_before = piece, self.size, self._crc
+        self.size += len(piece)
+        self._crc = zlib.crc32(piece, self._crc)
+        mark = self.before.mark
+        if self._awaited is not None and self.size >= mark.size:
+            if self._crc_of(mark.size) != mark.crc:
+                raise self._mismatch()
+            self._awaited = None
+        if self.before.is_complete and self.size > mark.size:
+            raise self._mismatch()
+        return piece
+
+    def _crc_of(self, size: int) -> int:
+        """Return the CRC-32 of the first ``size`` bytes, which end in the last piece."""
+        return zlib.crc32(self._piece[: size - self._size_before], self._crc_before)
+
+    def require_same(self) -> None:
+        """Read the body up to the mark of what is committed; IdempotencyMismatch: it is another."""
+        while self._awaited is not None:
+            self._take()
+
+    def mark(self, rows: int, size: int) -> Mark:
+        """Return the place behind ``rows`` rows and ``size`` bytes."""
+        return Mark(rows, size, 0 if self.key is None else self._crc_of(size))
+
+    def end_mark(self) -> Mark:
+        """Return the place at the end of the body, all of whose rows are committed."""
+        return Mark(self.state.mark.rows, self.size, self._crc)
+
+    def _mismatch(self, *, is_whole: bool = False) -> IdempotencyMismatch:
+        """Return the error for another body, of which ``size`` bytes have been read."""
+        announced = self.total_bytes or 0
+        got = f"another one of {max(self.size, announced)} bytes"
+        if not is_whole and self.size > announced:
+            got = f"another one of {self.size} bytes or more"
+        mark = self.before.mark
+        size = f"of {mark.rows} rows in {mark.size} bytes"
+        if not self.before.is_complete:
+            size = f"whose first {mark.rows} rows in {mark.size} bytes are stored,"
+        return IdempotencyMismatch(
+            f"expected the body {size} that was sent under the key {self.key!r} at "
+            f"{iso_time(self.before.started)}, got {got} at {iso_time(time.time())}"
+        )
+
+
+def require_key(key: str) -> None:
+    """Raise InvalidParameter unless a key is 1 to 255 characters of printable ASCII."""
+    if not (1 <= len(key) <= _MAX_KEY and key.isascii() and key.isprintable()):
+        raise ix.InvalidParameter(
+            expected=f"1 to {_MAX_KEY} characters of printable ASCII",
+            got=repr(key)[:80],
+            loc=("Idempotency-Key",),
+        )
+
+
+def iso_time(seconds: float) -> str:
+    """Return a time as ISO 8601 writes it, in UTC."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
+
+
+def _reject_json(reject: Reject) -> dict[str, Any]:
     found = document(reject.error)
     return {"row": reject.number, "code": found["code"], "detail": found["detail"]}
 
 
-Read: TypeAlias = Callable[[Source, Callable[[Source], Source]], Iterable[ItemRows]]
+class Loads:
+    """The loads under way of all collections, and the last that ended; on the event loop alone."""
+
+    def __init__(self) -> None:
+        self._ended: WeakKeyDictionary[object, deque[Account]] = WeakKeyDictionary()
+        self._running: list[tuple[object, Account]] = []
+
+    @contextmanager
+    def running(self, collection: CollectionProtocol, account: Account) -> Iterator[None]:
+        """Count a load among those under way while it runs, and then among those that have ended.
+
+        CollectionBusy: another load of its key runs.
+        """
+        key = account.key
+        if key is not None and any(other.key == key for other in self._of(collection)):
+            raise ix.CollectionBusy(collection.name, f"a load under the key {key!r} is under way")
+        running = collection, account
+        self._running.append(running)
+        error: str | None = None
+        try:
+            yield
+        except BaseException as found:
+            error = str(found) or "the request ended early"
+            raise
+        finally:
+            account.end(error)
+            self._running.remove(running)
+            self._ended.setdefault(collection, deque(maxlen=MAX_ENDED)).append(account)
+
+    def of(self, collection: CollectionProtocol) -> list[Account]:
+        """Return the loads of a collection, the last first, those under way before the others."""
+        ended = self._ended.get(collection, ())
+        return [*reversed(self._of(collection)), *reversed(ended)]
+
+    def _of(self, collection: CollectionProtocol) -> list[Account]:
+        return [account for owner, account in self._running if owner is collection]
 
 
-@dataclass(frozen=True, slots=True)
+class LoadFailed(Exception):  # carries the error that ended a load, and its account
+    """The load ended before the body did, by ``error``; ``account`` has what was committed.
+
+    ``row``: the number of the row that ended it; None if none did.
+    """
+
+    def __init__(self, error: Exception, account: Account, row: int | None = None) -> None:
+        self.error = error
+        self.account = account
+        self.row = row
+        super().__init__(document(error)["detail"])
+
+
+@dataclass(slots=True)
 class _Staged:
     """A chunk ready to be committed: ``put`` is None where nothing of it can be stored."""
 
     chunk: ItemRows
     raw: ix.RawBatch
-    put: Any
     rejects: list[Reject]
     mark: Mark
+    put: Any = None
+
+    def leave_out(self, bad: dict[int, Reject]) -> None:
+        """Reject some rows."""
+        good = _others(len(self.chunk), bad)
+        self.chunk, self.raw = self.chunk.part(good), self.raw[good]
+        self.rejects += bad.values()
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """A load: its collection, its options and its key.
+    """What a load does: its collection, its options, its account.
 
     ``require_room`` raises where nothing more can be stored. Once ``stop`` is set the load ends
     soon, with `BodyAborted`.
     """
 
     collection: CollectionProtocol
-    mode: Literal["upsert", "insert"]
+    account: Account
+    mode: ix.Mode
     on_error: Literal["stop", "skip"]
-    max_listed: int
     require_room: Callable[[], None]
     keeps_payloads: bool = False
-    key: LoadKey | None = None
     stop: threading.Event = field(default_factory=threading.Event)
 
-    @property
-    def _rows_before(self) -> int:
-        """Rows that were stored or rejected under the key before."""
-        return 0 if self.key is None else self.key.before.mark.rows
-
-    def begin(self) -> Account:
-        """Return the account of a load that begins, or goes on."""
-        if self.key is None:
-            return Account(self.max_listed, BodyCount(None), LoadState(""))
-        before = self.key.before
-        state = replace(before, rejected=before.rejected[: self.max_listed])
-        is_known = before.is_complete or before.mark.rows > 0
-        return Account(self.max_listed, BodyCount(self.key), state, before if is_known else None)
-
-    def run(self, read: Read, source: Source, report: Report, account: Account) -> None:
-        """Commit every chunk of the source; LoadFailed: chunks committed before stay.
-
-        ``read`` returns the chunks of a source, and counts its bytes by the function it is given.
-        """
+    def run(self, read: Read, source: Source, report: Report) -> None:
+        """Commit every chunk of the source; LoadFailed: chunks committed before stay."""
+        account = self.account
         try:
-            self._commit_all(read, source, report, account)
+            self._commit_all(read, source, report)
             self.collection.wait_until_found()
-            if self.key is not None and not self.key.before.is_complete:
-                end = account.count.end(account.state.mark.rows)
-                record = self._record(account, end, [], ix.WriteResult(0, 0), is_complete=True)
-                self.collection.save_load(record, self.key.forgotten)
+            if account.key is not None and not account.before.is_complete:
+                state = account.with_chunk(account.end_mark(), [], ix.WriteResult(0, 0))
+                record = account.record(replace(state, is_complete=True))
+                self.collection.save_load(record, account.forgotten)
         except BodyAborted as error:
             raise LoadFailed(error, account) from error
         except Exception as error:
             try:
-                account.count.require_same()
+                account.require_same()
             except IdempotencyMismatch as mismatch:  # whatever is wrong with another body
                 raise LoadFailed(mismatch, account) from mismatch
             except Exception:
                 pass
+            if isinstance(error, Reject):
+                raise LoadFailed(error.error, account, error.number) from error
             raise LoadFailed(error, account) from error
 
-    def _commit_all(self, read: Read, source: Source, report: Report, account: Account) -> None:
+    def _commit_all(self, read: Read, source: Source, report: Report) -> None:
         # A chunk is stored while the next one is read and hashed.
         with ThreadPoolExecutor(
             1, thread_name_prefix="gcws-load", initializer=ix.give_way
         ) as storage:
             storing: Future[None] | None = None
             try:
-                for chunk in read(source, partial(self._count, account)):
+                for chunk in read(source, self._counting):
                     self._go_on()
-                    if chunk.end <= self._rows_before:
+                    if chunk.end <= self.account.before.mark.rows:
                         continue  # stored or rejected before
-                    staged = self._stage(chunk, account)
+                    staged = self._stage(chunk)
                     if storing is not None:
                         storing.result()
-                    storing = storage.submit(self._store, staged, account, report)
+                    storing = storage.submit(self._store, staged, report)
             finally:
                 if storing is not None:
                     storing.result()  # raises what went wrong in an earlier chunk
 
-    def _count(self, account: Account, source: Source) -> Source:
+    def _counting(self, source: Source) -> Source:
         """Return a source that is counted, and ends when the load is stopped."""
-        counted = account.count.counting(source)
+        counted = self.account.counting(source)
 
         def take() -> bytes:
             self._go_on()
@@ -218,73 +444,55 @@ class Load:
         if self.stop.is_set():
             raise BodyAborted
 
-    def _record(
-        self,
-        account: Account,
-        mark: Mark,
-        rejects: list[Reject],
-        result: ix.WriteResult,
-        *,
-        is_complete: bool = False,
-    ) -> ix.LoadRecord:
-        """Return the record of a load's progress for the file."""
-        if self.key is None:
-            raise ValueError("a load without a key keeps nothing")
-        state = account.with_chunk(mark, rejects, result)
-        return self.key.record(replace(state, is_complete=is_complete))
-
-    def _stage(self, whole: ItemRows, account: Account) -> _Staged:
+    def _stage(self, whole: ItemRows) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
-        mark = account.count.mark(whole.end, whole.size)
-        chunk = whole.after(self._rows_before)
+        mark = self.account.mark(whole.end, whole.size)
+        chunk = whole.after(self.account.before.mark.rows)
         self._stop_at(chunk.rejects)
         good, raw, bad = self._check(chunk)
         self.require_room()
-        return self._prepare(good, raw, [*chunk.rejects, *bad], mark, account)
+        staged = _Staged(good, raw, [*chunk.rejects, *bad], mark)
+        self._prepare(staged)
+        return staged
 
-    def _prepare(
-        self, chunk: ItemRows, raw: ix.RawBatch, rejects: list[Reject], mark: Mark, account: Account
-    ) -> _Staged:
-        keep = None if self.key is None else partial(self._record, account, mark)
-        while len(chunk):
-            batch = ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads)
+    def _prepare(self, staged: _Staged) -> None:
+        def progress(result: ix.WriteResult) -> ix.LoadRecord:
+            state = self.account.with_chunk(staged.mark, staged.rejects, result)
+            return self.account.record(state)
+
+        staged.put = None
+        while len(staged.chunk):
+            chunk, raw = staged.chunk, staged.raw
             try:
-                put = self.collection.prepare(
-                    batch,
+                staged.put = self.collection.prepare(
+                    ix.ItemBatch(ids=chunk.ids, vectors=raw, payloads=chunk.payloads),
                     self.mode,
                     keeps_payloads=self.keeps_payloads,
-                    progress=None if keep is None else partial(keep, rejects),
+                    progress=None if self.account.key is None else progress,
                 )
             except ix.InvalidVector as error:  # what only the transform shows
-                bad = self._bad_vectors(chunk, error, partial(self._transform, raw))
+                staged.leave_out(self._bad_vectors(chunk, error, partial(self._transform, raw)))
             except ix.ItemExists as error:
-                bad = self._known_items(chunk, error)
+                staged.leave_out(self._known_items(chunk, error))
             else:
-                return _Staged(chunk, raw, put, rejects, mark)
-            good = _others(len(chunk), bad)
-            chunk, raw = chunk.part(good), raw[good]
-            rejects += bad.values()
-        return _Staged(chunk, raw, None, rejects, mark)
+                return
 
-    def _store(self, staged: _Staged, account: Account, report: Report) -> None:
+    def _store(self, staged: _Staged, report: Report) -> None:
         """Commit a chunk: whole, or what of it is new where that is asked for."""
         result = ix.WriteResult(0, 0)
         while staged.put is not None:
             try:
                 result = self.collection.commit(staged.put)
-            except ix.ItemExists as error:
-                bad = self._known_items(staged.chunk, error)
-                good = _others(len(staged.chunk), bad)
-                chunk, raw = staged.chunk.part(good), staged.raw[good]
-                rejects = [*staged.rejects, *bad.values()]
-                staged = self._prepare(chunk, raw, rejects, staged.mark, account)
-            else:
                 break
+            except ix.ItemExists as error:
+                staged.leave_out(self._known_items(staged.chunk, error))
+                self._prepare(staged)
+        account = self.account
         account.state = account.with_chunk(staged.mark, staged.rejects, result)
         report(account.committed, account.state.rejected_count)
 
     def _check(self, chunk: ItemRows) -> tuple[ItemRows, ix.RawBatch, list[Reject]]:
-        space, find = self.collection.space, Naming(self.collection, "store").coordinates
+        space, find = self.collection.space, self.collection.names.reserve
         try:
             return chunk, chunk.vectors.check(space, find), []
         except ix.InvalidVector as error:
@@ -302,7 +510,7 @@ class Load:
         self, chunk: ItemRows, error: ix.InvalidVector, check: Callable[[slice], object]
     ) -> dict[int, Reject]:
         """Return what is wrong with each row whose vector does not pass a check."""
-        self._stop_at([_vector_reject(chunk, error)])
+        self._stop_at([_vector_reject(chunk, error, int(error.loc[0]) if error.loc else 0)])
         bad = ix.bad_rows(len(chunk), check, ix.InvalidVector)
         if not bad:  # the store knows something the check does not
             raise error
@@ -310,7 +518,7 @@ class Load:
 
     def _known_items(self, chunk: ItemRows, error: ix.ItemExists) -> dict[int, Reject]:
         """Return a reject for each row whose id is known, or stands before it."""
-        self._stop_at([Reject.of(int(chunk.numbers[error.row]), error)])
+        self._stop_at([Reject(int(chunk.numbers[error.row]), error)])
         taken = {error.row: error}
         seen: set[str] = set()
         for row, item_id in enumerate(chunk.ids):
@@ -319,7 +527,7 @@ class Load:
             if item_id in seen or self._has(item_id):
                 taken[row] = ix.ItemExists(item_id, row)
             seen.add(item_id)
-        return {row: Reject.of(int(chunk.numbers[row]), found) for row, found in taken.items()}
+        return {row: Reject(int(chunk.numbers[row]), found) for row, found in taken.items()}
 
     def _has(self, item_id: str) -> bool:
         try:
@@ -330,14 +538,13 @@ class Load:
 
     def _stop_at(self, rejects: list[Reject]) -> None:
         if rejects and self.on_error == "stop":
-            raise min(rejects, key=lambda reject: reject.number).error
+            raise min(rejects, key=lambda reject: reject.number)
 
 
-def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int | None = None) -> Reject:
-    """Return the reject of a row, by default the one that begins the error's location."""
-    at = int(error.loc[0]) if row is None and error.loc else row or 0
+def _vector_reject(chunk: ItemRows, error: ix.InvalidVector, row: int) -> Reject:
+    """Return the reject of a row; the error's location begins with its number in a check."""
     bare = ix.InvalidVector(expected=error.expected, got=error.got, loc=error.loc[1:])
-    return Reject.of(int(chunk.numbers[at]), bare, "vector")
+    return Reject(int(chunk.numbers[row]), bare, "vector")
 
 
 def _others(count: int, rows: Collection[int]) -> Int64s:

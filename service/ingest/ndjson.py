@@ -9,8 +9,7 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service import json_bodies
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
-from gcws_search.service.ingest.rows import ItemRows, Reject
-from gcws_search.service.ingest.source import Source
+from gcws_search.service.ingest.source import ItemRows, Reject, Source
 from gcws_search.service.limits import (
     require_short_id,
     require_short_payload,
@@ -55,7 +54,7 @@ def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
             items.append(_item(line, settings))
             numbers.append(number)
         except (InvalidRequest, MalformedBody, ix.InvalidInput) as error:
-            rejects.append(Reject.of(number, error))
+            rejects.append(Reject(number, error))
         if (
             len(numbers) + len(rejects) >= settings.load_chunk_rows
             or size >= settings.load_chunk_bytes

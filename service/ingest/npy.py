@@ -13,8 +13,7 @@ from gcws_search import index as ix
 from gcws_search.index import AnyArray
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import formats
-from gcws_search.service.ingest.rows import ItemRows
-from gcws_search.service.ingest.source import ByteReader
+from gcws_search.service.ingest.source import ByteReader, ItemRows
 from gcws_search.service.limits import require_count, require_few_queries
 from gcws_search.service.settings import Settings
 

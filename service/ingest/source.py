@@ -1,4 +1,6 @@
-"""Bytes of a body, from the event loop to the thread that loads them."""
+"""A body on its way from the event loop to the thread that loads it: bytes, then chunks of rows."""
+
+from __future__ import annotations
 
 import asyncio
 import gzip
@@ -7,9 +9,15 @@ import threading
 import zlib
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from gcws_search.service.errors import BodyTooLarge, MalformedBody
+import numpy as np
+
+from gcws_search import index as ix
+from gcws_search.index import Int64s
+from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
+from gcws_search.service.problems import message_at
 
 Source = Callable[[], bytes]
 """Returns the next bytes of a body, never none of them before the end; b"" at the end."""
@@ -178,3 +186,68 @@ class ByteReader(io.RawIOBase):
     def readable(self) -> bool:
         """Return True."""
         return True
+
+
+class Reject(Exception):  # of one row; ends a load that stops at the first
+    """A row, by its number in the whole load, that cannot be stored.
+
+    ``error`` is what is wrong with it, or with its field ``inner``, at the row's place.
+    """
+
+    def __init__(self, number: int, error: Exception, *inner: str) -> None:
+        self.number = number
+        match error:
+            case ix.InvalidInput():
+                self.error: Exception = error.at("rows", number, *inner)
+            case ix.ItemExists():
+                self.error = ix.ItemExists(error.item_id, number)
+            case InvalidRequest():
+                found = [(("rows", number, *loc), message) for loc, message in error.errors]
+                self.error = InvalidRequest(error.code, found, message_at(*found[0]))
+            case _:
+                self.error = MalformedBody(f"row {number}: {error}")
+        super().__init__(str(self.error))
+
+
+@dataclass(frozen=True, slots=True)
+class ItemRows:
+    """A chunk of a load: n readable rows by their numbers in the whole load.
+
+    The collection numbers an item whose id is None. ``rejects`` are unreadable rows of this
+    stretch, ``size`` the bytes of the body up to its end.
+    """
+
+    numbers: Int64s
+    ids: list[str | None]
+    payloads: list[bytes | None]
+    vectors: ix.InputVectors
+    rejects: list[Reject] = field(default_factory=list)
+    size: int = 0
+
+    def __len__(self) -> int:
+        """Return the number of readable rows."""
+        return len(self.ids)
+
+    @property
+    def end(self) -> int:
+        """The number of the row after this chunk."""
+        rejected = max((reject.number for reject in self.rejects), default=-1)
+        return 1 + max(rejected, int(self.numbers[-1]) if len(self) else -1)
+
+    def after(self, number: int) -> ItemRows:
+        """Return the part of this chunk from a row on."""
+        first = int(np.searchsorted(self.numbers, number))
+        rejects = [reject for reject in self.rejects if reject.number >= number]
+        if not first and len(rejects) == len(self.rejects):
+            return self
+        chosen = self.part(np.arange(first, len(self)))
+        return replace(chosen, rejects=rejects, size=self.size)
+
+    def part(self, rows: Int64s) -> ItemRows:
+        """Return some of the readable rows, without rejects."""
+        return ItemRows(
+            self.numbers[rows],
+            [self.ids[row] for row in rows],
+            [self.payloads[row] for row in rows],
+            self.vectors.part(rows),
+        )

@@ -190,7 +190,7 @@ def test_keys_are_of_one_collection_and_one_load(empty: Client) -> None:
 def test_keys_are_forgotten_after_a_while(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client, now = serve(load_key_seconds=100), [1_000_000.0]
     client.put(PLANTS, json={"dim": 4})
-    monkeypatch.setattr("gcws_search.service.ingest.load_keys.time.time", lambda: now[0])
+    monkeypatch.setattr("gcws_search.service.ingest.job.time.time", lambda: now[0])
     keyed(client, "npy", npy(rows(3)), "?id_start=0", key="old")
     now[0] += 99
     again = keyed(client, "npy", npy(rows(2)), "?id_start=0", key="old")

@@ -13,8 +13,8 @@ from starlette.requests import ClientDisconnect
 
 from gcws_search import index as ix
 from gcws_search.service.ingest import source
-from gcws_search.service.ingest.job import Load
-from gcws_search.service.ingest.rows import ItemRows
+from gcws_search.service.ingest.job import Account, Load
+from gcws_search.service.ingest.source import ItemRows
 from tests.support.service.bodies import TYPES, URL, load, npy, rows
 from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count, fill
 
@@ -215,9 +215,9 @@ def test_a_chunk_is_read_beside_storing_the_last(
             )
 
     monkeypatch.setattr(stored, "commit", committed)
-    load = Load(stored, "upsert", "stop", 1, lambda: None)
-    account = load.begin()
-    load.run(chunks, lambda: b"", lambda *_: None, account)
+    account = Account(None, max_listed=1)
+    load = Load(stored, account, "upsert", "stop", lambda: None)
+    load.run(chunks, lambda: b"", lambda *_: None)
     assert account.state.inserted == 2
     assert before == [0, 0]
     catalog.close()
