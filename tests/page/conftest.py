@@ -9,7 +9,7 @@ from typing import Final
 import httpx
 import numpy as np
 import pytest
-from playwright.sync_api import Browser, FilePayload, Page
+from playwright.sync_api import BrowserContext, FilePayload, Page
 
 from tests.support.service.browser import OpenTab, Tab, launched
 from tests.support.service.client import Json
@@ -17,7 +17,8 @@ from tests.support.service.live_server import listening
 
 VARIABLE: Final = "GCWS_CHROMIUM"
 FAMILIES: Final = ("round", "square", "flat")
-POINTS: Final = 4000
+POINTS: Final = 2200
+"""A few more than a graph is built from."""
 PATIENCE_SECONDS: Final = 120
 SCRIPT: Final = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
@@ -44,14 +45,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser() -> Iterator[BrowserContext]:
     """Return a browser; no longer than a module, for its event loop runs in this thread."""
     with launched(os.environ[VARIABLE]) as started:
         yield started
 
 
 @pytest.fixture
-def tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
+def tab(browser: BrowserContext, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
     """Return what opens tabs; each may do nothing that no tab may do."""
     folder = request.config.getoption("--screenshots")
     screenshots = Path(folder) if folder else None
@@ -59,8 +60,8 @@ def tab(browser: Browser, request: pytest.FixtureRequest) -> Iterator[OpenTab]:
         screenshots.mkdir(parents=True, exist_ok=True)
     opened: list[Tab] = []
 
-    def start(url: str, **more: Json) -> Tab:
-        opened.append(Tab(browser, url, screenshots, **more))
+    def start(url: str) -> Tab:
+        opened.append(Tab(browser, url, screenshots))
         return opened[-1]
 
     yield start

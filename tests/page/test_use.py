@@ -245,7 +245,7 @@ def test_a_view_that_is_chosen_is_kept_with_the_collection(url: str, tab: OpenTa
 def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> None:
     page = tab(url).open("#/points/map?id=7")
     page.locator(".plane").wait_for()
-    page.get_by_text("4,000 of 4,000 items").wait_for()
+    page.get_by_text("2,200 of 2,200 items").wait_for()
     page.get_by_role("heading", name="Similar to 7").wait_for()
     expect(page.locator(".tiles[aria-label=Hits] .hit")).to_have_count(15)
     page.get_by_role("button", name="Arrange").click()
@@ -263,10 +263,10 @@ def test_a_map_is_arranged_coloured_lit_and_cut_out(url: str, tab: OpenTab) -> N
     for place in places:
         page.mouse.move(*place, steps=3)
     page.mouse.up()
-    page.get_by_text("4,000 items chosen").wait_for()
+    page.get_by_text("2,200 items chosen").wait_for()
     expect(page.locator(".tiles[aria-label='Items chosen'] .hit")).to_have_count(60)
     page.get_by_role("button", name="Filter: group is one of 7").click()
-    page.get_by_text("4,000 items of 4,000").wait_for()
+    page.get_by_text("2,200 items of 2,200").wait_for()
 
 
 def test_backends_are_attached_compared_and_dropped(url: str, tab: OpenTab) -> None:
@@ -471,10 +471,10 @@ def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) 
         page.keyboard.press(key)
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
-    of_group = sum(number % 7 == 0 for number in range(4000))
+    of_group = sum(number % 7 == 0 for number in range(2200))
     page.get_by_text(f"{of_group} items chosen").wait_for()
     page.get_by_role("button", name="Filter: group is 0").press("Enter")
-    page.get_by_text(f"{of_group} items of 4,000").wait_for()
+    page.get_by_text(f"{of_group} items of 2,200").wait_for()
 
 
 def test_every_view_is_reached_by_the_tabulator(url: str, tab: OpenTab) -> None:

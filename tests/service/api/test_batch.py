@@ -5,19 +5,9 @@ import pytest
 
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import BAD_QUERIES, URL, VECTOR
+from tests.support.service.queries import URL, VECTOR
 
 pytestmark = pytest.mark.served(front="all", cluster="few")
-
-
-@pytest.mark.parametrize(("body", "code", "words"), BAD_QUERIES[:-1], ids=str)
-def test_a_bad_query_of_a_batch_is_named(
-    client: Client, body: Json, code: str, words: list[str]
-) -> None:
-    batch = {"queries": [{"vector": VECTOR}, body]}
-    answer = client.post(f"{URL}/query/batch", json=batch)
-    problem = assert_problem(answer, 422, code, "query 1", *(w.split(".")[0] for w in words))
-    assert problem["errors"][0]["loc"][:2] == ["queries", 1]
 
 
 def test_a_batch_answers_each_query_as_if_alone(client: Client) -> None:
@@ -102,11 +92,6 @@ def test_a_truncated_matrix_is_malformed(client: Client) -> None:
         assert_problem(answer, 400, "malformed_body")
     answer = client.post(f"{URL}/query/batch", content=body + b"x", headers=NPY)
     assert_problem(answer, 400, "malformed_body")
-
-
-def test_url_parameters_are_for_matrices_alone(client: Client) -> None:
-    answer = client.post(f"{URL}/query/batch?limit=3", json={"queries": []})
-    assert_problem(answer, 422, "invalid_parameter", "limit")
 
 
 def test_batches_are_bounded(serve: Serve) -> None:

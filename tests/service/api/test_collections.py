@@ -85,39 +85,6 @@ def test_a_dropped_collection_and_its_file_are_gone(client: Client, data_dir: Pa
     assert client.put(URL, json={"dim": 9}).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("body", "words"),
-    [
-        ({}, ["dim", "expected a value"]),
-        ({"dim": 0}, ["dim", "got 0"]),
-        ({"dim": 2**31}, ["dim"]),
-        ({"dim": 4.5}, ["dim", "an integer", "4.5"]),
-        ({"dim": True}, ["dim", "an integer", "true"]),
-        ({"dim": "4"}, ["dim", "an integer", "'4'"]),
-        ({"dim": 4, "metric": "l1"}, ["metric"]),
-        ({"dim": 4, "transform": {"power": 0}}, ["transform.power"]),
-        ({"dim": 4, "transform": {"normalize": "max"}}, ["transform.normalize", "'l1'"]),
-        ({"dim": 4, "transform": {"center": [1, 2]}}, ["transform.center", "4 values"]),
-        ({"dim": None, "transform": {"center": [1, 2]}}, ["transform.center"]),
-        ({"dim": 4, "backend": {"params": {"bands": 0}}}, ["backend.params.bands", "1 to 256"]),
-        ({"dim": 4, "backend": {"params": {"depth": 0}}}, ["backend.params", "'depth'"]),
-        (
-            {"dim": 4, "backend": {"kind": "exact", "params": {"bands": 3}}},
-            ["backend.params", "'bands'"],
-        ),
-        ({"dim": 4, "backend": {"kind": "hnsw"}}, ["backend", "'gcws' or 'exact'"]),
-        ({"dim": 4, "backend": {"kind": 7}}, ["backend", "'gcws' or 'exact'"]),
-        ({"dim": 4, "backend": "gcws"}, ["backend"]),
-        ([], ["an object"]),
-    ],
-    ids=str,
-)
-def test_a_bad_configuration_is_refused(serve: Serve, body: Json, words: list[str]) -> None:
-    client = serve()
-    assert_problem(client.put(URL, json=body), 422, "invalid_parameter", *words)
-    assert client.get("/v1/collections").json() == {"collections": []}
-
-
 def test_a_request_without_a_body_is_told_what_is_missing(serve: Serve) -> None:
     client = serve()
     assert_problem(client.put(URL), 422, "invalid_parameter", "dim", "expected a value, got none")
@@ -170,45 +137,6 @@ def test_metadata_come_back_with_a_snapshot(client: Client) -> None:
     restored = client.post(f"{URL}/snapshots/{snapshot}/restore?replace=true")
     assert restored.status_code in (200, 201), restored.text
     assert shown(client) == {"of": "then"}
-
-
-@pytest.mark.parametrize(
-    ("metadata", "words"),
-    [
-        ([1], ["metadata: expected an object", "a list of 1"]),
-        ("x", ["metadata: expected an object"]),
-        ({"text": "x" * (1 << 16)}, ["metadata: expected at most 65536 bytes"]),
-        ({"view": []}, ["metadata.view: expected an object"]),
-        ({"view": {"headline": "x"}}, ["'headline'", "title, text, smiles, url, color, image"]),
-        ({"view": {"title": 3}}, ["metadata.view.title: expected a string", "3"]),
-        ({"view": {"color": ""}}, ["metadata.view.color"]),
-        ({"view": {"image": {"width": 4}}}, ["metadata.view.image.height", "got none"]),
-        ({"view": {"image": {"width": 0, "height": 4}}}, ["image.width: expected at least 1"]),
-        ({"view": {"image": {"width": 2.5, "height": 4}}}, ["image.width: expected an integer"]),
-        (
-            {"view": {"image": {"width": 3, "height": 2}}},
-            ["metadata.view.image: expected width × height × channels to be dim, 4", "3 × 2 × 1"],
-        ),
-        (
-            {"view": {"image": {"width": 1, "height": 2, "channels": 2}}},
-            ["channels: expected 1, 3"],
-        ),
-        (
-            {"view": {"image": {"width": 2, "height": 2, "range": [1, 1]}}},
-            ["image.range: expected two numbers, the lesser first, got [1.0, 1.0]"],
-        ),
-        ({"view": {"image": {"width": 2, "height": 2, "range": [1]}}}, ["image.range"]),
-        ({"view": {"image": {"width": 2, "height": 2, "range": "x"}}}, ["image.range"]),
-    ],
-    ids=lambda value: str(value)[:60],
-)
-def test_bad_metadata_are_refused_in_words(
-    client: Client, metadata: Json, words: list[str]
-) -> None:
-    client.request("PATCH", URL, json={"metadata": {"good": 1}})
-    answer = client.request("PATCH", URL, json={"metadata": metadata})
-    assert_problem(answer, 422, "invalid_parameter", *words)
-    assert shown(client) == {"good": 1}
 
 
 def test_nothing_else_can_be_changed(client: Client) -> None:

@@ -77,26 +77,6 @@ def test_names_are_replaced_whole(client: Client) -> None:
     assert named(client) == {}
 
 
-@pytest.mark.parametrize(
-    ("names", "words"),
-    [
-        (["a", "b", "c", "d", "e"], ["at most 4", "5"]),
-        (["a", "b", "a"], ["names[2]", "'a' twice"]),
-        (["a", ""], ["names[1]", "1 to 255", "0"]),
-        (["x" * 256], ["names[0]", "1 to 255", "256"]),
-        (["a", 3], ["names[1]", "a string", "3"]),
-        ("a", ["names", "a list"]),
-        (None, ["names", "a list"]),
-    ],
-    ids=str,
-)
-def test_bad_names_are_refused(client: Client, names: Json, words: list[str]) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    answer = client.put(f"{URL}/names", json={"names": names})
-    assert_problem(answer, 422, "invalid_parameter", *words)
-    assert list(named(client)) == FOUR
-
-
 def test_names_of_255_characters_are_names(client: Client) -> None:
     long = ["é" * 255, "\U0010ffff" * 255, "a\nb\0c", "'"]
     assert client.put(f"{URL}/names", json={"names": long}).status_code == 200
@@ -109,44 +89,6 @@ def test_names_of_255_characters_are_names(client: Client) -> None:
 def test_an_open_slot_space_is_not_given_names(serve: Serve) -> None:
     answer = opened(serve).put(f"{URL}/names", json={"names": ["a"]})
     assert_problem(answer, 422, "invalid_parameter", "names", "fixed dim", "open slot space")
-
-
-@pytest.mark.parametrize(
-    ("vector", "words"),
-    [
-        ({"names": ["body", "body"]}, ["names[1]", "'body' twice"]),
-        ({"names": ["body"], "values": [1, 2]}, ["as many names as values", "1 names, 2 values"]),
-        ({"names": ["body"], "values": [0]}, ["zero"]),
-        ({"names": []}, ["zero"]),
-        ({"names": ["body", 7]}, ["names[1]", "a string", "7"]),
-        ({"names": "body"}, ["names", "a list"]),
-        ({"names": ["body"], "values": ["1"]}, ["values[0]", "a number"]),
-        ({"names": ["body"], "indices": [1]}, ["indices"]),
-        ({"names": ["x" * 256]}, ["names[0]", "1 to 255", "256"]),
-        ({"names": [""]}, ["names[0]", "1 to 255"]),
-    ],
-    ids=str,
-)
-def test_bad_vectors_by_name_are_refused(client: Client, vector: Json, words: list[str]) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    answer = client.post(f"{URL}/query", json={"vector": vector})
-    assert_problem(answer, 422, "invalid_vector", "vector", *words)
-    answer = put(client, {"id": "x", "vector": [1, 2, 3, 4]}, {"id": "y", "vector": vector})
-    assert_problem(answer, 422, "invalid_vector", "item 1", *(word.split("[")[0] for word in words))
-    assert count(client) == 4
-
-
-@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e39"])
-def test_numbers_of_names_are_finite(client: Client, number: str) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    body = b'{"vector": {"names": ["body"], "values": [%s]}}' % number.encode()
-    answer = client.post(f"{URL}/query", content=body, headers={"Content-Type": "application/json"})
-    assert answer.status_code in (400, 422), answer.text
-
-
-def test_names_in_a_collection_without_names_are_refused(client: Client) -> None:
-    answer = client.post(f"{URL}/query", json={"vector": {"names": ["body"]}})
-    assert_problem(answer, 422, "invalid_vector", "the collection has no names")
 
 
 # Open slot spaces
@@ -438,26 +380,6 @@ def test_names_are_found_by_prefix_and_by_index(client: Client) -> None:
     assert named(client, "?prefix=zz") == {}
     assert named(client, "?indices=3,60,3,99") == {"w03": 3, "parrot": 60}
     assert client.get(f"{URL}/names?prefix=par").json()["count"] == 65
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "limit=0",
-        "limit=x",
-        "limit=10001",
-        "indices=",
-        "indices=a",
-        "indices=-1",
-        "indices=1,,2",
-        "indices=1&prefix=a",
-        "indices=99999999999",
-        "name=a",
-    ],
-)
-def test_bad_questions_for_names_are_refused(client: Client, query: str) -> None:
-    answer = client.get(f"{URL}/names?{query}")
-    assert_problem(answer, 422, "invalid_parameter", query.partition("=")[0])
 
 
 @pytest.mark.one_process

@@ -75,30 +75,6 @@ def test_packed_vectors_are_taken_wherever_vectors_are(client: Client) -> None:
     assert compared.json()["queries"] == 1
 
 
-@pytest.mark.parametrize(
-    ("vector", "code", "told"),
-    [
-        (packed([1, 2, 3]), "invalid_vector", "expected 4 values, got 3"),
-        (packed([1, 2, 3, float("nan")]), "invalid_vector", "finite"),
-        (packed([0, 0, 0, 0]), "invalid_vector", "zero"),
-        ({"base64": "AAA="}, "invalid_vector", "4 bytes for each number, got 2 bytes"),
-        ({"base64": "?"}, "invalid_vector", "expected base64 of float32 numbers"),
-        ({"base64": 5}, "invalid_vector", "expected base64 of float32 numbers, got 5"),
-        ({"base64": "", "x": 1}, "invalid_vector", "unknown field 'x'; expected one of base64"),
-        ({"base64": ""}, "invalid_vector", "expected 4 values, got 0"),
-        ({"base64": "AAAA", "names": ["a"]}, "invalid_vector", "unknown field"),
-    ],
-)
-def test_what_is_no_packed_vector_is_refused_in_words(
-    client: Client, vector: Json, code: str, told: str
-) -> None:
-    problem = client.post(f"{URL}/query", json={"vector": vector})
-    assert_problem(problem, 422, code, told)
-    item = {"id": "x", "vector": vector}
-    assert_problem(client.put(f"{URL}/items", json={"items": [item]}), 422, code, told)
-    assert client.get(f"{URL}/items/x").status_code == 404
-
-
 def test_open_slot_spaces_refuse_packed_vectors(serve: Serve) -> None:
     client = serve()
     client.put("/v1/collections/open", json={"dim": None})

@@ -8,7 +8,7 @@ import pytest
 from gcws_search.service.execution import searches
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import BAD_QUERIES, URL, VECTOR, gmm
+from tests.support.service.queries import URL, VECTOR, gmm
 
 pytestmark = pytest.mark.served(front="all", cluster="few")
 
@@ -144,38 +144,6 @@ def test_every_way_of_running_a_search_gives_the_same_answer(serve: Serve) -> No
         fill(client)
         answers.append(client.post(f"{URL}/query", json={"vector": VECTOR}).json())
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize(("body", "code", "words"), BAD_QUERIES, ids=str)
-def test_a_bad_query_is_refused(client: Client, body: Json, code: str, words: list[str]) -> None:
-    assert_problem(client.post(f"{URL}/query", json=body), 422, code, *words)
-
-
-@pytest.mark.parametrize("number", ["NaN", "-Infinity", "1e400", "nan"])
-def test_a_query_with_numbers_json_cannot_say_is_refused(client: Client, number: str) -> None:
-    answer = client.post(f"{URL}/query", content=f'{{"vector": [1, 2, 3, {number}]}}')
-    if number == "nan":
-        assert_problem(answer, 400, "malformed_body")
-    else:
-        assert_problem(answer, 422, "invalid_vector", "vector[3]", "finite")
-    for field, code in (("recall", "invalid_parameter"), ("filter", "invalid_filter")):
-        value = '{"must": [{"key": "a", "match": {"value": NaN}}]}' if field == "filter" else "NaN"
-        answer = client.post(f"{URL}/query", content=f'{{"id": "a", "{field}": {value}}}')
-        assert_problem(answer, 422, code, field)
-
-
-@pytest.mark.parametrize("body", [b"", b'{"vector": [1, 2', b"[", b"NaN,", b'{"vector": [1,,2]}'])
-def test_a_query_that_is_no_json_is_malformed(client: Client, body: bytes) -> None:
-    for path in ("query", "query/batch", "pairs", "sketch"):
-        assert_problem(client.post(f"{URL}/{path}", content=body), 400, "malformed_body")
-    assert_problem(client.post("/v1/similarity", content=body), 400, "malformed_body")
-
-
-@pytest.mark.parametrize("path", ["query", "query/batch"])
-def test_an_unknown_backend_is_404(client: Client, path: str) -> None:
-    query = {"vector": VECTOR, "backend": "nrff"}
-    body = query if path == "query" else {"queries": [query]}
-    assert_problem(client.post(f"{URL}/{path}", json=body), 404, "backend_not_found", "nrff")
 
 
 def test_the_primary_backend_may_be_named(client: Client) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service import errors as sv, problems
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, assert_problem
 
 
 def tree(root: type[Exception]) -> Iterator[type[Exception]]:
@@ -153,58 +153,3 @@ def test_an_unusable_request_id_is_replaced(client: Client, sent: str) -> None:
 def test_request_ids_differ(client: Client) -> None:
     ids = {client.get("/livez").headers["x-request-id"] for _ in range(5)}
     assert len(ids) == 5
-
-
-@pytest.mark.parametrize(
-    ("path", "body", "detail"),
-    [
-        (
-            "query",
-            {"vector": [1, 2, 3, 4], "limt": 3},
-            "unknown field 'limt'; expected one of limit, offset, recall, min_score, guarantee, "
-            "with_payload, with_vector, backend, rerank, candidates, explain",
-        ),
-        ("items/delete", {"id": ["a"]}, "unknown field 'id'; expected one of ids, filter"),
-        ("query/batch", {"queries": [{"id": "a"}, {"ids": "a"}]}, "query 1: unknown field 'ids'; "),
-        (
-            "query",
-            {"vector": {"indices": [1], "values": [1], "dim": 4}},
-            "vector: unknown field 'dim'; expected one of indices, values",
-        ),
-    ],
-)
-def test_an_unknown_field_is_answered_with_those_there_are(
-    client: Client, path: str, body: Json, detail: str
-) -> None:
-    problem = client.post(f"/v1/collections/plants/{path}", json=body).json()
-    assert problem["status"] == 422
-    assert problem["detail"].startswith(detail)
-
-
-@pytest.mark.parametrize(
-    ("backend", "detail"),
-    [
-        (
-            {"kind": "gcws", "params": {"band": 3}},
-            "backend.params: unknown field 'band'; expected one of bands, band_width, encoding, "
-            "bits, seed",
-        ),
-        (
-            {"kind": "exact", "params": {"bands": 3}},
-            "backend.params: unknown field 'bands'; expected none",
-        ),
-        ({"param": {}}, "backend: unknown field 'param'; expected one of kind, params"),
-    ],
-)
-def test_an_unknown_field_of_a_backend_is_answered_with_those_it_has(
-    client: Client, backend: Json, detail: str
-) -> None:
-    answer = client.put("/v1/collections/other", json={"dim": 4, "backend": backend})
-    assert (answer.status_code, answer.json()["detail"]) == (422, detail)
-
-
-def test_an_unknown_parameter_is_answered_with_those_there_are(client: Client) -> None:
-    answer = client.get("/v1/collections/plants/items?limt=3")
-    assert answer.json()["detail"] == (
-        "unknown field 'limt'; expected one of limit, cursor, with_vector, filter, ids"
-    )

@@ -1,0 +1,500 @@
+"""What is refused, in which words: vectors wherever they are sent, and bodies of every route."""
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+import pytest
+
+from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.naming import FOUR
+from tests.support.service.queries import URL, VECTOR
+
+pytestmark = pytest.mark.served(front="all", cluster="few")
+
+GOOD: Final[Json] = {"id": "g", "vector": [1, 2, 3, 4]}
+
+
+def state(client: Client) -> Json:
+    """Return what no refused request may change."""
+    shown = client.get(URL).json()
+    names = [each["name"] for each in client.get("/v1/collections").json()["collections"]]
+    return names, client.get(f"{URL}/items?with_vector=true").json(), shown["metadata"], [
+        each["name"] for each in shown["backends"]
+    ], client.get(f"{URL}/names").json()  # fmt: skip
+
+
+def ask(client: Client, method: str, url: str, body: Json) -> Json:
+    """Send JSON as Python writes it, NaN and infinities included."""
+    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+    kind = "application/x-ndjson" if url.endswith("/load") else "application/json"
+    return client.request(method, url, content=content, headers={"Content-Type": kind})
+
+
+# Vectors
+
+
+def packed(values: list[float]) -> Json:
+    return {"base64": base64.b64encode(np.array(values, "<f4").tobytes()).decode()}
+
+
+VECTORS: Final[list[tuple[Json, ...]]] = [
+    ([1, 2, 3], "4 values", "got 3"),
+    ([], "4 values", "got 0"),
+    ([0, 0, 0, 0], "zero"),
+    ([1, 2, 1e39, 4], "[2]", "finite"),
+    ([1, 2, float("nan"), 4], "[2]", "finite"),
+    ([1, 2, -float("inf"), 4], "[2]", "finite"),
+    ([1, 2, "3", 4], "[2]", "'3'"),
+    ([1, True, 3, 4], "[1]", "true"),
+    ([1, None, 3, 4], "[1]", "null"),
+    ([[1, 2, 3, 4]], "[0]", "a list of 4"),
+    ({"indices": [1, 1], "values": [1, 2]}, "indices", "twice"),
+    ({"indices": [-1], "values": [1]}, "indices[0]", "-1"),
+    ({"indices": [4], "values": [1]}, "indices[0]", "0 to 3"),
+    ({"indices": [2**70], "values": [1]}, "indices"),
+    ({"indices": [1.5], "values": [1]}, "indices[0]", "1.5"),
+    ({"indices": [1, 2], "values": [1]}, "2 indices", "1 values"),
+    ({"indices": [1], "values": [0]}, "zero"),
+    ({"indices": []}, "zero"),
+    ({"values": [1]}, "indices"),
+    ({"indices": [1], "values": [1], "dim": 4}, "'dim'"),
+    ({"names": ["body", "body"]}, "names[1]", "'body' twice"),
+    ({"names": ["body"], "values": [1, 2]}, "as many names as values", "1 names, 2 values"),
+    ({"names": ["body"], "values": [0]}, "zero"),
+    ({"names": ["body"], "values": [1e39]}, "finite"),
+    ({"names": ["body"], "values": [float("nan")]}, "finite"),
+    ({"names": []}, "zero"),
+    ({"names": ["body", 7]}, "names[1]", "a string", "7"),
+    ({"names": "body"}, "names", "a list"),
+    ({"names": ["body"], "values": ["1"]}, "values[0]", "a number"),
+    ({"names": ["body"], "indices": [1]}, "indices"),
+    ({"names": ["x" * 256]}, "names[0]", "1 to 255", "256"),
+    ({"names": [""]}, "names[0]", "1 to 255"),
+    (packed([1, 2, 3]), "expected 4 values, got 3"),
+    (packed([1, 2, 3, float("nan")]), "finite"),
+    (packed([0, 0, 0, 0]), "zero"),
+    ({"base64": "AAA="}, "4 bytes for each number, got 2 bytes"),
+    ({"base64": "?"}, "expected base64 of float32 numbers"),
+    ({"base64": 5}, "expected base64 of float32 numbers, got 5"),
+    ({"base64": "", "x": 1}, "unknown field 'x'"),
+    ({"base64": ""}, "expected 4 values, got 0"),
+    ({"base64": "AAAA", "names": ["a"]}, "unknown field"),
+]
+"""What no collection of dim 4 takes for a vector, and what is said of it."""
+PLACES: Final[dict[str, tuple[str, Callable[[Json], Json], list[Json]]]] = {
+    "query": ("POST /query", lambda vector: {"vector": vector}, ["vector"]),
+    "batch": (
+        "POST /query/batch", lambda vector: {"queries": [{"id": "a"}, {"vector": vector}]},
+        ["queries", 1, "vector"],
+    ),
+    "item": (
+        "PUT /items", lambda vector: {"items": [{"id": "x", "vector": vector}]},
+        ["items", 0, "vector"],
+    ),
+    "items": (
+        "PUT /items", lambda vector: {"items": [GOOD, {"id": "x", "vector": vector}]},
+        ["items", 1, "vector"],
+    ),
+    "load": (
+        "POST /load",
+        lambda vector: b"".join(
+            json.dumps(each).encode() + b"\n" for each in (GOOD, {"id": "x", "vector": vector})
+        ),
+        ["rows", 1, "vector"],
+    ),
+    "explain": (
+        "POST /explain", lambda vector: {"a": {"id": "a"}, "b": {"vector": vector}},
+        ["b", "vector"],
+    ),
+    "map": ("POST /map", lambda vector: {"also": ["a", vector]}, ["also", 1]),
+    "sketch": ("POST /sketch", lambda vector: {"vectors": [VECTOR, vector]}, ["vectors", 1]),
+    "compare": ("POST /compare", lambda vector: {"queries": [VECTOR, vector]}, ["queries", 1]),
+}  # fmt: skip
+"""Where vectors are sent: method and path, the body, and the place of the vector in it."""
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_is_no_vector_is_refused_at_its_place_wherever_it_is_sent(
+    client: Client, place: str
+) -> None:
+    (method, path), body, loc = PLACES[place][0].split(), *PLACES[place][1:]
+    for number, (vector, *words) in enumerate([({"names": ["body"]}, "has no names"), *VECTORS]):
+        if number == 1:
+            assert client.put(f"{URL}/names", json={"names": FOUR}).status_code == 200
+            before = state(client)
+        answer = ask(client, method, f"{URL}{path}", body(vector))
+        code = answer.json()["code"] if place in ("map", "compare") else "invalid_vector"
+        problem = assert_problem(answer, 422, code, *words)
+        assert problem["errors"][0]["loc"][: len(loc)] == loc, vector
+    assert state(client) == before
+
+
+# Bodies and parameters
+
+LIKE: Final[Json] = {"vector": VECTOR}
+TWO: Final[Json] = {"a": {"id": "a"}, "b": {"id": "a"}}
+SIMILAR: Final[Json] = {"a": [1], "b": [1]}
+PICTURE: Final[Json] = {"width": 2, "height": 2}
+CODES: Final = {
+    "parameter": "invalid_parameter", "filter": "invalid_filter", "vector": "invalid_vector",
+    "id": "invalid_id", "payload": "invalid_payload", "404": "item_not_found",
+    "backend": "backend_not_found",
+}  # fmt: skip
+
+
+def item(**more: Json) -> Json:
+    return {"items": [GOOD, {**GOOD, "id": "x", **more}]}
+
+
+REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
+    "PUT /items": [
+        ({"items": [GOOD, {"id": "x"}]}, "vector", "item 1", "vector"),
+        (item(vector=None), "vector", "item 1", "null"),
+        (item(vector="1,2"), "vector", "item 1", "a list of numbers, or"),
+        (item(id=""), "id", "item 1", "0 characters"),
+        (item(id="x" * 256), "id", "item 1", "256"),
+        (item(id=1.0), "id", "item 1", "1.0"),
+        (item(id=True), "id", "item 1", "true"),
+        (item(id=None), "id", "item 1", "null"),
+        (item(payload=[1]), "payload", "item 1", "payload", "an object"),
+        (item(payload="{}"), "payload", "item 1", "payload"),
+        (item(payload={"a": [float("nan")]}), "payload", "item 1", "payload"),
+        (item(payload={"a": -float("inf")}), "payload", "item 1", "payload"),
+        (item(tags=[]), "parameter", "item 1", "tags"),
+        ({"items": [GOOD, "x"]}, "parameter", "item 1", "an object"),
+    ],
+    "POST /items/delete": [
+        ({}, "parameter", "neither"),
+        ({"ids": ["a"], "filter": {}}, "parameter", "both"),
+        ({"ids": "a"}, "id", "ids"),
+        ({"ids": ["a", ""]}, "id", "ids[1]"),
+        ({"ids": [1.5]}, "id", "ids[0]"),
+        ({"filter": {}}, "filter", "at least one condition"),
+        ({"filter": {"must": []}}, "filter", "at least one condition"),
+        ({"filter": {"must": [{"should": []}]}}, "filter", "at least one condition"),
+        ({"filter": {"most": [1]}}, "filter", "filter"),
+        ({"filter": {"must": [{"key": "label"}]}}, "filter", "filter"),
+        ({"all": True}, "parameter", "unknown field 'all'; expected one of ids, filter"),
+    ],
+    "GET /items": [
+        ("ids=a&filter={}", "parameter", "both"),
+        ("filter={", "filter", "filter: expected a filter as JSON"),
+        ("filter=", "filter", "filter: expected a filter as JSON"),
+        ("filter=NaN", "filter", "filter: expected a filter as JSON"),
+        ("filter=[1]", "filter", "filter"),
+        ('filter={"most": []}', "filter", "filter"),
+        ('filter={"must": [{"key": "a"}]}', "filter", "filter.must[0]"),
+        ("ids=", "id", "ids"),
+        ("ids=a,,b", "id", "ids"),
+        ("ids=" + "x" * 256, "id", "ids"),
+        ("ids=" + ",".join("a" * 10_001), "parameter", "ids: expected at most 10000"),
+        ("limit=0", "parameter", "limit"),
+        ("limit=x", "parameter", "limit"),
+        ("limit=99999999", "parameter", "limit"),
+        ("limt=3", "parameter", "'limt'; expected one of limit, cursor, with_vector, filter, ids"),
+        ("cursor=%21%21", "parameter", "cursor"),
+        ("with_vector=maybe", "parameter", "with_vector"),
+    ],
+    "GET /items/a": [("limit=1", "parameter", "limit: expected no")],
+    "DELETE /items/a?mode=soft": [(None, "parameter", "mode")],
+    "PUT /items?mode=insert": [({"items": [GOOD]}, "parameter", "mode")],
+    "POST /query": [
+        (
+            {"vector": {"indices": [1], "values": [1], "dim": 4}}, "vector",
+            "vector: unknown field 'dim'; expected one of indices, values",
+        ),
+        ({"vector": {"base64": "", "x": 1}}, "vector", "'x'; expected one of base64"),
+        ({}, "parameter", "neither"),
+        ({"vector": VECTOR, "id": "a"}, "parameter", "both"),
+        ({"vector": 3}, "vector", "vector", "a list of numbers, or", "3"),
+        ({"id": 1.5}, "id", "id", "1.5"),
+        ({"id": ""}, "id", "id"),
+        ({"id": "no"}, "404", "'no'"),
+        (LIKE | {"limit": 0}, "parameter", "limit", "at least 1"),
+        (LIKE | {"limit": 10**9}, "parameter", "limit", "at most"),
+        (LIKE | {"limit": 2.5}, "parameter", "limit", "2.5"),
+        (LIKE | {"limit": True}, "parameter", "limit", "true"),
+        (LIKE | {"offset": -1}, "parameter", "offset", "at least 0"),
+        (LIKE | {"offset": 1.5}, "parameter", "offset", "1.5"),
+        (LIKE | {"offset": 99_991}, "parameter", "at most 100000 together with 'limit'", "100001"),
+        (LIKE | {"recall": 0}, "parameter", "recall"),
+        (LIKE | {"recall": 1.1}, "parameter", "recall", "1.1"),
+        (LIKE | {"recall": "high"}, "parameter", "recall", "'high'"),
+        (LIKE | {"recall": float("nan")}, "parameter", "recall"),
+        (LIKE | {"min_score": -0.1}, "parameter", "min_score"),
+        (LIKE | {"guarantee": "sworn"}, "parameter", "guarantee", "'proven'"),
+        (LIKE | {"rerank": "l2"}, "parameter", "rerank", "'gmm'"),
+        (LIKE | {"explain": 1}, "parameter", "explain", "true or false"),
+        (LIKE | {"ef": 3}, "parameter", "ef"),
+        (
+            LIKE | {"limt": 3}, "parameter",
+            "unknown field 'limt'; expected one of limit, offset, recall, min_score, guarantee, "
+            "with_payload, with_vector, backend, rerank, candidates, explain",
+        ),
+        (LIKE | {"filter": {"must": 3}}, "filter", "filter.must"),
+        (LIKE | {"filter": [1]}, "filter", "filter", "a list of 1"),
+        (LIKE | {"filter": {"key": "a", "match": {"value": float("nan")}}}, "filter", "filter"),
+        (LIKE | {"backend": "nrff"}, "backend", "nrff"),
+        ([VECTOR], "parameter", "an object"),
+    ],
+    "POST /query/batch": [
+        ({"queries": [LIKE, {"ids": "a"}]}, "id", "query 1: unknown field 'ids'; "),
+        ({"queries": [LIKE], "on_error": "ignore"}, "parameter", "on_error"),
+    ],
+    "POST /query/batch?limit=3": [({"queries": []}, "parameter", "limit")],
+    "POST /pairs": [
+        ({}, "parameter", "min_score"),
+        ({"min_score": 0}, "parameter", "min_score"),
+        ({"min_score": 1.5}, "parameter", "min_score"),
+        ({"min_score": "0.5"}, "parameter", "min_score"),
+        ({"min_score": 0.5, "limit": 0}, "parameter", "limit"),
+        ({"min_score": 0.5, "recall": 0}, "parameter", "recall"),
+        ({"min_score": 0.5, "k": 1}, "parameter", "k"),
+    ],
+    "POST /count": [
+        ({"filter": {"most": []}}, "filter", "filter"),
+        ({"filter": [1]}, "filter", "filter"),
+        ({"where": None}, "parameter", "where"),
+    ],
+    "POST /explain": [
+        ({"a": {"id": "a"}}, "vector", "b"),
+        (TWO | {"b": {}}, "parameter", "b", "neither"),
+        (TWO | {"a": {"id": "a", "vector": VECTOR}}, "parameter", "a", "both"),
+        (TWO | {"b": {"id": "nobody"}}, "404", "nobody"),
+        (TWO | {"a": "a"}, "vector", "a"),
+        (TWO | {"a": {"vector": [1, 2]}}, "vector", "a.vector", "got 2"),
+        (TWO | {"limit": 0}, "parameter", "limit"),
+        (TWO | {"limit": 4097}, "parameter", "limit", "4096"),
+    ],
+    "POST /map": [
+        ({"sample": 0}, "parameter", "sample", "1 to 20000"),
+        ({"sample": 20_001}, "parameter", "sample"),
+        ({"sample": "many"}, "parameter", "sample"),
+        ({"landmarks": 1}, "parameter", "landmarks", "2 to 1024"),
+        ({"seed": -1}, "parameter", "seed"),
+        ({"key": ""}, "parameter", "key"),
+        ({"filter": {"most": []}}, "filter", "filter"),
+        ({"also": ["a"] * 1001}, "parameter", "also", "at most 1000"),
+        ({"also": ["a", "nobody"]}, "404", "nobody"),
+        ({"also": [True]}, "parameter", "also[0]"),
+        ({"also": "a"}, "parameter", "also"),
+        ({"limit": 3}, "parameter", "limit"),
+    ],
+    "POST /profile": [
+        ({"sample": 0}, "parameter", "sample", "1 to 10000"),
+        ({"sample": 10_001}, "parameter", "sample", "1 to 10000"),
+        ({"seed": -1}, "parameter", "seed"),
+        ({"seed": "one"}, "parameter", "seed"),
+        ({"limit": 3}, "parameter", "limit"),
+    ],
+    "POST /sketch": [
+        ({}, "vector", "vectors"),
+        ({"vectors": [VECTOR], "encoding": "2_bit"}, "parameter", "encoding"),
+        ({"vectors": [VECTOR], "seed": 1}, "parameter", "seed"),
+    ],
+    "POST /compare": [
+        ({"sample": 0}, "parameter", "sample", "at least 1"),
+        ({"sample": 10**9}, "parameter", "sample", "at most"),
+        ({"queries": []}, "parameter", "queries", "at least one"),
+        ({"queries": [VECTOR], "sample": 2}, "parameter", "'queries' and 'sample'"),
+        ({"sample": 2, "recall": 0}, "parameter", "recall"),
+        ({"sample": 2, "limit": 0}, "parameter", "limit"),
+        ({"sample": 2, "seed": -1}, "parameter", "seed"),
+        ({"backends": []}, "parameter", "backends", "at least one name"),
+        ({"backends": ["rff"]}, "backend", "rff"),
+        ({"samples": 2}, "parameter", "'samples'"),
+    ],
+    "POST /v1/similarity": [
+        ({"a": [1, 2]}, "vector", "b", "expected a value"),
+        ({"a": [1, 2], "b": [1]}, "vector", "b", "2 values"),
+        ({"a": [0, 0], "b": [1, 1]}, "vector", "a", "zero"),
+        ({"a": [1, 2], "b": {"indices": [2], "values": [1]}}, "vector", "b.indices[0]"),
+        ({"a": {"names": ["x"]}, "b": [1]}, "vector", "names in both"),
+        ({"a": {"indices": [1]}, "b": {"names": ["x"]}}, "vector", "names in both"),
+        ({"a": {"names": ["x"]}, "b": {"names": ["x", "x"]}}, "vector", "b.names[1]", "'x' twice"),
+        (SIMILAR | {"kernel": "l2"}, "parameter", "kernel", "'gmm'"),
+        (SIMILAR | {"params": {"gamma": 1}}, "parameter", "params", "gamma"),
+        *(
+            (SIMILAR | {"kernel": kernel, "params": params}, "parameter", *words)
+            for kernel, params, *words in (
+                ("rbf", {"gamma": -1}, "params.gamma", "-1"),
+                ("rbf", {"gamma": True}, "params.gamma"),
+                ("folded_rbf", {"gamma": 1e7}, "params.gamma", "above 0, at most 1e+06"),
+                ("laplace", {"scale": 0}, "params.scale", "above 0, at most 1e+09"),
+                ("gaussian", {"gamma": 1}, "params", "scale", "gamma"),
+                ("polya", {"distribution": "cauchy"}, "params.distribution", "half_normal"),
+                ("polya", {"distribution": "nakagami", "shape": 0.4}, "shape", "0.5 to 1e+06"),
+                ("polya", {"shape": [2]}, "params.shape", "null or a number"),
+            )
+        ),
+    ],
+    "PUT /names": [
+        ({"names": ["a", "b", "c", "d", "e"]}, "parameter", "at most 4", "5"),
+        ({"names": ["a", "b", "a"]}, "parameter", "names[2]", "'a' twice"),
+        ({"names": ["a", ""]}, "parameter", "names[1]", "1 to 255", "0"),
+        ({"names": ["x" * 256]}, "parameter", "names[0]", "1 to 255", "256"),
+        ({"names": ["a", 3]}, "parameter", "names[1]", "a string", "3"),
+        ({"names": "a"}, "parameter", "names", "a list"),
+        ({"names": None}, "parameter", "names", "a list"),
+    ],
+    "GET /names": [
+        *(
+            (query, "parameter", query.partition("=")[0])
+            for query in ("limit=0", "limit=x", "limit=10001", "indices=", "indices=a", "name=a",
+                          "indices=-1", "indices=1,,2", "indices=1&prefix=a", "indices=99999999999")
+        ),
+    ],
+    "GET /curve": [
+        *((query, "parameter", query.partition("=")[0])
+          for query in ("limit=0", "limit=x", "limit=100001", "recall=1")),
+    ],
+    "POST /backends": [
+        ({"kind": "hnsw"}, "parameter", "kind", "'nrff'"),
+        ({}, "parameter", "kind"),
+        ({"kind": 3}, "parameter", "kind"),
+        ({"kind": "nrff", "name": ""}, "parameter", "name"),
+        ({"kind": "nrff", "name": "a/b"}, "parameter", "name"),
+        ({"kind": "nrff", "parms": {}}, "parameter", "'parms'", "kind, name, params"),
+        ({"kind": "nrff", "params": 3}, "parameter", "params", "an object"),
+        ({"kind": "gmm_nystroem"}, "parameter", "params.landmarks", "1 to 4", "256"),
+    ],
+    "PUT /v1/collections/other": [
+        ({}, "parameter", "dim", "expected a value"),
+        ({"dim": 0}, "parameter", "dim", "got 0"),
+        ({"dim": 2**31}, "parameter", "dim"),
+        ({"dim": 4.5}, "parameter", "dim", "an integer", "4.5"),
+        ({"dim": True}, "parameter", "dim", "an integer", "true"),
+        ({"dim": "4"}, "parameter", "dim", "an integer", "'4'"),
+        ({"dim": 4, "metric": "l1"}, "parameter", "metric"),
+        ({"dim": 4, "storage": "disk"}, "parameter", "storage", "disk"),
+        ({"dim": 4, "transform": {"power": 0}}, "parameter", "transform.power"),
+        ({"dim": 4, "transform": {"normalize": "max"}}, "parameter", "transform.normalize", "'l1'"),
+        ({"dim": 4, "transform": {"center": [1, 2]}}, "parameter", "transform.center", "4 values"),
+        ({"dim": None, "transform": {"center": [1, 2]}}, "parameter", "transform.center"),
+        ({"dim": 4, "backend": {"kind": "hnsw"}}, "parameter", "backend", "'gcws' or 'exact'"),
+        ({"dim": 4, "backend": {"kind": 7}}, "parameter", "backend", "'gcws' or 'exact'"),
+        ({"dim": 4, "backend": "gcws"}, "parameter", "backend"),
+        (
+            {"dim": 4, "backend": {"param": {}}}, "parameter",
+            "backend: unknown field 'param'; expected one of kind, params",
+        ),
+        ([], "parameter", "an object"),
+    ],
+    "PATCH ": [
+        ({}, "parameter", "metadata"),
+        ({"metadata": {}, "dim": 5}, "parameter", "'dim'"),
+        *(
+            ({"metadata": metadata}, "parameter", *words)
+            for metadata, *words in (
+                ([1], "metadata: expected an object", "a list of 1"),
+                ("x", "metadata: expected an object"),
+                ({"text": "x" * (1 << 16)}, "metadata: expected at most 65536 bytes"),
+                ({"view": []}, "metadata.view: expected an object"),
+            )
+        ),
+        *(
+            ({"metadata": {"view": view}}, "parameter", *words)
+            for view, *words in (
+                ({"headline": "x"}, "'headline'", "title, text, smiles, url, color, image"),
+                ({"title": 3}, "metadata.view.title: expected a string", "3"),
+                ({"color": ""}, "metadata.view.color"),
+                ({"image": {"width": 4}}, "metadata.view.image.height", "got none"),
+                ({"image": PICTURE | {"width": 0}}, "image.width: expected at least 1"),
+                ({"image": PICTURE | {"width": 2.5}}, "image.width: expected an integer"),
+                (
+                    {"image": PICTURE | {"width": 3}}, "3 × 2 × 1",
+                    "metadata.view.image: expected width × height × channels to be dim, 4",
+                ),
+                ({"image": PICTURE | {"channels": 2}}, "channels: expected 1, 3"),
+                (
+                    {"image": PICTURE | {"range": [1, 1]}},
+                    "image.range: expected two numbers, the lesser first, got [1.0, 1.0]",
+                ),
+                ({"image": PICTURE | {"range": [1]}}, "image.range"),
+                ({"image": PICTURE | {"range": "x"}}, "image.range"),
+            )
+        ),
+    ],
+}  # fmt: skip
+"""By method and path, below the collection's: a body or query, the kind of fault, and words."""
+BACKENDS: Final[list[tuple[Json, ...]]] = [
+    ("nrff", {"gamma": 0}, "gamma", "above 0"),
+    ("rff", {"gamma": -1.5}, "gamma", "above 0", "-1.5"),
+    ("rbf_nystroem", {"gamma": 1e7}, "gamma", "at most 1e+06"),
+    ("folded_rff", {"features": 0}, "features", "1 to 16384"),
+    ("nrff", {"features": 2.5}, "features", "an integer"),
+    ("nrff", {"feature": 2}, "unknown field 'feature'; expected one of features, gamma, seed"),
+    ("nrff", {"gamma": "1"}, "gamma", "a number"),
+    ("random_binning", {"distribution": "cauchy"}, "distribution", "'weibull'", "'cauchy'"),
+    ("random_binning", {"shape": 0}, "shape", "above 0"),
+    ("random_binning", {"distribution": "nakagami", "shape": 0.4}, "shape", "0.5 to 1e+06"),
+    ("random_binning", {"distribution": "rayleigh", "shape": 1}, "shape", "null"),
+    ("random_binning", {"scale": 0}, "scale", "above 0"),
+    ("random_binning", {"bands": 257}, "bands", "1 to 256"),
+    ("gmm_nystroem", {"landmarks": 0}, "landmarks", "1 to 4096"),
+    ("gmm_nystroem", {"gamma": 1.0}, "'gamma'", "landmarks, seed"),
+    ("gcws", {"bits": 17}, "bits", "1 to 16"),
+    ("gcws", {"bands": 0}, "bands", "1 to 256"),
+    ("gcws", {"band": 3}, "unknown field 'band'; expected one of bands, band_width, encoding"),
+    ("exact", {"seed": 1}, "unknown field 'seed'; expected none"),
+    ("rff", {"seed": -1}, "seed", "0 to 2^63 - 1"),
+]
+for _kind, _params, *_words in BACKENDS:
+    _backend = {"kind": _kind, "params": _params}
+    REFUSED["POST /backends"].append((_backend, "parameter", "params", *_words))
+    REFUSED["PUT /v1/collections/other"].append(
+        ({"dim": 4, "backend": _backend}, "parameter", "backend.params", *_words)
+    )
+
+
+@pytest.mark.parametrize("route", REFUSED)
+def test_what_is_refused_is_told_by_its_place_and_changes_nothing(
+    client: Client, route: str
+) -> None:
+    method, _, path = route.partition(" ")
+    url = path if path.startswith("/v1") else f"{URL}{path}"
+    client.put(f"{URL}/names", json={"names": FOUR})
+    client.request("PATCH", URL, json={"metadata": {"good": 1}})
+    before = state(client)
+    for sent, kind, *words in REFUSED[route]:
+        asked = f"{url}?{sent}" if method == "GET" else url
+        answer = ask(client, method, asked, b"" if method in ("GET", "DELETE") else sent)
+        status = 404 if kind in ("404", "backend") else 422
+        assert_problem(answer, status, CODES[kind], *words)
+    assert state(client) == before
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e39", "9" * 400, "nan"])
+def test_numbers_that_are_none_are_refused(client: Client, number: str) -> None:
+    """As text, for no library writes them so."""
+    put = client.put(f"{URL}/items", content=f'{{"items": [{{"vector": [1, 2, {number}, 4]}}]}}')
+    asked = client.post(f"{URL}/query", content=f'{{"vector": [1, 2, {number}, 4]}}')
+    for answer, place in ((put, "item 0"), (asked, "vector")):
+        if number == "nan":
+            assert_problem(answer, 400, "malformed_body")
+        else:
+            assert_problem(answer, 422, "invalid_vector", place, "[2]", "finite")
+
+
+MALFORMED: Final = (
+    b"", b"{", b"[", b'{"items": [', b"items", b'{"items": []} x', b"\xff\xfe", b"NaN,",
+    b'{"items": [1,]}', b'{"vector": [1, 2', b'{"vector": [1,,2]}',
+    b'{"items": [{"id": "\\ud800", "vector": [1]}]}', b'{"a":' * 5000 + b"1" + b"}" * 5000,
+)  # fmt: skip
+
+
+def test_a_body_that_is_no_json_is_malformed_on_every_route(client: Client) -> None:
+    for route in REFUSED:
+        method, _, path = route.partition(" ")
+        if method in ("GET", "DELETE") or "?" in path:
+            continue
+        url = path if path.startswith("/v1") else f"{URL}{path}"
+        for body in MALFORMED:
+            if body or not path.endswith(("/map", "/profile", "/other", "/compare")):
+                assert_problem(ask(client, method, url, body), 400, "malformed_body")
+    whole = json.dumps({"items": [GOOD]}).encode()
+    for length in range(len(whole)):
+        assert client.put(f"{URL}/items", content=whole[:length]).status_code == 400
