@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
-from gcws_search.service.cluster.contract import BackendRow, ClusterMismatch, CollectionRow, Moment
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, RouterContext, ShardSet
 from gcws_search.service.errors import ShardFull, StoreUnavailable
@@ -229,7 +229,7 @@ class ClusterCatalog:
         for load in database.loads(number, 0):
             copy.save_load(load, 0)
         for backend in database.backends(number):
-            copy.store.add_backend(ix.BackendRecord(*backend))
+            copy.store.add_backend(backend)
         with closing(database.read_all(number, _CHUNK_ROWS)) as reading:
             for rows in reading:
                 vectors = copy.space.from_blobs([row.vector for row in rows])
@@ -295,9 +295,7 @@ def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> No
     for load in read.loads(0):
         database.save_load(number, load, 0)
     for backend in read.store.backends():
-        database.add_backend(
-            number, BackendRow(backend.name, backend.kind, backend.params, backend.notes)
-        )
+        database.add_backend(number, backend)
     for rows in read.store.chunks():
         vectors = read.space.from_blobs(rows.vectors)
         items = ix.ItemBatch([*rows.ids], vectors, [*rows.payloads])

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -14,9 +16,8 @@ import orjson
 
 from gcws_search import index as ix
 from gcws_search.service.batcher import Batcher
-from gcws_search.service.cluster.committer import PreparedDelete, PreparedPut
+from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import (
-    BackendRow,
     CollectionRow,
     FormerPrimary,
     Moment,
@@ -25,28 +26,33 @@ from gcws_search.service.cluster.contract import (
     encode_filter,
 )
 from gcws_search.service.cluster.operations import (
-    ClusterOperations,
+    LONG_SECONDS,
     comparison_message,
-    decode_ids,
+    decode_items,
     decode_keys,
+    find_pairs,
     merge_audited_recall,
+    merge_audits,
     merge_backends,
     merge_comparisons,
+    merge_curves,
+    sample_operation,
+    sharded_operation,
     total,
+    vector_operation,
 )
-from gcws_search.service.cluster.pairs import find_pairs
 from gcws_search.service.cluster.search import (
     MergedHits,
-    ShardAnswers,
     ShardHits,
     merge,
+    search_costs,
     search_message,
 )
 from gcws_search.service.cluster.shards import RouterContext
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
-from gcws_search.service.messages import encode, encode_sparse
+from gcws_search.service.messages import Message, decode_names, encode_sparse
 
 T = TypeVar("T")
 
@@ -55,15 +61,25 @@ _BUILD_SECONDS: Final = 0.1  # how often shards are asked whether a backend is r
 _MAX_CALLS: Final = 2
 PART_ROWS: Final = 256  # queries of one request that are sent together
 _LEARNING: Final = "learning"
-_LONG_SECONDS: Final = 600.0  # how long shards may take to compare
 _SMALL_WRITE: Final = 16  # writes of more concern all shards
 
 
-class ClusterCollection(ClusterOperations):
-    """A collection whose items are in a database and on shards."""
+class ClusterCollection:
+    """A collection whose items are in a database and on shards.
+
+    Messages ask shards for its state after the last write. A row, such as `curve`, is all that a
+    cluster needs of an operation that each shard does on its own items alone, that takes vectors
+    alone, or that looks at a sample.
+    """
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
-        super().__init__(row, context)
+        self.number = row.number
+        self.name = row.name
+        self.config = ix.CollectionConfig.from_dict(row.config)
+        self.context = context
+        self.database = context.database
+        self.shards = context.shards
+        self.empty = self._in_memory()  # the collection without items
         self.space = self.empty.space
         self.names = self.empty.names
         if self.names.is_open:
@@ -72,23 +88,120 @@ class ClusterCollection(ClusterOperations):
                 for name, coordinate in self.database.reserve_names(self.number, names).items()
             ]
         self.names_read = 0  # key of the last change whose names are known here
+        # of the collection's writes; each change goes to the shards
+        buckets = self.database.buckets
+        self.committer = Committer(
+            self.database,
+            row.number,
+            row.name,
+            lambda change: self.shards.publish(self.number, change, buckets),
+        )
         # An error may be of one query alone, or of the size of all answers together.
         self._batcher = Batcher(
             _MAX_CALLS, lambda error: isinstance(error, ix.InvalidVector | AnswerTooLarge)
         )
 
-    def load_names(self) -> None:
-        """Read all names, unless nothing has changed since they were read."""
-        head = max(1, self.database.last_moment(self.number).key)
-        if self.names_read >= head:
-            return
-        stored = self.database.names(self.number)
-        named = [ix.NamedCoordinate(*each) for each in stored]
-        if self.names.is_open:
-            self.names.add(named)  # those of items under way stay
-        else:
-            self.names.load(named)
-        self.names_read = head
+    # Asking shards
+
+    def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
+        """Return a collection of no items, in memory wherever the shards have their vectors."""
+        config = replace(self.config, storage="memory")
+        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
+
+    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+        """Return the head of a message about this collection."""
+        return {
+            "method": method,
+            "collection": self.number,
+            "at": self.committer.last.key,
+            "since": self.committer.last.epoch,
+            "epoch": self.shards.epoch,
+            "seconds": self.shards.seconds,
+            **more,
+        }
+
+    def ask(
+        self,
+        method: str,
+        seconds: float | None = None,
+        stop: threading.Event | None = None,
+        blobs: Sequence[bytes | memoryview] = (),
+        **more: Any,  # noqa: ANN401
+    ) -> list[Message]:
+        """Return each shard's answer; called in a thread."""
+        message = Message(self.head(method, **more), blobs)
+        try:
+            return self.shards.wait(self.shards.ask_all(message, seconds), stop)
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
+    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
+        """Return the answers of the shards that answer, and the others; called in a thread."""
+        try:
+            return self.shards.wait(self.shards.ask_some(Message(self.head(method))))
+        except ShardUnavailable as error:
+            return [], [*error.missing]
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
+
+    def not_found(self) -> Exception:
+        """Return why shards do not know the collection: it was dropped, or replaced just now."""
+        is_replaced = self.database.find(self.name) is not None
+        return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(self.name)
+
+    def refresh_backends(self) -> list[Message]:
+        """Make all replicas read the list of comparison backends; return their answers."""
+        return self.shards.wait(self.shards.tell(Message(self.head("refresh"))))
+
+    def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
+        """Return a vector as it is, and the vector of an item for its id.
+
+        The id of an item of ``sample`` stays: it is left out of its own neighbours.
+        """
+        if not isinstance(point, str):
+            return point
+        if sample is not None and sample.memory.locate(point)[1] is not None:
+            return point
+        row = self.database.fetch(self.number, [point]).get(point)
+        if row is None:
+            raise ix.ItemNotFound(point)
+        raw = self.empty.space.from_blobs([row.vector])
+        if raw.form == "dense":
+            return raw.dense[0]
+        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
+
+    @contextmanager
+    def lend_sample(
+        self, count: int, seed: int, where: ix.Filter | None
+    ) -> Iterator[ix.StoredCollection]:
+        """Lend a collection in memory that has some of the items."""
+        items = self.sample(count, seed, where)
+        sample = self._in_memory(self.context.threads)
+        try:
+            sample.names.load(self.empty.names.listed())
+            if len(items):
+                sample.put(items)
+            yield sample
+        finally:
+            sample.close(dropped=True)
+
+    def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
+        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
+        text = encode_filter(where)
+        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
+        rng = np.random.default_rng(abs(seed))
+        shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
+        head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
+        questions = [Message(head | {"sample": int(share)}) for share in shares]
+        answers = self.shards.wait(self.shards.ask_all(questions))
+        keys, parts = zip(*map(decode_items, answers), strict=True)
+        order = np.argsort(np.concatenate(keys))
+        found = ix.ItemBatch.concatenate(parts)
+        return ix.ItemBatch(
+            [found.ids[place] for place in order.tolist()],
+            found.vectors[order],
+            [found.payloads[place] for place in order.tolist()],
+        )
 
     # Searching
 
@@ -123,7 +236,10 @@ class ClusterCollection(ClusterOperations):
             more |= {"at": moment.key, "since": moment.epoch}
         vectors = asked.vectors
         if asked.item_id is not None:
-            item = await self.fetch(asked.item_id, more)
+            head = self.head("rows", ids=[asked.item_id], with_vector=True) | more
+            count = len(self.shards)
+            shard = bucket_of(asked.item_id, self.database.buckets) % count
+            item = decode_items(await self.shards.ask(shard, count, Message(head)))[1]
             if not len(item):
                 raise ix.ItemNotFound(asked.item_id)
             vectors = item.vectors
@@ -179,15 +295,15 @@ class ClusterCollection(ClusterOperations):
         )
         shards = self.shards
         try:
-            answers, missing = await shards.ask_some([encode(message)] * len(shards))
+            answers, missing = await shards.ask_some(message)
         except ix.CollectionNotFound:
             raise await asyncio.to_thread(self.not_found) from None
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
-        found = ShardAnswers([ShardHits.decode(answer) for answer in answers], seconds, missing)
-        self.context.metrics.count_searches(found.totals())
-        return merge(found, asked.params.limit)
+        found = [ShardHits.decode(answer) for answer in answers]
+        self.context.metrics.count_searches(search_costs(found))
+        return merge(found, asked.params.limit, seconds, missing)
 
     def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
         """Build the results that the answer shows; AnswerTooLarge where they are too long."""
@@ -206,7 +322,7 @@ class ClusterCollection(ClusterOperations):
                 if asked.explain
                 else None,
                 vectors=self._vectors(hits, size) if asked.with_vector else None,
-                shards=hits.answers.coverage if asked.explain or asked.allow_partial else None,
+                shards=hits.coverage if asked.explain or asked.allow_partial else None,
             )
             for (asked, hits), texts in zip(lines, payloads, strict=True)
         ]
@@ -345,7 +461,7 @@ class ClusterCollection(ClusterOperations):
         def choose(head: int) -> list[str]:
             since = self.database.connections.memory.number
             answers = self.ask("rows", filter=encode_filter(where), at=head, since=since)
-            return [item_id for answer in answers for item_id in decode_ids(answer)]
+            return [item_id for answer in answers for item_id in decode_names(*answer.blobs[1:3])]
 
         return self._delete(PreparedDelete(choose=choose))
 
@@ -354,6 +470,19 @@ class ClusterCollection(ClusterOperations):
         if deleted:
             self.wait_until_found()
         return deleted
+
+    def load_names(self) -> None:
+        """Read all names, unless nothing has changed since they were read."""
+        head = max(1, self.database.last_moment(self.number).key)
+        if self.names_read >= head:
+            return
+        stored = self.database.names(self.number)
+        named = [ix.NamedCoordinate(*each) for each in stored]
+        if self.names.is_open:
+            self.names.add(named)  # those of items under way stay
+        else:
+            self.names.load(named)
+        self.names_read = head
 
     def set_names(self, names: Sequence[str]) -> None:
         """Give the first coordinates their names."""
@@ -392,7 +521,7 @@ class ClusterCollection(ClusterOperations):
         items = self.count(None)
         ix.require_landmarks(params, items)
         text = orjson.dumps(ix.backend_document(params)["params"]).decode()
-        row = BackendRow(name, params.kind, text, self._learn(params, items))
+        row = ix.BackendRecord(name, params.kind, text, self._learn(params, items))
         self.database.add_backend(self.number, row)
         return self.wait_for_backend(name)
 
@@ -536,7 +665,7 @@ class ClusterCollection(ClusterOperations):
                 )
             queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
         head, blobs = comparison_message(queries, params, backends, skip)
-        answers = self.ask("compare", _LONG_SECONDS, stop, blobs, **head)
+        answers = self.ask("compare", LONG_SECONDS, stop, blobs, **head)
         return merge_comparisons(answers, params.limit)
 
     def pairs(
@@ -548,3 +677,26 @@ class ClusterCollection(ClusterOperations):
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
+
+    curve = sharded_operation(
+        ix.StoredCollection.curve,
+        lambda found: asdict(found) | {"points": [[*each] for each in found.points]},
+        merge_curves,
+    )
+    audited = sharded_operation(
+        ix.StoredCollection.audited,
+        lambda found: found._asdict() | {"results": [asdict(each) for each in found.results]},
+        merge_audits,
+    )
+    explain = vector_operation(ix.StoredCollection.explain, "a", "b")
+    sketch = vector_operation(ix.StoredCollection.sketch)
+    map_items = sample_operation(
+        ix.StoredCollection.map_items,
+        lambda params, where=None, also=(): (params.sample, params.seed, where),
+        points="also",
+    )
+    profile = sample_operation(
+        ix.StoredCollection.profile,
+        lambda sample=ix.PROFILE_SAMPLE, seed=0: (sample, seed, None),
+        count_all=lambda profile, items: replace(profile, items=items),
+    )

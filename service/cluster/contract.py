@@ -127,16 +127,6 @@ class Row(NamedTuple):
     payload: bytes | None  # JSON text
 
 
-class BackendRow(NamedTuple):
-    """A comparison backend as it was attached."""
-
-    name: str
-    kind: str
-    params: str  # JSON
-    # what it learned of the items, for all shards to use; see `SavedIndex.notes`
-    notes: str | None = None
-
-
 class Position(NamedTuple):
     """How far a replica has followed a collection."""
 

@@ -14,7 +14,6 @@ from gcws_search.service.cluster import schema
 from gcws_search.service.cluster.connections import LOCK, Connection, Connections
 from gcws_search.service.cluster.contract import (
     START,
-    BackendRow,
     ClusterMismatch,
     CollectionRow,
     HistoryLost,
@@ -313,7 +312,7 @@ class Database:
             )
             write_load(connection, number, record)
 
-    def backends(self, number: int) -> list[BackendRow]:
+    def backends(self, number: int) -> list[ix.BackendRecord]:
         """Return the comparison backends in the order in which they were attached."""
         with self.connections.use() as connection:
             rows = connection.run(
@@ -321,12 +320,13 @@ class Database:
                 " WHERE collection = %b ORDER BY number",
                 number,
             ).fetchall()
-        return [BackendRow(*row) for row in rows]
+        return [ix.BackendRecord(*row) for row in rows]
 
-    def add_backend(self, number: int, backend: BackendRow) -> None:
+    def add_backend(self, number: int, backend: ix.BackendRecord) -> None:
         """Keep a comparison backend of a new name; else BackendExists."""
         with self.connections.transaction() as connection:
-            if not connection.column(_ADD_BACKEND, number, *backend):
+            values = backend.name, backend.kind, backend.params, backend.notes
+            if not connection.column(_ADD_BACKEND, number, *values):
                 raise ix.BackendExists(backend.name)
 
     def remove_backend(self, number: int, name: str) -> None:

@@ -23,7 +23,6 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
     START,
-    BackendRow,
     ChangeSet,
     CollectionRow,
     HistoryLost,
@@ -508,7 +507,7 @@ class BackendsFollower:
         self._collection = collection
         self._lock = threading.Lock()
         self._listed: set[str] = set()
-        self._failed: dict[str, BackendRow] = {}
+        self._failed: dict[str, ix.BackendRecord] = {}
         self._thread: threading.Thread | None = None
 
     def expects(self, name: str, seconds: float) -> bool:
@@ -519,7 +518,7 @@ class BackendsFollower:
             thread.join(seconds)
         return True
 
-    def follow(self, listed: Sequence[BackendRow]) -> list[str]:
+    def follow(self, listed: Sequence[ix.BackendRecord]) -> list[str]:
         """Drop what is not listed, and begin to attach what is missing; return those ready."""
         collection, wanted = self._collection, {row.name: row for row in listed}
         with self._lock:
@@ -544,7 +543,7 @@ class BackendsFollower:
                 self._thread.start()
         return [*collection.memory.view.attached]
 
-    def _attach(self, rows: Sequence[BackendRow]) -> None:
+    def _attach(self, rows: Sequence[ix.BackendRecord]) -> None:
         for row in rows:
             try:
                 self._collection.attach(_params(row), row.name, row.notes)
@@ -558,5 +557,5 @@ class BackendsFollower:
                 _log.warning(text, self._collection.name, row.name, error)
 
 
-def _params(row: BackendRow) -> ix.BackendParams:
+def _params(row: ix.BackendRecord) -> ix.BackendParams:
     return ix.backend_params(row.kind, orjson.loads(row.params))

@@ -6,25 +6,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, fields, replace
+from concurrent.futures import CancelledError
+from dataclasses import asdict, fields
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import Committer
-from gcws_search.service.cluster.contract import (
-    CollectionRow,
-    bucket_of,
-    decode_filter,
-    encode_filter,
+from gcws_search.service.cluster.contract import Row, buckets_of, decode_filter
+from gcws_search.service.cluster.search import (
+    ShardHits,
+    answer_search,
+    encode_stored_vectors,
+    search_message,
+    weighted_mean,
 )
-from gcws_search.service.cluster.search import answer_search, encode_stored_vectors, weighted_mean
-from gcws_search.service.errors import ShardUnavailable
 from gcws_search.service.messages import (
     Message,
     blobs_of,
@@ -32,7 +33,6 @@ from gcws_search.service.messages import (
     decode_sparse,
     decode_texts,
     decode_vectors,
-    encode,
     encode_names,
     encode_sparse,
     encode_texts,
@@ -40,7 +40,7 @@ from gcws_search.service.messages import (
 )
 
 if TYPE_CHECKING:  # a shard needs no HTTP client
-    from gcws_search.service.cluster.shards import RouterContext
+    from gcws_search.service.cluster.collection import ClusterCollection
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -50,7 +50,16 @@ Heads = Sequence[dict[str, Any]]
 Pair = tuple[str, str, float]
 Sampled = tuple[int, int, ix.Filter | None]
 Method: TypeAlias = Callable[Concatenate[ix.StoredCollection, P], T]
-Operation: TypeAlias = "Callable[Concatenate[ClusterOperations, P], T]"
+Operation: TypeAlias = "Callable[Concatenate[ClusterCollection, P], T]"
+
+LONG_SECONDS: Final = 3600.0  # how long shards may take to compare, or to find pairs
+
+_CHUNK_ROWS: Final = 512  # items that are read, and searched for in other shards, together
+# Partners of an item that are asked for at first; more where all of them come.
+_FIRST_LIMIT: Final = 64
+_GROWTH: Final = 8
+_MESSAGE_HITS: Final = 1 << 18  # that one message asks for, unless one item alone has more
+_SPARE_PAIRS: Final = 1024  # the best pairs are cut when so many more, or an eighth, have come
 
 
 # Items
@@ -89,15 +98,10 @@ def decode_keys(answer: Message) -> list[int]:
     return keys
 
 
-def decode_ids(answer: Message) -> list[str]:
-    """Return the ids of the rows that a shard names."""
-    return decode_names(*answer.blobs[1:3])
-
-
 def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     """Return the items that a shard sends, and their keys; without those deleted since."""
     blobs, shape = answer.blobs, answer.head["vectors"]
-    keys, ids, payloads = decode_keys(answer), decode_ids(answer), decode_texts(*blobs[3:5])
+    keys, ids, payloads = decode_keys(answer), decode_names(*blobs[1:3]), decode_texts(*blobs[3:5])
     vectors = decode_vectors(shape, blobs[5:])
     if shape["missing"]:
         there = sorted({*range(len(ids))} - {*shape["missing"]})
@@ -126,6 +130,153 @@ def decode_pairs(answer: Message) -> Iterator[Pair]:
     """Yield the pairs within a shard."""
     first, second = decode_names(*answer.blobs[:2]), decode_names(*answer.blobs[2:4])
     yield from zip(first, second, np.frombuffer(answer.blobs[4]).tolist(), strict=True)
+
+
+def find_pairs(
+    collection: ClusterCollection,
+    *,
+    min_score: float,
+    recall: float,
+    limit: int | None,
+    stop: threading.Event,
+) -> list[Pair]:
+    """Return pairs of items at least ``min_score`` alike: ids a < b, by falling score.
+
+    Pairs within a shard are found as in one collection; those across by searches of each shard for
+    the items of the shards before it. InvalidParameter where there are more than one collection
+    would list.
+    """
+    best = _BestPairs(min_score, limit, collection.context.max_pairs)
+    wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
+    try:
+        answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted)
+        count = len(answers)
+        while answers:
+            best.add(decode_pairs(answers.pop()))
+        for shard in range(count - 1):
+            for rows in _rows_of_shard(collection, shard, count):
+                _add_pairs_across(collection, best, rows, range(shard + 1, count), recall, stop)
+    except CancelledError:
+        return []
+    return best.rank()
+
+
+class _BestPairs:
+    """The best pairs so far: as many as are wanted and a few more."""
+
+    def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
+        self.threshold = self._min_score = min_score  # pairs that score less are of no use
+        self._max_pairs = max_pairs
+        self._is_bounded = limit is not None and limit <= max_pairs
+        self._limit = limit
+        # partners of one item that may be among them
+        self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
+        self._pairs: list[Pair] = []
+
+    def add(self, found: Iterable[Pair]) -> None:
+        """Take pairs that have not been taken before."""
+        limit = self._max_pairs
+        if self._is_bounded:
+            limit = self.wanted + max(_SPARE_PAIRS, self.wanted // 8)
+        for pair in found:
+            if pair[2] >= self.threshold:
+                self._pairs.append(pair)
+                if len(self._pairs) > limit:
+                    self._cut()
+        if self._is_bounded and len(self._pairs) > self.wanted:
+            self._cut()
+
+    def _cut(self) -> None:
+        if not self._is_bounded:
+            raise ix.too_many_pairs(self._max_pairs, self._min_score)
+        self._pairs.sort(key=_rank)
+        del self._pairs[self.wanted :]
+        self.threshold = self._pairs[-1][2]
+
+    def rank(self) -> list[Pair]:
+        """Return the pairs by falling score, ties by ids."""
+        self._pairs.sort(key=_rank)
+        return self._pairs[: self._limit]
+
+
+def _rank(pair: Pair) -> tuple[float, str, str]:
+    first, second, score = pair
+    return -score, first, second
+
+
+def _rows_of_shard(
+    collection: ClusterCollection, shard: int, shards: int
+) -> Iterator[Sequence[Row]]:
+    """Yield a shard's items in chunks, without a transaction between them.
+
+    Each item that is there throughout comes once.
+    """
+    database, number = collection.database, collection.number
+    for bucket in buckets_of(shard, shards, database.buckets):
+        after = ""
+        while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
+            yield rows
+            after = rows[-1].id
+
+
+def _add_pairs_across(
+    collection: ClusterCollection,
+    best: _BestPairs,
+    rows: Sequence[Row],  # of a shard
+    behind: range,  # the shards after that one
+    recall: float,
+    stop: threading.Event,
+) -> None:
+    """Search the shards ``behind``, all at once; again for items with more partners."""
+    shards, vectors = collection.shards, collection.space.from_blobs([row.vector for row in rows])
+
+    def ask(parts: dict[int, ix.Int64s], limit: int) -> list[Message]:
+        if stop.is_set():
+            raise CancelledError
+        params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
+        head = collection.head("search")
+
+        async def gather() -> list[Message]:
+            work = (
+                shards.ask(
+                    other,
+                    behind.stop,
+                    search_message(head, vectors[part], params),
+                    LONG_SECONDS,
+                )
+                for other, part in parts.items()
+            )
+            return await asyncio.gather(*work)
+
+        return shards.wait(gather(), stop)
+
+    limit = min(_FIRST_LIMIT, best.wanted)
+    again = dict.fromkeys(behind, np.arange(len(rows)))
+    while again:
+        more: dict[int, list[ix.Int64s]] = {other: [] for other in again}
+        size = max(1, _MESSAGE_HITS // limit)
+        for first in range(0, max(map(len, again.values())), size):
+            parts = {
+                other: part
+                for other, each in again.items()
+                if len(part := each[first : first + size])
+            }
+            for other, answer in zip(parts, ask(parts, limit), strict=True):
+                hits, part = ShardHits.decode(answer), parts[other]
+                is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
+                for place in np.flatnonzero(is_whole).tolist():
+                    best.add(_pairs_of(rows[int(part[place])], hits, place))
+                more[other].append(part[~is_whole])
+        again = {other: left for other, each in more.items() if len(left := np.concatenate(each))}
+        limit = min(_GROWTH * limit, best.wanted)
+
+
+def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:
+    first, last = int(hits.starts[place]), int(hits.starts[place + 1])
+    scores = hits.scores[first:last].tolist()
+    for other, score in zip(hits.names.select(np.arange(first, last)), scores, strict=True):
+        a, b = sorted((row.id, other))
+        yield a, b, score
 
 
 # Comparisons
@@ -295,14 +446,15 @@ def sharded_operation(
         arguments = {each: asked.head[each] for each in [*signature.parameters][1:]}
         return Message(show(getattr(collection, name)(**arguments)))
 
-    def ask(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    @wraps(method)
+    def ask(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind(self, *args, **kwargs)
         bound.apply_defaults()
         arguments = dict([*bound.arguments.items()][1:])
         return merge([each.head for each in self.ask(name, **arguments)])
 
     OPERATIONS[name] = answer
-    return _named(ask, method)
+    return ask
 
 
 def vector_operation(method: Method[P, T], *points: str) -> Operation[P, T]:
@@ -312,13 +464,14 @@ def vector_operation(method: Method[P, T], *points: str) -> Operation[P, T]:
     """
     signature = inspect.signature(method)
 
-    def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    @wraps(method)
+    def do(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
         bound = signature.bind(self.empty, *args, **kwargs)
         for name in points:
             bound.arguments[name] = self.vector_of(bound.arguments[name])
         return method(*bound.args, **bound.kwargs)
 
-    return _named(do, method)
+    return do
 
 
 def sample_operation(
@@ -333,7 +486,8 @@ def sample_operation(
     """Return an operation on a sample of the items, which is drawn from all shards."""
     signature = inspect.signature(method)
 
-    def do(self: ClusterOperations, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    @wraps(method)
+    def do(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self.lend_sample(*draw(*args, **kwargs)) as sample:
             bound = signature.bind(sample, *args, **kwargs)
             if points is not None:
@@ -343,28 +497,10 @@ def sample_operation(
             result = method(*bound.args, **bound.kwargs)
         return result if count_all is None else count_all(result, self.database.count(self.number))
 
-    return _named(do, method)
+    return do
 
 
-def _named(operation: Operation[P, T], method: Method[P, T]) -> Operation[P, T]:
-    """Give an operation the name of its method, and what is said of it."""
-    for name in ("__name__", "__qualname__", "__doc__"):
-        setattr(operation, name, getattr(method, name))
-    return operation
-
-
-def _draw_for_map(
-    params: ix.MapParams, where: ix.Filter | None = None, also: Sequence[Any] = ()
-) -> Sampled:
-    del also
-    return params.sample, params.seed, where
-
-
-def _draw_for_profile(sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> Sampled:
-    return sample, seed, None
-
-
-def _merge_curves(parts: Heads) -> ix.CostCurve:
+def merge_curves(parts: Heads) -> ix.CostCurve:
     """Return what recall costs on all shards together: at equal recall, the sum of their costs."""
     limit = parts[0]["limit"]
     reasons = [part["reason"] for part in parts if part["reason"] is not None]
@@ -382,7 +518,8 @@ def _merge_curves(parts: Heads) -> ix.CostCurve:
     return ix.CostCurve(limit, points, rows, holds, scanned_from=every)
 
 
-def _merge_audits(parts: Heads) -> ix.AuditedQueries:
+def merge_audits(parts: Heads) -> ix.AuditedQueries:
+    """Return what audited queries found on all shards; an allowance is the largest."""
     allowance: dict[int | None, float] = {}
     for part in parts:
         for limit, share in part["allowance"]:
@@ -429,155 +566,3 @@ LONG: Final[dict[str, Callable[..., Message]]] = {
     "compare": _answer_comparison,
 }
 """Those that may compute for minutes, and look whether they are still waited for (``stop``)."""
-
-
-class ClusterOperations:
-    """A collection as its shards answer for it; messages ask for its state after the last write.
-
-    A row, such as `curve`, is all that a cluster needs of an operation that each shard does on its
-    own items alone, that takes vectors alone, or that looks at a sample.
-    """
-
-    def __init__(self, row: CollectionRow, context: RouterContext) -> None:
-        self.number = row.number
-        self.name = row.name
-        self.config = ix.CollectionConfig.from_dict(row.config)
-        self.context = context
-        self.database = context.database
-        self.shards = context.shards
-        self.empty = self._in_memory()  # the collection without items
-        # of the collection's writes; each change goes to the shards
-        buckets = self.database.buckets
-        self.committer = Committer(
-            self.database,
-            row.number,
-            row.name,
-            lambda change: self.shards.publish(self.number, change, buckets),
-        )
-
-    def _in_memory(self, threads: int | None = None) -> ix.StoredCollection:
-        """Return a collection of no items, in memory wherever the shards have their vectors."""
-        config = replace(self.config, storage="memory")
-        return ix.StoredCollection.in_memory(self.name, config, threads=threads)
-
-    def head(self, method: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
-        """Return the head of a message about this collection."""
-        return {
-            "method": method,
-            "collection": self.number,
-            "at": self.committer.last.key,
-            "since": self.committer.last.epoch,
-            "epoch": self.shards.epoch,
-            "seconds": self.shards.seconds,
-            **more,
-        }
-
-    def ask(
-        self,
-        method: str,
-        seconds: float | None = None,
-        stop: threading.Event | None = None,
-        blobs: Sequence[bytes | memoryview] = (),
-        **more: Any,  # noqa: ANN401
-    ) -> list[Message]:
-        """Return each shard's answer; called in a thread."""
-        message = Message(self.head(method, **more), blobs)
-        try:
-            return self.shards.wait(self.shards.ask_all(message, seconds), stop)
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
-
-    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
-        """Return the answers of the shards that answer, and the others; called in a thread."""
-        data = [encode(Message(self.head(method)))] * len(self.shards)
-        try:
-            return self.shards.wait(self.shards.ask_some(data))
-        except ShardUnavailable as error:
-            return [], [*error.missing]
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
-
-    def not_found(self) -> Exception:
-        """Return why shards do not know the collection: it was dropped, or replaced just now."""
-        is_replaced = self.database.find(self.name) is not None
-        return (ix.CollectionLoading if is_replaced else ix.CollectionNotFound)(self.name)
-
-    def refresh_backends(self) -> list[Message]:
-        """Make all replicas read the list of comparison backends; return their answers."""
-        return self.shards.wait(self.shards.tell(Message(self.head("refresh"))))
-
-    async def fetch(self, item_id: str, more: dict[str, Any]) -> ix.ItemBatch:
-        """Return an item, or an empty batch, from the shard that has it; the head says ``more``."""
-        head = self.head("rows", ids=[item_id], with_vector=True) | more
-        count = len(self.shards)
-        shard = bucket_of(item_id, self.database.buckets) % count
-        return decode_items(await self.shards.ask(shard, count, encode(Message(head))))[1]
-
-    def vector_of(self, point: Any, sample: ix.StoredCollection | None = None) -> Any:  # noqa: ANN401
-        """Return a vector as it is, and the vector of an item for its id.
-
-        The id of an item of ``sample`` stays: it is left out of its own neighbours.
-        """
-        if not isinstance(point, str):
-            return point
-        if sample is not None and sample.memory.locate(point)[1] is not None:
-            return point
-        row = self.database.fetch(self.number, [point]).get(point)
-        if row is None:
-            raise ix.ItemNotFound(point)
-        raw = self.empty.space.from_blobs([row.vector])
-        if raw.form == "dense":
-            return raw.dense[0]
-        return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
-
-    @contextmanager
-    def lend_sample(
-        self, count: int, seed: int, where: ix.Filter | None
-    ) -> Iterator[ix.StoredCollection]:
-        """Lend a collection in memory that has some of the items."""
-        items = self.sample(count, seed, where)
-        sample = self._in_memory(self.context.threads)
-        try:
-            sample.names.load(self.empty.names.listed())
-            if len(items):
-                sample.put(items)
-            yield sample
-        finally:
-            sample.close(dropped=True)
-
-    def sample(self, count: int, seed: int, where: ix.Filter | None) -> ix.ItemBatch:
-        """Return ``count`` items that pass a filter, drawn at random, in the order of keys."""
-        text = encode_filter(where)
-        counts = [int(answer.head["count"]) for answer in self.ask("count", filter=text)]
-        rng = np.random.default_rng(abs(seed))
-        shares = rng.multivariate_hypergeometric(counts, min(max(count, 0), sum(counts)))
-        head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
-        questions = [Message(head | {"sample": int(share)}) for share in shares]
-        answers = self.shards.wait(self.shards.ask_all(questions))
-        keys, parts = zip(*map(decode_items, answers), strict=True)
-        order = np.argsort(np.concatenate(keys))
-        found = ix.ItemBatch.concatenate(parts)
-        return ix.ItemBatch(
-            [found.ids[place] for place in order.tolist()],
-            found.vectors[order],
-            [found.payloads[place] for place in order.tolist()],
-        )
-
-    curve = sharded_operation(
-        ix.StoredCollection.curve,
-        lambda found: asdict(found) | {"points": [[*each] for each in found.points]},
-        _merge_curves,
-    )
-    audited = sharded_operation(
-        ix.StoredCollection.audited,
-        lambda found: found._asdict() | {"results": [asdict(each) for each in found.results]},
-        _merge_audits,
-    )
-    explain = vector_operation(ix.StoredCollection.explain, "a", "b")
-    sketch = vector_operation(ix.StoredCollection.sketch)
-    map_items = sample_operation(ix.StoredCollection.map_items, _draw_for_map, points="also")
-    profile = sample_operation(
-        ix.StoredCollection.profile,
-        _draw_for_profile,
-        count_all=lambda profile, items: replace(profile, items=items),
-    )

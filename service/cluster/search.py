@@ -212,36 +212,25 @@ class ShardHits:
         return cls(starts, scores, names, payloads, vectors, deleted, work, expected, measured)
 
 
-class ShardAnswers(NamedTuple):
-    """What shards found for some queries that they were asked together."""
-
-    shards: Sequence[ShardHits]
-    seconds: float = 0.0  # how long a query took
-    missing: Sequence[int] = ()  # shards that did not answer
-
-    @property
-    def coverage(self) -> ix.ShardsAsked:
-        """Which shards have answered."""
-        answered = len(self.shards)
-        return ix.ShardsAsked(answered + len(self.missing), answered, self.missing)
-
-    def totals(self) -> list[ix.Total]:
-        """Return what searches cost, by method; each query counts once."""
-        work = np.array([shard.work for shard in self.shards])
-        recall = np.mean([shard.expected_recall for shard in self.shards], axis=0)
-        methods = work[0, :, _METHOD]
-        found: list[ix.Total] = []
-        for method in np.unique(methods).tolist():
-            ours = methods == method
-            costs = work[:, ours][:, :, [_CANDIDATES, _SCORED]].sum(axis=(0, 1)).tolist()
-            found.append((ix.METHODS[method], int(ours.sum()), *costs, float(recall[ours].sum())))
-        return found
+def search_costs(shards: Sequence[ShardHits]) -> list[ix.Total]:
+    """Return what searches cost, by method; each query counts once."""
+    work = np.array([shard.work for shard in shards])
+    recall = np.mean([shard.expected_recall for shard in shards], axis=0)
+    methods = work[0, :, _METHOD]
+    found: list[ix.Total] = []
+    for method in np.unique(methods).tolist():
+        ours = methods == method
+        costs = work[:, ours][:, :, [_CANDIDATES, _SCORED]].sum(axis=(0, 1)).tolist()
+        found.append((ix.METHODS[method], int(ours.sum()), *costs, float(recall[ours].sum())))
+    return found
 
 
 class MergedHits(NamedTuple):
     """The hits of one query, as places in the answers of shards."""
 
-    answers: ShardAnswers
+    shards: Sequence[ShardHits]
+    seconds: float  # how long the query took
+    coverage: ix.ShardsAsked  # which shards have answered
     number: int  # of the query
     ids: list[str]
     scores: list[float]
@@ -251,9 +240,8 @@ class MergedHits(NamedTuple):
 
     def places(self) -> list[tuple[ShardHits, int]]:
         """Return the answers that the hits are of, and their places there."""
-        shards = self.answers.shards
         pairs = zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)
-        return [(shards[shard], place) for shard, place in pairs]
+        return [(self.shards[shard], place) for shard, place in pairs]
 
     def payloads(self) -> list[bytes | None]:
         """Return the payloads of the hits, where they were asked for."""
@@ -264,7 +252,7 @@ class MergedHits(NamedTuple):
 
     def explanation(self, *, is_audited: bool) -> ix.Explanation:
         """Return what the query cost on all shards; recall is their mean, weighted by hits."""
-        shards = self.answers.shards
+        shards = self.shards
         weights = np.bincount(self.origins, minlength=len(shards))
         work = np.array([shard.work[self.number] for shard in shards])
         expected = np.array([shard.expected_recall[self.number] for shard in shards])
@@ -279,14 +267,19 @@ class MergedHits(NamedTuple):
             scored=sums[_SCORED],
             beam=int(work[:, _BEAM].max()),
             expected_recall=weighted_mean(expected, weights),
-            seconds=self.answers.seconds,
+            seconds=self.seconds,
             measured_recall=weighted_mean(measured[known], weights[known]) if is_measured else None,
         )
 
 
-def merge(answers: ShardAnswers, limit: int) -> list[MergedHits]:
+def merge(
+    shards: Sequence[ShardHits],
+    limit: int,
+    seconds: float = 0.0,  # how long each query took
+    missing: Sequence[int] = (),  # shards that did not answer
+) -> list[MergedHits]:
     """Return the best hits of each query over all shards: scores are exact, so they compare."""
-    shards = answers.shards
+    coverage = ix.ShardsAsked(len(shards) + len(missing), len(shards), missing)
     m = len(shards[0].starts) - 1
     queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])
     scores = np.concatenate([hits.scores for hits in shards])
@@ -304,7 +297,9 @@ def merge(answers: ShardAnswers, limit: int) -> list[MergedHits]:
     origins, places = origins[best], places[best]
     return [
         MergedHits(
-            answers,
+            shards,
+            seconds,
+            coverage,
             number,
             ids[first:last],
             best_scores[first:last],

@@ -295,24 +295,22 @@ class ShardSet(Collector):
         self, messages: Message | Sequence[Message], seconds: float | None = None
     ) -> list[Message]:
         """Return each shard's answer to a message, or to one of its own; else ShardUnavailable."""
-        if isinstance(messages, Message):
-            data = [encode(messages)] * len(self)
-        else:
-            data = [*map(encode, messages)]
-        found, missing = await self.ask_some(data, seconds)
+        answers, missing = await self.ask_some(messages, seconds)
         if missing:
-            raise ShardUnavailable(missing, len(data))
-        return found
+            raise ShardUnavailable(missing, len(answers) + len(missing))
+        return answers
 
     async def ask_some(
-        self,
-        data: Sequence[bytes],  # a message a shard
-        seconds: float | None = None,
+        self, messages: Message | Sequence[Message], seconds: float | None = None
     ) -> tuple[list[Message], list[int]]:
         """Return the answers of those shards that answer in time, and the numbers of the others.
 
         ShardUnavailable where none answers, or there is another number of shards by now.
         """
+        if isinstance(messages, Message):
+            data = [encode(messages)] * len(self)
+        else:
+            data = [encode(each) for each in messages]
         listed = self._current(len(data))
         asked = (self._ask_shard(listed, shard, each, seconds) for shard, each in enumerate(data))
         answers: list[Message] = []
@@ -329,14 +327,14 @@ class ShardSet(Collector):
         return answers, missing
 
     async def ask(
-        self, shard: int, shards: int, data: bytes, seconds: float | None = None
+        self, shard: int, shards: int, message: Message, seconds: float | None = None
     ) -> Message:
         """Return the answer of one of ``shards`` shards: that of the first replica to answer.
 
         ShardUnavailable where none does, or there is another number of shards by now; else what the
         shard says is wrong with the question.
         """
-        return await self._ask_shard(self._current(shards), shard, data, seconds)
+        return await self._ask_shard(self._current(shards), shard, encode(message), seconds)
 
     def _current(self, shards: int) -> Sequence[Sequence[HttpReplica]]:
         """Return the replicas of each shard.

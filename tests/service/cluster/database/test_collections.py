@@ -9,7 +9,7 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.connections import Connection
-from gcws_search.service.cluster.contract import BackendRow, ClusterMismatch, CollectionRow
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable, TooManyCollections
 from tests.support.service.ports import HOST, free_port
@@ -156,12 +156,12 @@ def test_loads_are_saved_replaced_and_forgotten(database: Database, number: int)
 
 
 def test_backends_are_listed_as_they_were_attached(database: Database, number: int) -> None:
-    backends = [BackendRow(name, "exact", "{}") for name in ("z", "a")]
+    backends = [ix.BackendRecord(name, "exact", "{}", None) for name in ("z", "a")]
     for backend in backends:
         database.add_backend(number, backend)
     assert database.backends(number) == backends
     with pytest.raises(ix.BackendExists):
-        database.add_backend(number, BackendRow("a", "other", "{}"))
+        database.add_backend(number, ix.BackendRecord("a", "other", "{}", None))
     database.remove_backend(number, "z")
     with pytest.raises(ix.BackendNotFound):
         database.remove_backend(number, "z")

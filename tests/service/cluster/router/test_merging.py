@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.service.cluster.search import ShardAnswers, ShardHits, merge
+from gcws_search.service.cluster.search import ShardHits, merge
 from gcws_search.service.messages import Message, PackedNames, encode_names
 from tests.support.service.client import Json
 
@@ -49,7 +49,7 @@ def shards_of(queries: int, width: int | None) -> st.SearchStrategy[Json]:
 def test_merged_hits_are_the_best_of_all(
     shards: list[list[list[tuple[float, str]]]], limit: int
 ) -> None:
-    found = merge(ShardAnswers([hits_of(lines) for lines in shards]), limit)
+    found = merge([hits_of(lines) for lines in shards], limit)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])

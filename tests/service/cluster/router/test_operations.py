@@ -6,16 +6,16 @@ from typing import cast
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.operations import ClusterOperations
+from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.messages import Message
 from tests.support.service.client import Json
 
 
-def cluster(*heads: Json) -> ClusterOperations:
+def cluster(*heads: Json) -> ClusterCollection:
     """Return a collection whose shards answer so to any question."""
-    found: Json = object.__new__(ClusterOperations)
+    found: Json = object.__new__(ClusterCollection)
     found.ask = lambda _name, **_arguments: [Message(head) for head in heads]
-    return cast("ClusterOperations", found)
+    return cast("ClusterCollection", found)
 
 
 def curve(scale: float, rows: int) -> Json:

@@ -144,7 +144,7 @@ def test_replicas_that_were_listed_since_are_asked_where_none_known_answers() ->
     first, second, third = (Told(name, ConnectionRefusedError()) for name in "abc")
     last = Told("d", said(by="d"))
     listed = Renewed([[first, second]], [[second, third]], [[last, third]])
-    found = run(ShardSet(listed, SECONDS).ask(0, 1, encode(Message({}))))
+    found = run(ShardSet(listed, SECONDS).ask(0, 1, Message({})))
     assert found.head == {"by": "d"}
     assert [len(each.asked) for each in (first, second, third, last)] == [1, 1, 1, 1]
 
@@ -153,7 +153,7 @@ def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked() -> No
     one, other = Told("a", ConnectionRefusedError()), Told("b", said(by="b"))
     shards = ShardSet(Renewed([[one]], [[other], [other]]), SECONDS)
     with pytest.raises(ShardUnavailable):
-        run(shards.ask(0, 1, encode(Message({}))))
+        run(shards.ask(0, 1, Message({})))
     assert not other.asked
 
 
@@ -164,7 +164,7 @@ def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard() -> None:
 
     shards = ShardSet(Silent([Told("a", ConnectionRefusedError())]), 0.2)
     with pytest.raises(ShardUnavailable):
-        asyncio.run(asyncio.wait_for(shards.ask(0, 1, encode(Message({}))), 10))
+        asyncio.run(asyncio.wait_for(shards.ask(0, 1, Message({})), 10))
 
 
 def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
@@ -173,7 +173,7 @@ def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
 
     async def ask(times: int) -> None:
         for _ in range(times):
-            await shards.ask(0, 1, encode(Message({})))
+            await shards.ask(0, 1, Message({}))
 
     run(ask(2))
     before = len(bad.asked)
@@ -270,7 +270,7 @@ def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
 
     assert run(writes()) == 1
     one.answer = said(key=5)
-    run(shards.ask(0, 1, encode(Message({}))))
+    run(shards.ask(0, 1, Message({})))
     assert run(writes()) > 2
 
 
@@ -319,7 +319,7 @@ def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
             await asyncio.sleep(0)
             await shards.follow(7, Moment(0, key))
             one.answer = followed
-            await shards.ask(0, 1, encode(Message({"key": 0, "changes": []})))
+            await shards.ask(0, 1, Message({"key": 0, "changes": []}))
 
     run(writes())
     assert sent_keys(one) == [[1], [], [2], []]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import BackendRow, Behind
+from gcws_search.service.cluster.contract import Behind
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import AnswerTooLarge
@@ -157,7 +157,7 @@ def test_an_attached_backend_is_searched(
     raw = queries(written, rng)
     with pytest.raises(ix.BackendNotFound):
         searched(host, written, raw, backend="exact")
-    written.database.add_backend(number, BackendRow("exact", "exact", "{}"))
+    written.database.add_backend(number, ix.BackendRecord("exact", "exact", "{}", None))
     ask(host, "refresh", number)
     while True:
         answer = ask(host, "describe", number)
@@ -189,7 +189,7 @@ def test_a_backend_that_is_being_attached_is_waited_for_and_is_not_unknown(
 
     monkeypatch.setattr(ix.StoredCollection, "attach", delayed)
     raw = queries(written, rng)
-    written.database.add_backend(written.number, BackendRow("exact", "exact", "{}"))
+    written.database.add_backend(written.number, ix.BackendRecord("exact", "exact", "{}", None))
     try:
         with pytest.raises(Behind):
             searched(host, written, raw, backend="exact", seconds=0.1)
