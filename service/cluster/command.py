@@ -138,18 +138,20 @@ def status(**given: Any) -> None:  # noqa: ANN401
     with _database(settings) as database:
         try:
             with _placement() as placement:
-                found = status_of(database, settings, placement)
+                found, unanswered = status_of(database, settings, placement)
+                nodes = f"{len(placement.nodes())} nodes may have replicas"
         except ConnectionError as error:
             typer.echo(f"gcws-search: {error}", err=True)
-            found = status_of(database, settings, None)
-    rows = [HEADS, *found.rows]
+            found, unanswered = status_of(database, settings, None)
+            nodes = ""
+    rows = [HEADS, *found]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         typer.echo("  ".join(map(str.ljust, row, widths)).rstrip())
-    if found.nodes is not None:
-        typer.echo(f"{len(found.nodes)} nodes may have replicas")
-    if found.unanswered:
-        raise ValueError(f"no replica answers for shard {', '.join(map(str, found.unanswered))}")
+    if nodes:
+        typer.echo(nodes)
+    if unanswered:
+        raise ValueError(f"no replica answers for shard {', '.join(map(str, unanswered))}")
 
 
 def node(
@@ -189,21 +191,53 @@ def manifest(
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
-    from gcws_search.service.cluster import manifests  # noqa: PLC0415
+    import yaml  # noqa: PLC0415
 
     settings = settings_from(given)
-    options = manifests.ManifestOptions(
-        shards=settings.shards,
-        replicas=settings.replicas,
-        routers=routers,
-        nodes=nodes,
-        image=image,
-        memory=memory,
-        storage=storage,
-        cell=settings.cell,
-    )
-    write = manifests.kuberay if kuberay else manifests.plain
-    typer.echo(write(options), nl=False)
+    file = Path(__file__).parent / ("kuberay.yml" if kuberay else "kubernetes.yml")
+    text = file.read_text()
+    values = {
+        "GCWS_SHARDS": str(settings.shards),
+        "GCWS_REPLICAS": str(settings.replicas),
+        "GCWS_CELL": settings.cell,
+    }
+    documents: list[dict[str, Any]] = []
+    for document in yaml.safe_load_all(text):
+        # Wherever the file has these words, the memory and the storage of the options are meant.
+        words = {"4Gi": memory, "20Gi": storage}
+        shard = document["metadata"]["labels"].get("shard")
+        if shard is None:
+            documents.append(_with_words(document, words))
+        elif shard == "0":  # once for each shard
+            for number in map(str, range(settings.shards)):
+                own = {"0": number, "gcws-shard-0": f"gcws-shard-{number}"}
+                documents.append(_with_words(document, words | own))
+    for document in documents:
+        spec = document["spec"]
+        if document["kind"] == "StatefulSet":
+            is_router = document["metadata"]["name"] == "gcws-router"
+            spec["replicas"] = routers if is_router else settings.replicas
+        workers = spec.get("workerGroupSpecs", [])
+        for group in workers:
+            group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), nodes))
+        for group in (spec, *workers, spec.get("headGroupSpec", {})):
+            if "template" in group:
+                container = group["template"]["spec"]["containers"][0]
+                container["image"] = image
+                for variable in container["env"]:
+                    if variable["name"] in values:
+                        variable["value"] = values[variable["name"]]
+    header = text[: text.index("apiVersion:")]
+    typer.echo(header + yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
+
+
+def _with_words(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401  # of YAML
+    """Return a copy of a value with some of its strings replaced, keys excepted."""
+    if isinstance(value, dict):
+        return {key: _with_words(each, words) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_with_words(each, words) for each in value]
+    return words.get(value, value) if isinstance(value, str) else value
 
 
 def node_variables(

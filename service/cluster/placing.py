@@ -103,7 +103,6 @@ class ReplicaActor:
             os.getpid(),
             "" if server is None else server.address,
             server is not None and server.host.is_ready and server.host.is_listed,
-            0.0 if server is None else server.service.quiet_seconds,
             self._failure,
         )
 

@@ -62,16 +62,11 @@ class ReplicaState(NamedTuple):
     pid: int
     address: str  # where it listens; empty before it does
     is_filled: bool  # whether it has all collections, and routers find it
-    quiet_seconds: float  # how long nobody has asked it for anything
     failure: str  # why it does not start
 
 
-class RolloutError(ValueError):  # ends a command with 1
-    """What was asked for cannot be done, or is not done in time."""
-
-
 class Rollout:
-    """Changes the replicas of a cell."""
+    """Changes the replicas of a cell; ValueError where that cannot be done, or not in time."""
 
     def __init__(
         self,
@@ -88,21 +83,19 @@ class Rollout:
         self._say = say
         self._fill_seconds = fill_seconds
         self.poll_seconds = 0.5  # from one look at replicas to the next
-        # routers follow within a second: a replica nobody asked for this time is not asked
-        self.quiet_seconds = 3.0
 
     def up(self) -> None:
         """Start what is missing, have routers ask it, and end what is too much."""
         settings, placement = self._settings, self._placement
         shards, replicas = settings.shards, settings.replicas
         if shards > (buckets := self._database.buckets):
-            raise RolloutError(
+            raise ValueError(
                 f"expected GCWS_SHARDS of at most {buckets}, the buckets of the database,"
                 f" got {shards}"
             )
         nodes = placement.nodes()
         if len(nodes) < replicas:
-            raise RolloutError(
+            raise ValueError(
                 f"expected {replicas} nodes for {replicas} replicas of a shard, got {len(nodes)};"
                 " start nodes by `gcws-search cluster node`, or set GCWS_REPLICAS"
             )
@@ -164,7 +157,7 @@ class Rollout:
                 return
             if time.monotonic() > end:
                 waited = self._fill_seconds
-                raise RolloutError(f"after {waited:g} s {line}: {reasons}")
+                raise ValueError(f"after {waited:g} s {line}: {reasons}")
             time.sleep(self.poll_seconds)
 
     def _end_others(self) -> None:
@@ -177,7 +170,6 @@ class Rollout:
         ]
         if former:
             self._say(f"{len(former)} replicas of the former number of shards end")
-            self._wait_until_quiet(former)
             self._placement.end(former, discards=True)
         self._placement.remove_groups(self._cell, but=shards)
         if surplus:
@@ -197,16 +189,6 @@ class Rollout:
                 crowded = next(each for each in known if nodes.count(states[each].node) > 1)
                 self.move(crowded.shard, crowded.replica)
 
-    def _wait_until_quiet(self, places: Sequence[ReplicaPlace]) -> None:
-        """Return once no router asks these any more, or after as long as one may be unheard of."""
-        start, quiet_seconds = time.monotonic(), self.quiet_seconds
-        while time.monotonic() - start < DEAD_SECONDS + quiet_seconds:
-            states = self._placement.states(places).values()
-            quiet = [time.monotonic() - start, *(each.quiet_seconds for each in states)]
-            if min(quiet) > quiet_seconds:
-                return
-            time.sleep(self.poll_seconds)
-
     def move(self, shard: int, replica: int) -> ReplicaPlace:
         """Fill a replica on another node, and end this one then; return the new one."""
         shards = self._database.shards(self._cell) or self._settings.shards
@@ -214,12 +196,12 @@ class Rollout:
         there = self._replicas_of(shard, shards)
         if former not in there:
             known = ", ".join(each.short for each in self._placement.places(self._cell))
-            raise RolloutError(f"expected a replica that there is, got {former.short}; {known}")
+            raise ValueError(f"expected a replica that there is, got {former.short}; {known}")
         states = self._placement.states(there)
         sisters = {states[each].node for each in there if each in states and each != former}
         own = {states[former].node} if former in states else set()
         if not {*self._placement.nodes()} - sisters - own:
-            raise RolloutError(
+            raise ValueError(
                 "expected a node without a replica of this shard, got none;"
                 " start one by `gcws-search cluster node`"
             )
@@ -230,7 +212,7 @@ class Rollout:
         self._start(place, without=sisters, avoided=own)
         try:
             self._wait_until_filled([place])
-        except RolloutError:
+        except BaseException:
             self._placement.end([place], discards=True, waits=False)
             raise
         self._placement.end([former], discards=True)
@@ -256,19 +238,13 @@ def _reason(state: ReplicaState | None, listed: Collection[str]) -> str:
     return ""
 
 
-# Status
+def status_of(
+    database: Database, settings: Settings, placement: RayPlacement | None
+) -> tuple[list[tuple[str, ...]], list[int]]:
+    """Return a row of `HEADS` a replica, and the shards without one that has all collections.
 
-
-class Status(NamedTuple):
-    """How a cluster is."""
-
-    rows: Sequence[tuple[str, ...]]  # one a replica; see `HEADS`
-    unanswered: Sequence[int]  # shards without a replica that has all collections
-    nodes: Sequence[str] | None  # that may have replicas; None where Ray cannot be asked
-
-
-def status_of(database: Database, settings: Settings, placement: RayPlacement | None) -> Status:
-    """Return how a cluster is; without a placement (no Ray), what the database knows."""
+    Without a placement (no Ray) it is what the database knows.
+    """
     cell = settings.cell
     asked = database.shards(cell) or settings.shards
     listed = {
@@ -279,15 +255,14 @@ def status_of(database: Database, settings: Settings, placement: RayPlacement | 
     heads = {row.number: row.head for row in database.collections()}
     places = [] if placement is None else placement.places(cell)
     states = {} if placement is None else placement.states(places)
-    found = [
+    rows = [
         _status_line(place, asked, listed.get(place), heads, states.get(place))
         for place in sorted({*listed, *places})
     ]
     answered = {
         place.shard for place, each in listed.items() if each.is_filled and place.shards == asked
     }
-    nodes = None if placement is None else placement.nodes()
-    return Status(found, sorted({*range(asked)} - answered), nodes)
+    return rows, sorted({*range(asked)} - answered)
 
 
 def _status_line(

@@ -19,9 +19,15 @@ from gcws_search.service import json_bodies, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.pools import Pools
-from gcws_search.service.fronts import messages
-from gcws_search.service.fronts.channel import FrameKind, Link
-from gcws_search.service.fronts.messages import MAX_BODY_BYTES
+from gcws_search.service.fronts.channel import (
+    MAX_BODY_BYTES,
+    FrameKind,
+    Link,
+    decode_answer,
+    encode_matrix,
+    encode_query,
+    encode_request,
+)
 from gcws_search.service.http import (
     Application,
     Guards,
@@ -75,16 +81,16 @@ class FrontRoute(JsonRoute):
     Parameters in the URL, and bodies of other content types, are the owner's to read.
     """
 
-    max_bytes: int | None = MAX_BODY_BYTES  # of a short body; None: as the settings say of any
-
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""
         endpoint: Callable[..., Awaitable[Response]] = self.endpoint
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
+        is_batch = self.path.endswith("/batch")  # whose body may be of any length that is permitted
 
         async def handle(request: Request) -> Response:
             service = front_of(request)
-            if not _is_short(request, self.max_bytes or service.settings.max_body_bytes):
+            max_bytes = service.settings.max_body_bytes if is_batch else MAX_BODY_BYTES
+            if not _is_short(request, max_bytes):
                 return Forwarded(service.http)
             for check in checks:
                 await check(request)
@@ -98,12 +104,6 @@ def front_of(request: Request) -> FrontService:
     """Return the parts of the front that serves this request."""
     service: FrontService = request.scope["app"].state.service
     return service
-
-
-class _BatchRoute(FrontRoute):
-    """Reads a body of any length that is permitted."""
-
-    max_bytes = None
 
 
 def _is_short(request: Request, max_bytes: int) -> bool:
@@ -121,7 +121,6 @@ def _is_short(request: Request, max_bytes: int) -> bool:
 
 _PREFIX: Final = "/v1/collections/{name}"
 reading = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_read)], route_class=FrontRoute)
-batches = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_read)], route_class=_BatchRoute)
 writing = APIRouter(prefix=_PREFIX, dependencies=[Depends(may_write)], route_class=FrontRoute)
 
 
@@ -132,7 +131,7 @@ async def query(request: Request) -> Response:
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes)
     body = json_bodies.parse(QueryBody, text, service.settings)
-    asked = messages.encode_query(name, body, service.settings)
+    asked = encode_query(name, body, service.settings)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
         if answer:
@@ -140,7 +139,7 @@ async def query(request: Request) -> Response:
     return await _whole(request, text)
 
 
-@batches.post("/query/batch")
+@reading.post("/query/batch")
 async def query_batch(request: Request) -> Response:
     """Answer many queries at once; those that ask for the same are forwarded as a matrix."""
     service = front_of(request)
@@ -148,7 +147,7 @@ async def query_batch(request: Request) -> Response:
 
     def read() -> tuple[bytes, bytes] | None:
         found = json_bodies.parse(BatchBody, text, service.settings).queries
-        return messages.encode_matrix(found, service.settings) if found else None
+        return encode_matrix(found, service.settings) if found else None
 
     short = len(text) <= json_bodies.LONG_BYTES
     matrix = read() if short else await service.workers.parsing.run(read)
@@ -179,9 +178,9 @@ async def forward(request: Request) -> Response:
 
 async def _whole(request: Request, body: bytes = b"") -> Response:
     """Return the owner's answer to a request, sent in one message."""
-    asked = messages.encode_request(request.scope, request_headers(request.scope), body)
+    asked = encode_request(request.scope, request_headers(request.scope), body)
     frame = await front_of(request).link.ask(FrameKind.REQUEST, *asked)
-    status, headers, content = messages.decode_answer(frame)
+    status, headers, content = decode_answer(frame)
     request.scope[COUNTED] = True
     response = Response(content, status)
     response.raw_headers = answer_headers(headers)
@@ -207,7 +206,7 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
             await link.stop()
             await asyncio.to_thread(workers.close)
 
-    hot = [*reading.routes, *batches.routes, *writing.routes]
+    hot = [*reading.routes, *writing.routes]
     app = Application(
         metrics=metrics,
         admission=admission,
@@ -234,7 +233,9 @@ def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
         "requests": admission.requests,
         "held_bytes": admission.held_bytes,
     }
-    if not link.tell(FrameKind.COUNTS, orjson.dumps(document)):
+    if link.is_connected:
+        link.send_frame(FrameKind.COUNTS, 0, orjson.dumps(document))
+    else:
         metrics.add(counts)
 
 

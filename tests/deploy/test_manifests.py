@@ -12,7 +12,6 @@ import yaml
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
-from gcws_search.service.cluster.manifests import ManifestOptions, kuberay, plain
 from gcws_search.service.settings import Settings
 from gcws_search.version import program_version
 from tests.support.documents.dockerfile import instructions
@@ -27,19 +26,18 @@ SECRETS: Final = {
     "gcws-ray": {"ray_token"},
 }
 """As the heads of the files make them."""
-USUAL: Final = ManifestOptions(
-    shards=2,
-    replicas=2,
-    routers=2,
-    nodes=3,
-    image=f"gcws-search-cluster:{program_version()}",
-    memory="4Gi",
-    storage="20Gi",
-    cell="main",
+OTHERS: Final = (
+    *("--shards=3", "--replicas=4", "--routers=5", "--nodes=6"),
+    *("--image=mine:1", "--memory=1Gi", "--storage=2Gi", "--cell=b"),
 )
-OTHERS: Final = ManifestOptions(
-    shards=3, replicas=4, routers=5, nodes=6, image="mine:1", memory="1Gi", storage="2Gi", cell="b"
-)
+
+
+def printed(*words: str) -> str:
+    """Return what the command prints."""
+    shown = CliRunner().invoke(app, ["cluster", "manifest", *words])
+    assert shown.exit_code == 0, shown.output
+    return shown.output
+
 
 # What KubeRay's RayCluster asks for around its pods; those are checked as Kubernetes' own.
 _GROUP: Final = {
@@ -95,10 +93,10 @@ def of_kind(text: str, kind: str) -> list[dict[str, Any]]:
 
 
 TEXTS: Final = {
-    "plain": plain(USUAL),
-    "kuberay": kuberay(USUAL),
-    "plain, others": plain(OTHERS),
-    "kuberay, others": kuberay(OTHERS),
+    "plain": printed("--shards=2"),
+    "kuberay": printed("--shards=2", "--kuberay"),
+    "plain, others": printed(*OTHERS),
+    "kuberay, others": printed(*OTHERS, "--kuberay"),
     "one node": (DEPLOY / "kubernetes.yml").read_text(),
 }
 both = pytest.mark.parametrize("text", [*TEXTS.values()], ids=[*TEXTS])
@@ -130,19 +128,10 @@ def plain_documents(text: str) -> Iterator[dict[str, Any]]:
     ("name", "words"), [("kubernetes-cluster.yml", []), ("kuberay.yml", ["--kuberay"])]
 )
 def test_the_file_is_what_the_command_prints(name: str, words: list[str]) -> None:
-    command = ["cluster", "manifest", *words, "--shards", "2"]
-    shown = CliRunner().invoke(app, command)
-    assert shown.exit_code == 0, shown.output
     text = (DEPLOY / name).read_text()
-    assert shown.output == text
-    assert f"`gcws-search {' '.join(command)}`" in text.splitlines()[0]
-
-
-def test_the_command_takes_other_numbers() -> None:
-    command = ["cluster", "manifest", "--shards=3", "--replicas=4", "--routers=5", "--nodes=6"]
-    command += ["--image=mine:1", "--memory=1Gi", "--storage=2Gi", "--cell=b"]
-    assert CliRunner().invoke(app, command).output == plain(OTHERS)
-    assert CliRunner().invoke(app, [*command, "--kuberay"]).output == kuberay(OTHERS)
+    assert printed(*words, "--shards", "2") == text
+    command = " ".join(["gcws-search cluster manifest", *words, "--shards 2"])
+    assert f"`{command}`" in text.splitlines()[0]
 
 
 @both
@@ -171,7 +160,7 @@ def test_a_ray_cluster_is_as_kuberay_and_ray_read_it(name: str) -> None:
     cluster["metadata"]["namespace"] = "default"
     read = getattr(autoscaling_config, RAY_READER)(cluster)
     nodes = read["available_node_types"]["nodes"]
-    wanted = (OTHERS if "others" in name else USUAL).nodes
+    wanted = 6 if "others" in name else 3
     assert (nodes["min_workers"], nodes["max_workers"]) == (wanted, wanted)
 
 
@@ -307,15 +296,15 @@ def test_images_of_a_cluster_have_the_version_as_their_tag() -> None:
         for service in compose["services"].values()
         if "cluster" in service.get("profiles", []) and "build" in service
     }
-    assert images == {USUAL.image}
+    assert images == {f"gcws-search-cluster:{program_version()}"}
 
 
 def test_there_is_a_set_for_each_shard() -> None:
     *sets, routers = of_kind(TEXTS["plain, others"], "StatefulSet")
-    assert routers["spec"]["replicas"] == OTHERS.routers
+    assert routers["spec"]["replicas"] == 5
     assert [each["metadata"]["name"] for each in sets] == [f"gcws-shard-{n}" for n in range(3)]
     for number, each in enumerate(sets):
-        assert each["spec"]["replicas"] == OTHERS.replicas
+        assert each["spec"]["replicas"] == 4
         [container] = each["spec"]["template"]["spec"]["containers"]
         assert container["args"][:3] == ["shard", "--shard", str(number)]
         values = {one["name"]: one.get("value") for one in container["env"]}

@@ -10,7 +10,7 @@ import pytest
 
 from gcws_search.service.api.bodies import BatchBody, QueryBody
 from gcws_search.service.execution import searches
-from gcws_search.service.fronts import messages
+from gcws_search.service.fronts.channel import encode_matrix, encode_query
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.fronts import FrontClient
@@ -127,7 +127,7 @@ def test_a_batch_is_answered_as_by_the_owner_be_it_a_matrix_or_not(
     client: Client, queries: list[Json], is_matrix: bool
 ) -> None:
     body = BatchBody.model_validate({"queries": queries})
-    assert (messages.encode_matrix(body.queries, LIMITS) is not None) == is_matrix
+    assert (encode_matrix(body.queries, LIMITS) is not None) == is_matrix
     ours = client.post(f"{URL}/query/batch", json={"queries": queries})
     theirs = alone(client, f"{URL}/query/batch", {"queries": queries})
     assert (ours.status_code, ours.json()) == (theirs.status_code, theirs.json())
@@ -142,7 +142,7 @@ def test_a_query_that_no_message_can_hold_is_asked_as_it_came() -> None:
         {"vector": {"indices": [2**31], "values": [1]}},
     ]
     for document in refused:
-        assert messages.encode_query("plants", QueryBody.model_validate(document), LIMITS) is None
+        assert encode_query("plants", QueryBody.model_validate(document), LIMITS) is None
 
 
 def test_without_its_owner_a_front_is_alive_and_not_ready(client: Client) -> None:

@@ -39,7 +39,7 @@ class FrontClient(Client):
         await self._parts.enter_async_context(self._speaking_http())
         await self._parts.enter_async_context(self.front.router.lifespan_context(self.front))
         async with asyncio.timeout(60):
-            while self.front.state.service.link.connection is None:  # noqa: ASYNC110
+            while not self.front.state.service.link.is_connected:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
 
     @asynccontextmanager
