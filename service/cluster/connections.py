@@ -448,15 +448,6 @@ def first_line(error: BaseException) -> str:
 # Servers that take writes: which is the current primary, and when its epoch began
 
 
-class BegunEpoch(NamedTuple):
-    """An epoch in the table of epochs."""
-
-    number: int
-    stamp: str
-    system: int
-    timeline: int
-
-
 class Standing(NamedTuple):
     """What a server reports about itself."""
 
@@ -466,7 +457,8 @@ class Standing(NamedTuple):
     lsn: int
     started: str  # when: two names of one server have the same
     cluster: str | None  # identity; None before its tables are made
-    last: BegunEpoch | None  # the last that its database went through
+    last: Epoch | None  # the last that its database went through
+    last_system: int | None  # of the primary that began it
     known: str | None  # stamp of its epoch of the number that this process remembers
 
     @property
@@ -484,20 +476,17 @@ def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
     """Ask a server what it is."""
     [row] = connection.run(_SERVER).fetchall()
     system, timeline, lsn, started, has_tables, has_epochs = row
-    cluster = last = known = None
+    cluster = last = last_system = known = None
     if has_tables:
         [cluster] = connection.column(_IDENTITY) or [None]
     if has_epochs:
-        last = _last_epoch(connection)
+        if (row := connection.run(_LAST).fetchone()) is not None:
+            number, stamp, last_system, last_timeline = row
+            last = Epoch(str(cluster), number, last_timeline, stamp, lsn)
         if memory.last is not None:
             known = next(iter(connection.column(_STAMP, memory.last.number)), None)
     address = f"{connection.info.host}:{connection.info.port}"
-    return Standing(address, system, timeline, lsn, started, cluster, last, known)
-
-
-def _last_epoch(connection: Connection) -> BegunEpoch | None:
-    row = connection.run(_LAST).fetchone()
-    return None if row is None else BegunEpoch(*row)
+    return Standing(address, system, timeline, lsn, started, cluster, last, last_system, known)
 
 
 def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None) -> None:
@@ -516,11 +505,13 @@ def check_standing(standing: Standing, memory: EpochMemory, cluster: str | None)
         if standing.number == known.number and standing.lsn < known.lsn:
             expected = f"a log up to {_place(known.lsn)}, on timeline {known.timeline}"
             raise _refusal(standing, "is an older copy", expected, _place(standing.lsn))
-    if last is not None and (standing.system != last.system or standing.timeline < last.timeline):
+    if last is not None and (
+        standing.system != standing.last_system or standing.timeline < last.timeline
+    ):
         raise _refusal(
             standing,
             "was restored from a backup ('gcws-search cluster adopt' has it taken)",
-            f"system {last.system} on timeline {last.timeline} or later",
+            f"system {standing.last_system} on timeline {last.timeline} or later",
             f"system {standing.system} on timeline {standing.timeline}",
         )
 
@@ -544,32 +535,29 @@ def latest(found: Sequence[tuple[Standing, T]]) -> tuple[Standing, T]:
 
 def begin_epoch(connection: Connection, standing: Standing) -> Epoch | None:
     """Return a server's epoch, beginning it if nobody has; None without tables."""
-    last = standing.last
-    if standing.cluster is None:
+    last, cluster = standing.last, standing.cluster
+    if cluster is None:
         return None
     if last is None and not connection.column("SELECT to_regclass('epochs') IS NOT NULL")[0]:
         return None
-    if last is None or standing.begins:
-        last = _last_row(connection, standing)
-    return Epoch(standing.cluster, last.number, last.timeline, last.stamp, standing.lsn)
-
-
-def _last_row(connection: Connection, standing: Standing) -> BegunEpoch:
+    if last is not None and not standing.begins:
+        return last
     connection.run("BEGIN")
     try:
         # Its standby may not be there yet. Who waits for it later, waits for this too.
         connection.run("SET LOCAL synchronous_commit = local")
         connection.run("SELECT pg_advisory_xact_lock(%b)", LOCK)
-        found = _last_epoch(connection)
-        if found is None or standing.timeline > found.timeline:
-            number = 1 if found is None else found.number + 1
-            found = BegunEpoch(number, secrets.token_hex(8), standing.system, standing.timeline)
-            connection.run(_BEGIN, *found)
+        row = connection.run(_LAST).fetchone()
+        if row is None or standing.timeline > row[3]:
+            number = 1 if row is None else row[0] + 1
+            row = number, secrets.token_hex(8), standing.system, standing.timeline
+            connection.run(_BEGIN, *row)
     except BaseException:
         connection.roll_back()
         raise
     connection.run("COMMIT")
-    return found
+    number, stamp, _, timeline = row
+    return Epoch(cluster, number, timeline, stamp, standing.lsn)
 
 
 def _refusal(standing: Standing, what: str, expected: object, got: object) -> FormerPrimary:

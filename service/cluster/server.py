@@ -150,64 +150,20 @@ def address_of(settings: Settings, listening: socket.socket) -> str:
     return f"{host}:{listening.getsockname()[1]}"
 
 
-class ShardMetrics(Collector):
-    """What a shard counts; used on its event loop, read from any thread."""
-
-    def __init__(self, host: ShardHost) -> None:
-        self._host = host
-        self._messages = defaultdict[str, int](int)
-        self._seconds = defaultdict[str, float](float)
-
-    def observe(self, method: object, seconds: float) -> None:
-        """Count a message."""
-        is_known = method in _WAITING or method in OPERATIONS or method in LONG
-        name = str(method) if is_known else "other"
-        self._messages[name] += 1
-        self._seconds[name] += seconds
-
-    def collect(self) -> Iterable[Metric]:
-        """Yield all metrics."""
-        label = ["method"]
-        messages = Counter("gcws_shard_messages", "Messages answered.", labels=label)
-        text = "How long they took, together."
-        seconds = Counter("gcws_shard_message_seconds", text, labels=label)
-        for name, number in self._messages.copy().items():
-            messages.add_metric([name], number)
-            seconds.add_metric([name], self._seconds[name])
-        host, followers = self._host, self._host.followers
-        text = "Changes that are not here yet."
-        behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
-        for each in followers:
-            behind.add_metric([str(each.number)], each.head - each.reached)
-        yield from (messages, seconds, behind)
-        failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
-        refill = "Files that were of no use, and were filled again."
-        reachable = "1 while the database answers."
-        full = "1 while the shard can store nothing more."
-        for kind, name, text, value in (
-            (Counter, "gcws_shard_follow_failures", "Times that it could not follow.", failures),
-            (Counter, "gcws_shard_fills", refill, fills),
-            (Gauge, "gcws_shard_database_reachable", reachable, host.is_reachable),
-            (Gauge, "gcws_shard_full", full, bool(host.refusal)),
-            (Gauge, "gcws_shard_bytes", "Memory of the items.", host.nbytes),
-            (Gauge, "gcws_shard_resident_bytes", "Memory of the process.", resident_bytes()),
-        ):
-            yield kind(name, text, value=float(value))
-
-
-class ShardService:
-    """Answers routers that have the key of the cluster; ValueError where there is none."""
+class ShardService(Collector):
+    """Answers routers that have the key of the cluster, and counts; ValueError without a key."""
 
     def __init__(self, host: ShardHost, key: str, threads: int | None = None) -> None:
         if not key:
             raise ValueError("a shard does not start without a key of its cluster")
         self.host = host
         self.pool = MessagePool(threads)
-        self.metrics = ShardMetrics(host)
+        self._messages = defaultdict[str, int](int)
+        self._seconds = defaultdict[str, float](float)
         self._under_way = 0
         self._asked = time.monotonic()
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self.metrics)
+        self._registry.register(self)
         self._digest = _digest(f"Bearer {key}")
 
     async def message(self, request: Request) -> Response:
@@ -262,7 +218,10 @@ class ShardService:
             await self._reach(asked)
             return _respond(await self.pool.run(work, len(body) / _BYTES_PER_SECOND))
         finally:
-            self.metrics.observe(method, time.perf_counter() - start)
+            is_known = method in _WAITING or method in OPERATIONS or method in LONG
+            name = str(method) if is_known else "other"
+            self._messages[name] += 1
+            self._seconds[name] += time.perf_counter() - start
 
     async def _reach(self, asked: Message) -> None:
         """Wait, as long as the message says, for the changes that it must see."""
@@ -308,6 +267,35 @@ class ShardService:
         """Return what is counted, as Prometheus reads it."""
         text = await asyncio.to_thread(generate_latest, self._registry)
         return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield all metrics; any thread."""
+        label = ["method"]
+        messages = Counter("gcws_shard_messages", "Messages answered.", labels=label)
+        text = "How long they took, together."
+        seconds = Counter("gcws_shard_message_seconds", text, labels=label)
+        for name, number in self._messages.copy().items():
+            messages.add_metric([name], number)
+            seconds.add_metric([name], self._seconds[name])
+        host, followers = self.host, self.host.followers
+        text = "Changes that are not here yet."
+        behind = Gauge("gcws_shard_changes_behind", text, labels=["collection"])
+        for each in followers:
+            behind.add_metric([str(each.number)], each.head - each.reached)
+        yield from (messages, seconds, behind)
+        failures, fills = sum(each.failures for each in followers), sum(e.fills for e in followers)
+        refill = "Files that were of no use, and were filled again."
+        reachable = "1 while the database answers."
+        full = "1 while the shard can store nothing more."
+        for kind, name, text, value in (
+            (Counter, "gcws_shard_follow_failures", "Times that it could not follow.", failures),
+            (Counter, "gcws_shard_fills", refill, fills),
+            (Gauge, "gcws_shard_database_reachable", reachable, host.is_reachable),
+            (Gauge, "gcws_shard_full", full, bool(host.refusal)),
+            (Gauge, "gcws_shard_bytes", "Memory of the items.", host.nbytes),
+            (Gauge, "gcws_shard_resident_bytes", "Memory of the process.", resident_bytes()),
+        ):
+            yield kind(name, text, value=float(value))
 
 
 def create_shard_app(service: ShardService) -> Starlette:

@@ -13,7 +13,7 @@ import yaml
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gcws_search.service.cluster.server import ShardMetrics
+from gcws_search.service.cluster.server import ShardService
 from gcws_search.service.settings import Settings
 from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY
@@ -72,7 +72,7 @@ def cluster_metrics(tmp_path: Path) -> Iterator[str]:
             for _ in range(4):
                 assert client.post("/v1/collections/plants/query", json={"id": "a"}).is_success
             registry = CollectorRegistry()
-            registry.register(ShardMetrics(client.shards.replicas[1][0].host))
+            registry.register(ShardService(client.shards.replicas[1][0].host, "a key", 1))
             yield client.get("/metrics").text + generate_latest(registry).decode()
         finally:
             client.stop()

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from gcws_search.service.cluster.connections import (
-    BegunEpoch,
     Standing,
     check_standing,
     latest,
@@ -22,14 +21,14 @@ def second(**more: Any) -> Epoch:  # noqa: ANN401
 
 
 SECOND = second()
-FIRST_ROW, SECOND_ROW = BegunEpoch(1, "a", 7, 1), BegunEpoch(2, "b", 7, 2)
+FIRST, SECOND_OF_SERVER = Epoch("c", 1, 1, "a"), Epoch("c", 2, 2, "b")
 
 
 def standing(address: str = "east:1", **more: Any) -> Standing:  # noqa: ANN401
     """Return what the primary of the second epoch says, or another one."""
     said: dict[str, Any] = {
         "system": 7, "timeline": 2, "lsn": 600, "started": address, "cluster": "c",
-        "last": SECOND_ROW, "known": "b",
+        "last": SECOND_OF_SERVER, "last_system": 7, "known": "b",
     }  # fmt: skip
     return Standing(address=address, **(said | more))
 
@@ -46,7 +45,7 @@ def remembering(epoch: Epoch | None) -> EpochMemory:
     [
         {},
         {"timeline": 3, "lsn": 400},  # its standby, promoted
-        {"last": BegunEpoch(3, "d", 7, 3), "timeline": 3, "lsn": 1},
+        {"last": Epoch("c", 3, 3, "d"), "timeline": 3, "lsn": 1},
     ],
 )
 def test_the_primary_that_is_known_and_its_successors_are_taken(said: dict[str, Any]) -> None:
@@ -57,11 +56,11 @@ def test_the_primary_that_is_known_and_its_successors_are_taken(said: dict[str, 
     ("said", "words"),
     [
         (
-            {"last": FIRST_ROW, "timeline": 1, "known": None},
+            {"last": FIRST, "timeline": 1, "known": None},
             ["former primary", "expected epoch 2 (timeline 2) or later", "epoch 1 (timeline 1)"],
         ),
-        ({"last": FIRST_ROW, "timeline": 2, "known": None}, ["former primary"]),
-        ({"last": BegunEpoch(2, "x", 7, 2), "known": "x"}, ["another promotion"]),
+        ({"last": FIRST, "timeline": 2, "known": None}, ["former primary"]),
+        ({"last": Epoch("c", 2, 2, "x"), "known": "x"}, ["another promotion"]),
         ({"last": None, "known": None}, ["former primary"]),
         ({"lsn": 499}, ["older copy", "0/1F4", "0/1F3"]),
         ({"cluster": "d"}, ["another cluster"]),
@@ -79,8 +78,8 @@ def test_others_are_refused_by_name(said: dict[str, Any], words: list[str]) -> N
 
 
 def test_the_last_of_several_is_taken_also_where_nothing_is_remembered() -> None:
-    old = standing("west:1", last=FIRST_ROW, timeline=1)
-    promoted = standing(last=FIRST_ROW, timeline=2)
+    old = standing("west:1", last=FIRST, timeline=1)
+    promoted = standing(last=FIRST, timeline=2)
     for found in ([(old, 0), (promoted, 1)], [(promoted, 1), (old, 0)]):
         assert latest(found) == (promoted, 1)
 
@@ -89,8 +88,8 @@ def test_the_last_of_several_is_taken_also_where_nothing_is_remembered() -> None
     "other",
     [
         {},  # a copy
-        {"last": FIRST_ROW},  # promoted as well
-        {"cluster": "d", "last": FIRST_ROW, "timeline": 1},
+        {"last": FIRST},  # promoted as well
+        {"cluster": "d", "last": FIRST, "timeline": 1},
     ],
 )
 def test_of_two_none_is_taken_where_either_may_be_the_last(other: dict[str, Any]) -> None:
