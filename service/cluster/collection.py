@@ -388,12 +388,9 @@ class ClusterCollection:
         return result
 
     def _store(self, write: PreparedPut) -> ix.WriteResult:
-        result = self.committer.commit(write)
-        self._note_names(write)
-        return result
-
-    def _note_names(self, write: PreparedPut) -> None:
+        result: ix.WriteResult = self.committer.commit(write)
         self.names.mark_stored((coordinate, "") for coordinate in write.names)
+        return result
 
     def _concerned_shards(self, ids: Sequence[str | None]) -> set[int] | None:
         """Return the shards of a few known ids; None for all shards."""
@@ -446,7 +443,7 @@ class ClusterCollection:
             if isinstance(outcome, BaseException):
                 ended(outcome)
                 return
-            self._note_names(prepared[-1])
+            self.names.mark_stored((coordinate, "") for coordinate in prepared[-1].names)
             asyncio.run_coroutine_threadsafe(follow(outcome), loop)
 
         self.committer.submit(prepare, after_commit, run)
@@ -466,7 +463,7 @@ class ClusterCollection:
         return self._delete(PreparedDelete(choose=choose))
 
     def _delete(self, write: PreparedDelete) -> int:
-        deleted = self.committer.commit(write)
+        deleted: int = self.committer.commit(write)
         if deleted:
             self.wait_until_found()
         return deleted

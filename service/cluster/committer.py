@@ -7,12 +7,11 @@ Two round trips do for a small write: to lock and look up, to store and commit.
 from __future__ import annotations
 
 import os
-import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, TypeAlias, overload
+from typing import Any, Final, TypeAlias
 
 import psycopg
 from psycopg import errors
@@ -44,7 +43,6 @@ _Cursor: TypeAlias = psycopg.Cursor[tuple[Any, ...]]
 
 # From here on rows are copied. It takes two further round trips, and half the time of each row.
 _COPY_ROWS: Final = 256
-_COPY_BYTES: Final = 1 << 20
 # Between two tries to ask whether a commit was stored; doubled from the first to the last.
 _RETRY_SECONDS: Final = 0.005, 0.5
 
@@ -75,13 +73,8 @@ INSERT INTO gone (collection, key, bucket, id)
 SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
 """
 _COLUMNS: Final = "(bucket, key, id, vector, payload, checksum)"
+_TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8"
 _INSIDE: Final = TransactionStatus.INTRANS, TransactionStatus.INERROR
-_COPY_HEADER: Final = b"PGCOPY\n\xff\r\n\0" + bytes(8)
-_COPY_HEAD: Final = struct.Struct(">hihiqi")
-"""Number of columns, the length of each followed by it: bucket, key, and the length of the id."""
-_COPY_LENGTH: Final = struct.Struct(">i")
-_COPY_CHECKSUM: Final = struct.Struct(">iq")
-_COPY_END: Final = struct.pack(">h", -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,8 +105,7 @@ class PreparedDelete:
 
 
 PreparedWrite: TypeAlias = PreparedPut | PreparedDelete
-_Result: TypeAlias = ix.WriteResult | int
-_Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, _Result]
+_Queued: TypeAlias = ix.QueuedWrite[PreparedWrite, PreparedPut, Any]
 
 
 @dataclass(slots=True)
@@ -192,8 +184,12 @@ class GroupPlan:
         return None if item_id in self.deleted else self.existing.get(item_id)
 
 
-class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
-    """Takes writes of one collection from any thread, one transaction at a time."""
+class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
+    """Takes writes of one collection from any thread, one transaction at a time.
+
+    `commit` returns the WriteResult of a put, or how many items a delete removed. After an error
+    nothing is stored, unless a StoreUnavailable says that this is not known.
+    """
 
     def __init__(
         self,
@@ -209,19 +205,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         self._database = database
         self._number = number
         self.last = Moment(0, 0)  # of the last change that was acknowledged
-
-    @overload
-    def commit(self, write: PreparedPut) -> ix.WriteResult: ...
-
-    @overload
-    def commit(self, write: PreparedDelete) -> int: ...
-
-    def commit(self, write: PreparedWrite) -> ix.WriteResult | int:
-        """Make a write, which is in the database then; return how many items a delete removed.
-
-        After an error nothing is stored, unless a StoreUnavailable says that this is not known.
-        """
-        return super().commit(write)
 
     def row_count(self, write: PreparedWrite) -> int:
         """Return the number of rows of a write."""
@@ -322,7 +305,12 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         if any(map(_needs_lock, writes)):
             connection.run("BEGIN")
             head, before, free_id = self._head(connection.run(_LOCK, self._number))
-            writes = [_with_chosen_ids(each, head) for each in writes]
+            writes = [
+                PreparedDelete(ids=[*each.ids, *each.choose(head)])
+                if isinstance(each, PreparedDelete) and each.choose is not None
+                else each
+                for each in writes
+            ]
             writes, free_id = self._number_items(connection, writes, free_id)
             found = self._look_up(connection, writes)
         else:
@@ -401,8 +389,9 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
             self._delete_replaced(connection, plan)
             copy = f"COPY items_{self._number} {_COLUMNS} FROM STDIN (FORMAT BINARY)"
             with connection.cursor() as cursor, cursor.copy(copy.encode()) as writer:
-                for data in self._copy_format(plan.rows.values()):
-                    writer.write(data)
+                writer.set_types(_TYPES)
+                for row in plan.rows.values():
+                    writer.write_row(self._columns(row))
 
     def _store_and_commit(
         self, connection: Connection, plan: GroupPlan, stamp: bytes
@@ -468,23 +457,6 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
         bucket = bucket_of(row.id, self._database.buckets)
         return bucket, row.key, name, row.vector, row.payload, checksum
 
-    def _copy_format(self, rows: Iterable[Row]) -> Iterator[bytes]:
-        """Yield rows in the format of a binary COPY."""
-        data = bytearray(_COPY_HEADER)
-        for row in rows:
-            bucket, key, name, vector, payload, checksum = self._columns(row)
-            data += _COPY_HEAD.pack(6, 2, bucket, 8, key, len(name))
-            data += name
-            data += _COPY_LENGTH.pack(len(vector))
-            data += vector
-            data += _COPY_LENGTH.pack(-1 if payload is None else len(payload))
-            data += payload or b""
-            data += _COPY_CHECKSUM.pack(8, checksum)
-            if len(data) >= _COPY_BYTES:
-                yield bytes(data)
-                data.clear()
-        yield bytes(data + _COPY_END)
-
     # In doubt
 
     def _require_stored(self, key: int, stamp: bytes, doubt: Exception) -> int:
@@ -516,10 +488,3 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, _Result]):
 def _needs_lock(write: PreparedWrite) -> bool:
     """Return whether a write depends on rows that only the lock protects."""
     return None in write.ids if isinstance(write, PreparedPut) else write.choose is not None
-
-
-def _with_chosen_ids(write: PreparedWrite, head: int) -> PreparedWrite:
-    """Return a delete with its chosen ids added."""
-    if isinstance(write, PreparedDelete) and write.choose is not None:
-        return PreparedDelete(ids=[*write.ids, *write.choose(head)])
-    return write

@@ -19,8 +19,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.types.numeric import Int8BinaryDumper
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import ClusterMismatch, FormerPrimary
-from gcws_search.service.cluster.epochs import Epoch, EpochMemory
+from gcws_search.service.cluster.contract import ClusterMismatch, Epoch, EpochMemory, FormerPrimary
 from gcws_search.service.errors import StoreUnavailable
 
 T = TypeVar("T")
@@ -474,8 +473,8 @@ class Standing(NamedTuple):
 
 def standing_of(connection: Connection, memory: EpochMemory) -> Standing:
     """Ask a server what it is."""
-    [row] = connection.run(_SERVER).fetchall()
-    system, timeline, lsn, started, has_tables, has_epochs = row
+    [said] = connection.run(_SERVER).fetchall()
+    system, timeline, lsn, started, has_tables, has_epochs = said
     cluster = last = last_system = known = None
     if has_tables:
         [cluster] = connection.column(_IDENTITY) or [None]

@@ -16,6 +16,7 @@ from gcws_search.service.cluster.contract import (
     START,
     ClusterMismatch,
     CollectionRow,
+    EpochMemory,
     HistoryLost,
     Moment,
     Position,
@@ -23,7 +24,6 @@ from gcws_search.service.cluster.contract import (
     Row,
     bucket_of,
 )
-from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.errors import StoreUnavailable
 
 SCHEMA: Final = "gcws"  # of the tables

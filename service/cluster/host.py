@@ -17,12 +17,12 @@ from gcws_search.service.cluster.contract import (
     Behind,
     ClusterMismatch,
     CollectionRow,
+    Epoch,
     Replica,
     decode_changes,
     encode_error,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.epochs import Epoch
 from gcws_search.service.cluster.follower import (
     Follower,
     HostOptions,

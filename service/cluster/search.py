@@ -12,7 +12,7 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import decode_filter
 from gcws_search.service.contract import QueryRequest
-from gcws_search.service.execution.searches import measured_recall as audited_recall, search
+from gcws_search.service.execution.searches import measured_recall, search
 from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
     Malformed,
@@ -101,8 +101,11 @@ def answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     if query.with_vector:
         shape, more = encode_stored_vectors(collection, view, np.array(rows, np.int64), ids)
         blobs += more
-    said = {"payloads": payloads is not None, "vectors": shape}
-    return Message(said, [*blobs, *_costs(collection, query, results)])
+    work, expected = results.found.work, results.found.expected_recall
+    measured = measured_recall(collection, query)
+    recall = np.full(len(results), np.nan if measured is None else measured)
+    blobs += [np.ascontiguousarray(work).tobytes(), expected.tobytes(), recall.tobytes()]
+    return Message({"payloads": payloads is not None, "vectors": shape}, blobs)
 
 
 def _flatten(
@@ -110,8 +113,9 @@ def _flatten(
 ) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
     """Return the view that was searched, hits a query, and the scores, rows and ids of all hits."""
     found, view = results.found, results.view
-    if not _are_tied(results):  # ties are sorted by id
-        is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
+    is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]
+    is_same = found.scores[:, 1:] == found.scores[:, :-1]
+    if not (found.wider or (is_same & is_hit[:, 1:]).any()):  # ties are sorted by id
         rows = found.rows[is_hit].tolist()
         names = view.ids
         return view, found.sizes, found.scores[is_hit], rows, [names[row] for row in rows]
@@ -123,24 +127,6 @@ def _flatten(
         [row for result in every for row in result.rows],
         [item_id for result in every for item_id in result.ids],
     )
-
-
-def _are_tied(results: ix.QueryResults) -> bool:
-    """Return whether some query has hits with the same score."""
-    found = results.found
-    is_same = found.scores[:, 1:] == found.scores[:, :-1]
-    is_hit = np.arange(1, found.scores.shape[1]) < found.sizes[:, None]
-    return bool(found.wider) or bool((is_same & is_hit).any())
-
-
-def _costs(
-    collection: ix.StoredCollection, query: QueryRequest, results: ix.QueryResults
-) -> list[bytes]:
-    """Return what each query cost, and its recall: expected, and measured of its kind."""
-    work, expected = results.found.work, results.found.expected_recall
-    measured = audited_recall(collection, query)
-    recall = np.full(len(results), np.nan if measured is None else measured)
-    return [np.ascontiguousarray(work).tobytes(), expected.tobytes(), recall.tobytes()]
 
 
 def encode_stored_vectors(

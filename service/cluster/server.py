@@ -31,13 +31,14 @@ from starlette.routing import Route
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import (
+    EPOCH_FILE,
     MESSAGES,
     PLACE,
+    EpochMemory,
     encode_error,
     place_of,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
@@ -83,7 +84,7 @@ class ShardServer:
         self._database: Database | None = None
         try:
             self.address = address_of(settings, self._listening)
-            memory = EpochMemory(settings.data_dir / FILE)
+            memory = EpochMemory(settings.data_dir / EPOCH_FILE)
             self._database = Database.open(
                 url, buckets=settings.buckets, application=name, memory=memory, key=key
             )

@@ -27,6 +27,7 @@ from gcws_search.service.cluster.contract import (
     PLACE,
     Behind,
     ChangeSet,
+    EpochMemory,
     Moment,
     Replica,
     encode_change,
@@ -34,7 +35,6 @@ from gcws_search.service.cluster.contract import (
     raise_error,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.epochs import EpochMemory
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 from gcws_search.service.messages import Malformed, Message, decode, encode
 from gcws_search.service.metrics import Metrics

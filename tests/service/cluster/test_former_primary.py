@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gcws_search.service.cluster.committer import Committer, PreparedDelete
-from gcws_search.service.cluster.contract import Behind, FormerPrimary
+from gcws_search.service.cluster.contract import EPOCH_FILE, Behind, EpochMemory, FormerPrimary
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.epochs import FILE, EpochMemory
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import HttpShard, router
@@ -47,7 +46,7 @@ def shards(url: str, folder: Path, numbers: Sequence[int] = range(SHARDS)) -> It
     """Run a replica of each shard, with the files and the memory of its folder."""
     with ExitStack() as stack:
         for shard in numbers:
-            memory = EpochMemory(folder / f"{shard}-0" / FILE)
+            memory = EpochMemory(folder / f"{shard}-0" / EPOCH_FILE)
             database = Database.open(url, buckets=BUCKETS, memory=memory)
             stack.callback(database.close)
             database.connections.look_seconds = 0.2
@@ -117,7 +116,7 @@ def test_a_former_primary_is_left_alone_whoever_starts_first(
 
     kill_server(pair.primary, SIGKILL)  # nobody but the former primary takes writes
     for shard in range(SHARDS):
-        memory = EpochMemory(tmp_path / f"{shard}-0" / FILE)
+        memory = EpochMemory(tmp_path / f"{shard}-0" / EPOCH_FILE)
         with pytest.raises(FormerPrimary, match=r"expected epoch 2 \(timeline 2\) or later"):
             Database.open(url, buckets=BUCKETS, memory=memory)
     with router(url, tmp_path / "three", SHARDS, None) as client:  # it remembers nothing

@@ -10,8 +10,7 @@ from gcws_search.service.cluster.connections import (
     check_standing,
     latest,
 )
-from gcws_search.service.cluster.contract import ClusterMismatch, FormerPrimary
-from gcws_search.service.cluster.epochs import Epoch, EpochMemory
+from gcws_search.service.cluster.contract import ClusterMismatch, Epoch, EpochMemory, FormerPrimary
 
 
 def second(**more: Any) -> Epoch:  # noqa: ANN401
