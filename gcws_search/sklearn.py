@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
 from typing import Any, ClassVar, Final, Literal, Self
 
@@ -63,8 +64,11 @@ _SPARSE_SHARE: Final = 1 / 32
 """Share of numbers that are not zero below which rows of a sparse matrix stay sparse."""
 _CHUNK_ROWS: Final = 1024
 """Rows mapped at a time."""
-_WHOLE: Final = ("samples", "bits", "features", "landmarks", "seed")
-_REAL: Final = ("gamma", "scale")
+_NUMBERS: Final[dict[str, tuple[type, str]]] = {
+    "int": (Integral, "a whole number"),
+    "float": (Real, "a number"),
+}
+"""What a parameter must be, by its annotation."""
 _MAX_SAMPLES: Final = 16384
 _MAX_BITS: Final = 16
 _NOTHING: Final = VectorBatch("sparse", indptr=np.zeros(2, np.int64), norms=np.zeros(1, np.float32))
@@ -107,6 +111,7 @@ def _threads(n_jobs: Any) -> int:
     return int(threads)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _Estimator(BaseEstimator):
     """What maps and neighbours share: checks of input, and pickling without locks and threads."""
 
@@ -114,6 +119,9 @@ class _Estimator(BaseEstimator):
     """An attribute that is there once `fit` has been called."""
     _started: ClassVar[tuple[str, ...]]
     """What `_start` makes again after unpickling."""
+
+    seed: int = 0
+    n_jobs: int | None = None
 
     def fit(self, X: Any, y: object = None) -> Self:
         """Learn what is needed of rows.
@@ -172,17 +180,13 @@ class _Estimator(BaseEstimator):
 class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator):
     _learned = "_n_features_out"
     _started = ("_map", "_space", "_workers")
-    n_jobs: int | None
 
     def _learn(self, X: Any) -> None:
-        for names, kind, expected in (
-            (_WHOLE, Integral, "a whole number"),
-            (_REAL, Real, "a number"),
-        ):
-            for name in names:
-                value = getattr(self, name, 1)  # 1: it has no such parameter
-                if not isinstance(value, kind) or isinstance(value, bool):
-                    raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(name,))
+        for field in fields(self):
+            kind, expected = _NUMBERS.get(str(field.type), (None, ""))
+            value = getattr(self, field.name)
+            if kind and (not isinstance(value, kind) or isinstance(value, bool)):
+                raise InvalidParameter(expected=expected, got=repr(value)[:80], loc=(field.name,))
 
     def _start(self) -> None:
         self._workers = Workers(_threads(self.n_jobs))
@@ -227,21 +231,12 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator
         return tags
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _FourierFeatures(_Transformer):
     _kind: ClassVar[FourierKind]
 
-    def __init__(
-        self,
-        *,
-        features: int = 512,
-        gamma: float = 1.0,
-        seed: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.features = features
-        self.gamma = gamma
-        self.seed = seed
-        self.n_jobs = n_jobs
+    features: int = 512
+    gamma: float = 1.0
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         params = FourierParams(
@@ -285,10 +280,11 @@ class FoldedRffFeatures(_FourierFeatures):
     _kind = "folded_rff"
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class _NystroemFeatures(_Transformer):
     _kind: ClassVar[NystroemKind]
-    seed: int
-    landmarks: int
+
+    landmarks: int = 256
 
     def _params(self) -> NystroemParams:
         return NystroemParams(kind=self._kind, landmarks=self.landmarks, seed=self.seed)
@@ -323,12 +319,8 @@ class GmmNystroem(_NystroemFeatures):
 
     _kind = "gmm_nystroem"
 
-    def __init__(self, *, landmarks: int = 256, seed: int = 0, n_jobs: int | None = None) -> None:
-        self.landmarks = landmarks
-        self.seed = seed
-        self.n_jobs = n_jobs
 
-
+@dataclass(kw_only=True, eq=False, repr=False)
 class RbfNystroem(_NystroemFeatures):
     """Nyström features of the RBF kernel e^{-γ(1 - ρ)}, ρ the cosine of two rows.
 
@@ -341,18 +333,7 @@ class RbfNystroem(_NystroemFeatures):
 
     _kind = "rbf_nystroem"
 
-    def __init__(
-        self,
-        *,
-        landmarks: int = 256,
-        gamma: float = 1.0,
-        seed: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.landmarks = landmarks
-        self.gamma = gamma
-        self.seed = seed
-        self.n_jobs = n_jobs
+    gamma: float = 1.0
 
     def _params(self) -> NystroemParams:
         return NystroemParams(
@@ -403,6 +384,7 @@ class _OneHot(_Transformer, auto_wrap_output_keys=None):  # type: ignore[call-ar
         return sparse.csr_matrix((ones, indices, indptr), shape=(n, self._n_features_out))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GcwsFeatures(_OneHot):
     """b-bit GCWS samples, one-hot: a linear method on them approximates GMM ([GMM] §1.4).
 
@@ -418,13 +400,8 @@ class GcwsFeatures(_OneHot):
         Threads; -1 takes as many as the process may use.
     """
 
-    def __init__(
-        self, *, samples: int = 256, bits: int = 8, seed: int = 0, n_jobs: int | None = None
-    ) -> None:
-        self.samples = samples
-        self.bits = bits
-        self.seed = seed
-        self.n_jobs = n_jobs
+    samples: int = 256
+    bits: int = 8
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         seed = GcwsParams(seed=self.seed).seed
@@ -433,6 +410,7 @@ class GcwsFeatures(_OneHot):
         return lambda batch: hashes.sketch(batch).codes(bits, samples), samples << bits
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class RandomBinningFeatures(_OneHot):
     """Random bins, one-hot: a linear method on them approximates a product kernel ([RFF], [POLYA]).
 
@@ -449,24 +427,11 @@ class RandomBinningFeatures(_OneHot):
         Threads; -1 takes as many as the process may use.
     """
 
-    def __init__(
-        self,
-        *,
-        samples: int = 256,
-        distribution: Distribution = "gamma",
-        shape: float | None = None,
-        scale: float = 1.0,
-        bits: int = 12,
-        seed: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.samples = samples
-        self.distribution = distribution
-        self.shape = shape
-        self.scale = scale
-        self.bits = bits
-        self.seed = seed
-        self.n_jobs = n_jobs
+    samples: int = 256
+    distribution: Distribution = "gamma"
+    shape: float | None = None
+    scale: float = 1.0
+    bits: int = 12
 
     def _features(self, dense_width: int | None) -> tuple[_Map, int]:
         params = RandomBinningParams(
@@ -481,6 +446,7 @@ class RandomBinningFeatures(_OneHot):
         return np.asarray(self._map(_NOTHING), np.uint32)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class GmmNeighbors(_Estimator):
     """Nearest neighbours by the distance 1 − GMM.
 
@@ -506,18 +472,8 @@ class GmmNeighbors(_Estimator):
     _learned = "n_samples_fit_"
     _started = ("_memory", "_filled")
 
-    def __init__(
-        self,
-        *,
-        n_neighbors: int = 5,
-        recall: float = 0.9,
-        seed: int = 0,
-        n_jobs: int | None = None,
-    ) -> None:
-        self.n_neighbors = n_neighbors
-        self.recall = recall
-        self.seed = seed
-        self.n_jobs = n_jobs
+    n_neighbors: int = 5
+    recall: float = 0.9
 
     def _learn(self, X: Any) -> None:
         self._require_count(self.n_neighbors)
