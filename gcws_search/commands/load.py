@@ -214,7 +214,7 @@ def _dim(text: str | None) -> int | None:
 
 
 def _encoding(name: str | None) -> str | None:
-    from gcws_search.formats.encodings import is_encoding  # noqa: PLC0415
+    from gcws_search.formats.files import is_encoding  # noqa: PLC0415
 
     if name is not None and not is_encoding(name):
         usage(f"--encoding: expected the name of an encoding such as cp1252, got {name!r}")

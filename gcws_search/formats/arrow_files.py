@@ -12,11 +12,17 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short, not_readable
-from gcws_search.formats.frames import Layout, is_list, items_of_batch
+from gcws_search.formats.files import BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items
 from gcws_search.formats.sources import BATCH_ROWS, METADATA, Source
-from gcws_search.formats.tables import choose, describe_table, readable_items
+from gcws_search.formats.tables import (
+    Layout,
+    choose,
+    describe_table,
+    is_list,
+    items_of_batch,
+    readable_items,
+)
 
 Batches = Callable[[], Iterator[Any]]
 """Yields record batches from the start at each call."""
@@ -97,10 +103,8 @@ def _guard(name: str, format_: str, batches: Iterator[Any]) -> Iterator[Any]:
     """Yield batches; turn errors of Arrow into one sentence that names the file."""
     try:
         yield from batches
-    except pa.ArrowException as error:
+    except (pa.ArrowException, OSError) as error:
         raise not_readable(name, format_, error) from None
-    except (EOFError, OSError) as error:
-        raise cut_short(name, error) from None
 
 
 def _open_parquet(file: InputFile) -> tuple[Any, Batches, int]:

@@ -17,13 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from gcws_search.formats.encodings import UTF8
-from gcws_search.formats.files import BadFile, Folder, InputFile, cut_short, not_readable
-from gcws_search.formats.frames import UNNAMED, Layout
+from gcws_search.formats.files import UTF8, BadFile, Folder, InputFile, not_readable
 from gcws_search.formats.items import Items, Origin
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
-from gcws_search.formats.tables import TYPES, CellCounts, Kind, choose, describe_table, text_words
+from gcws_search.formats.tables import (
+    TYPES,
+    UNNAMED,
+    CellCounts,
+    Kind,
+    Layout,
+    choose,
+    describe_table,
+    text_words,
+)
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -129,8 +136,6 @@ class _Table:
                 )
         except pa.ArrowException as error:
             raise not_readable(self.file.name, self.file.format, error) from None
-        except (EOFError, OSError) as error:
-            raise cut_short(self.file.name, error) from None
 
 
 def _read_options(*, has_names: bool) -> Any:

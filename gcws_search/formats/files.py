@@ -1,19 +1,23 @@
-"""Files as bytes from their beginning, and the table of formats; a new format has a row there."""
+"""Files as bytes from their beginning, text as UTF-8, and the table of formats.
+
+A new format has a row in `FORMATS`.
+"""
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import io
 import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Generator, Iterator
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple, cast
 from urllib.parse import unquote
-
-from gcws_search.formats.encodings import UTF8, Utf8Reader, guess_encoding, utf8
 
 
 class Format(NamedTuple):
@@ -66,6 +70,21 @@ _OLE: Final = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _WORKBOOK: Final = (".xlsx", ".xlsm", ".xls", ".ods")
 _FIRST_NAME: Final = slice(30, 300)
 """Where a zip archive has the name of its first file."""
+_MARKS: Final = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_FOREIGN: Final = re.compile(rb"[^\n]*[\x80-\xff][^\n]*\n?")
+_BEYOND_ASCII: Final = re.compile("[^\x00-\x7f\ufffd]")
+_SAMPLE_BYTES: Final = 1 << 16
+_WESTERN: Final = "cp1252"
+UTF8: Final = "utf-8"
+_BAD_CHARACTER: Final = "\udcff"
+"""Stands for bytes that could not be decoded; no reader of UTF-8 takes it."""
+_ERRORS: Final = "gcws-search.mark"
 _NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
 _BUFFER_BYTES: Final = 1 << 20
 
@@ -75,47 +94,28 @@ class BadFile(Exception):
 
 
 class _Stream(io.RawIOBase):
-    """A stream whose beginning may have been read already; closes the streams below it.
+    """Pieces of bytes as a stream; closes where they come from."""
 
-    ``count`` is called with the number of bytes of each piece.
-    """
-
-    def __init__(
-        self,
-        rest: BinaryIO,
-        *below: BinaryIO,
-        head: bytes = b"",
-        count: Callable[[int], None] | None = None,
-    ) -> None:
-        self._head = memoryview(head)
-        self._rest = rest
-        self._below = below
-        self._count = count
+    def __init__(self, pieces: Generator[bytes]) -> None:
+        self._pieces = pieces
+        self._left = memoryview(b"")
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if len(self._head):
-            size = min(len(buffer), len(self._head))
-            buffer[:size], self._head = self._head[:size], self._head[size:]
-            return size
-        piece = self._rest.read(len(buffer))
-        buffer[: len(piece)] = piece
-        if self._count is not None:
-            self._count(len(piece))
-        return len(piece)
+        while not self._left:
+            piece = next(self._pieces, None)
+            if piece is None:
+                return 0
+            self._left = memoryview(piece)
+        size = min(len(buffer), len(self._left))
+        buffer[:size], self._left = self._left[:size], self._left[size:]
+        return size
 
     def close(self) -> None:
-        if not self.closed:
-            for each in (self._rest, *self._below):
-                if each is not sys.stdin.buffer:
-                    each.close()
+        self._pieces.close()
         super().close()
-
-
-def _buffer(raw: io.RawIOBase) -> BinaryIO:
-    return cast(BinaryIO, io.BufferedReader(raw, _BUFFER_BYTES))
 
 
 class InputFile:
@@ -131,7 +131,6 @@ class InputFile:
         self.read_bytes = 0
         self.size_bytes: int | None = None
         self.modified_ns = 0
-        self._first: BinaryIO | None = None
         if self.path is not None:
             if not self.path.exists():
                 raise BadFile(f"{path}: expected a file, got nothing of that name")
@@ -140,34 +139,23 @@ class InputFile:
             found = self.path.stat()
             self.size_bytes, self.modified_ns = found.st_size, found.st_mtime_ns
         self._copy: BinaryIO | None = None
+        self._is_compressed = False
         self.encoding = self.encoding_words = ""
-        stream = self._decompress()
-        try:
-            self.head = start = self._read_head(stream)
-        finally:
-            if self.path is not None:
-                stream.close()
-        self.is_whole_head = len(self.head) < HEAD_BYTES
+        pieces, start = self._decompress(), b""
+        while len(start) < HEAD_BYTES and (piece := next(pieces, b"")):
+            start += piece
+        self.head = start[:HEAD_BYTES]
+        self.is_whole_head = len(start) < HEAD_BYTES
+        self._first = _prepend(start, pieces) if self.path is None else None
+        if self.path is not None:
+            pieces.close()
         self.format = self._binary_format() or self._text_format(encoding)
-        if self.path is None:
-            self._first = _buffer(_Stream(stream, head=start))
 
     def close(self) -> None:
         """Close the streams that are open."""
         for each in (self._first, self._copy):
             if each is not None:
                 each.close()
-
-    def _read_head(self, stream: BinaryIO) -> bytes:
-        pieces: list[bytes] = []
-        wanted = HEAD_BYTES
-        try:
-            while wanted and (piece := stream.read(wanted)):
-                pieces.append(piece)
-                wanted -= len(piece)
-        except (OSError, EOFError) as error:
-            raise cut_short(self.name, error) from None
-        return b"".join(pieces)
 
     def _binary_format(self) -> str | None:
         if not self.head:
@@ -215,14 +203,16 @@ class InputFile:
             is_binary = b"\x00" in self.head[:4096] and found[1].startswith("a guess")
             if not is_binary:
                 self.encoding, self.encoding_words = found
-                self.head = utf8(self.head, self.encoding, is_whole=self.is_whole_head)
-        text = self.head.lstrip()
-        if text[:1] == b"[":
+                decoder = codecs.getincrementaldecoder(self.encoding)(_ERRORS)
+                text = decoder.decode(self.head, final=self.is_whole_head)
+                self.head = text.encode(UTF8, "surrogatepass")
+        first = self.head.lstrip()[:1]
+        if first == b"[":
             raise BadFile(
                 f"{self.name}: expected a JSON object on each line, got a list; "
                 f"jq -c '.[]' {self.path or ''} | gcws-search load - loads its objects"
             )
-        if text[:1] == b"{":
+        if first == b"{":
             return "ndjson"
         if b"\x00" in self.head[:4096]:
             raise BadFile(f"{self.name}: expected {WORDS}, got {self.head[:8]!r} at its start")
@@ -231,60 +221,65 @@ class InputFile:
         for each in FORMATS.values():
             if each.pattern is not None and each.pattern.match(self.head):
                 return each.name
-        first = self.head.partition(b"\n")[0]
-        return "tsv" if first.count(b"\t") > first.count(b",") else "csv"
+        line = self.head.partition(b"\n")[0]
+        return "tsv" if line.count(b"\t") > line.count(b",") else "csv"
 
-    def _decompress(self) -> BinaryIO:
-        raw: BinaryIO = sys.stdin.buffer if self.path is None else self.path.open("rb")
+    def _read(self) -> Generator[bytes]:
+        """Yield the bytes of the file from its beginning; standard input stays open."""
         self.read_bytes = 0
-        counted = io.BufferedReader(_Stream(raw, count=self._count), _BUFFER_BYTES)
-        magic = counted.peek(4)[:4]
-        if magic.startswith(_GZIP):
-            return _buffer(_Stream(cast(BinaryIO, gzip.GzipFile(fileobj=counted)), counted))
-        if magic == _ZSTD:
-            import pyarrow as pa  # noqa: PLC0415
+        with nullcontext(sys.stdin.buffer) if self.path is None else self.path.open("rb") as raw:
+            while piece := raw.read(_BUFFER_BYTES):
+                self.read_bytes += len(piece)
+                yield piece
 
-            plain = pa.CompressedInputStream(pa.PythonFile(counted), "zstd")
-            return _buffer(_Stream(plain, counted))
-        return cast(BinaryIO, counted)
+    def _decompress(self) -> Generator[bytes]:
+        """Yield the file from its beginning, decompressed."""
+        with io.BufferedReader(_Stream(self._read()), _BUFFER_BYTES) as raw:
+            stream: Any = raw
+            magic = raw.peek(4)[:4]
+            if magic.startswith(_GZIP):
+                stream = gzip.GzipFile(fileobj=raw)
+            elif magic == _ZSTD:
+                import pyarrow as pa  # noqa: PLC0415
 
-    def _count(self, size: int) -> None:
-        self.read_bytes += size
+                stream = pa.CompressedInputStream(pa.PythonFile(raw), "zstd")
+            self._is_compressed = stream is not raw
+            try:
+                while piece := stream.read(_BUFFER_BYTES):
+                    yield piece
+            except (OSError, EOFError, zlib.error) as error:
+                if stream is raw:
+                    raise
+                raise BadFile(
+                    f"{self.name}: expected a whole compressed file, got one that ends early "
+                    f"({error})"
+                ) from None
 
     def open(self) -> BinaryIO:
         """Return the file from its beginning, decompressed, and text as UTF-8.
 
         Raises BadFile where it is standard input, and has been read before.
         """
-        stream = self._open_bytes()
-        return _buffer(Utf8Reader(stream, self.encoding)) if self.encoding else stream
-
-    def _open_bytes(self) -> BinaryIO:
         if self.path is not None:
-            return self._decompress()
-        if self._first is None:
+            pieces = self._decompress()
+        elif self._first is not None:
+            pieces, self._first = self._first, None
+        else:
             raise BadFile("standard input: expected to be read once; it cannot be sent again")
-        stream, self._first = self._first, None
-        return stream
+        if self.encoding:
+            pieces = _to_utf8(pieces, self.encoding)
+        return io.BufferedReader(_Stream(pieces), _BUFFER_BYTES)
 
     def random_access(self) -> Path | BinaryIO:
         """Return the file so that any part can be read: its path, or a temporary copy."""
-        if self.path is not None and not self._is_compressed(self.path):
+        if self.path is not None and not self._is_compressed:
             return self.path
         if self._copy is None:
             self._copy = cast(BinaryIO, tempfile.TemporaryFile())  # noqa: SIM115  # see close
-            with self._open_bytes() as stream:
-                try:
-                    shutil.copyfileobj(stream, self._copy, _BUFFER_BYTES)
-                except (OSError, EOFError) as error:
-                    raise cut_short(self.name, error) from None
+            with self.open() as stream:
+                shutil.copyfileobj(stream, self._copy, _BUFFER_BYTES)
         self._copy.seek(0)
         return self._copy
-
-    @staticmethod
-    def _is_compressed(path: Path) -> bool:
-        with path.open("rb") as file:
-            return file.read(4).startswith((_GZIP, _ZSTD))
 
 
 class Folder:
@@ -352,12 +347,84 @@ def _format_of_name(path: Path) -> str | None:
     return next(found, None)
 
 
-def cut_short(name: str, error: Exception) -> BadFile:
-    """Return the error for a compressed file that ends early."""
-    return BadFile(f"{name}: expected a whole compressed file, got one that ends early ({error})")
-
-
 def not_readable(name: str, format_: str, error: Exception) -> BadFile:
     """Return the error for a file that a library cannot read."""
     text = str(error).split("\n", 1)[0][:200]
     return BadFile(f"{name}: expected {format_}, got what cannot be read: {text}")
+
+
+# Encodings of text
+
+
+def _mark_bad(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return _BAD_CHARACTER, error.end
+
+
+codecs.register_error(_ERRORS, _mark_bad)
+
+
+def is_encoding(name: str) -> bool:
+    """Whether Python can decode text of this encoding."""
+    try:
+        return codecs.lookup(name)._is_text_encoding
+    except LookupError:
+        return False
+
+
+def guess_encoding(head: bytes, *, is_whole: bool) -> tuple[str, str] | None:
+    """Return the encoding of a text by its head, and how it was found.
+
+    A byte order mark says it. Without one it is UTF-8 where most of the characters beyond ASCII
+    are valid, and else the best guess of charset-normalizer. None where there is no guess.
+    """
+    for mark, name in _MARKS:
+        if head.startswith(mark):
+            return name, "by its byte order mark"
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(head, final=is_whole)
+    except UnicodeDecodeError:
+        pass
+    else:
+        return UTF8, ""
+    text = head.decode(UTF8, "replace")
+    if len(_BEYOND_ASCII.findall(text)) > text.count("\ufffd"):
+        return UTF8, "but for some characters"
+    found = _best_guess(head)
+    return None if found is None else (found, "a guess; --encoding names another")
+
+
+def _best_guess(head: bytes) -> str | None:
+    """Return the best guess; ties go to the encoding with the most letters."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415  # UTF-8 is read without it
+
+    lines = b"".join(_FOREIGN.findall(head))[:_SAMPLE_BYTES]
+    matches = [*from_bytes(lines)]
+    if not matches:
+        return None
+    ranked = [(match.chaos, -match.coherence, match) for match in matches]
+    chaos, coherence, best = min(ranked, key=lambda each: each[:2])
+    ties = [match for *rank, match in ranked if rank == [chaos, coherence]]
+
+    def doubt(match: object) -> tuple[float, bool]:
+        beyond = _BEYOND_ASCII.findall(str(match))
+        is_western = _WESTERN in match.could_be_from_charset  # type: ignore[attr-defined]
+        return -sum(map(str.isalpha, beyond)) / max(1, len(beyond)), not is_western
+
+    best = min(ties, key=doubt)
+    return _WESTERN if _WESTERN in best.could_be_from_charset else str(best.encoding)
+
+
+def _to_utf8(pieces: Generator[bytes], encoding: str) -> Generator[bytes]:
+    """Yield a text of any encoding as UTF-8."""
+    decoder = codecs.getincrementaldecoder(encoding)(_ERRORS)
+    with closing(pieces):
+        for piece in pieces:
+            yield decoder.decode(piece).encode(UTF8, "surrogatepass")
+        yield decoder.decode(b"", final=True).encode(UTF8, "surrogatepass")
+
+
+def _prepend(head: bytes, rest: Generator[bytes]) -> Generator[bytes]:
+    with closing(rest):
+        yield head
+        yield from rest

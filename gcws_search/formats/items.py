@@ -98,7 +98,7 @@ class Items:
 def rows_of(data: Any) -> InputVectors:
     """Return vectors of any kind as rows: see `parse_rows`, and of a frame `frames.guess`."""
     if is_frame(data):
-        from gcws_search.formats.frames import rows_of_frame  # noqa: PLC0415  # loads pyarrow
+        from gcws_search.formats.tables import rows_of_frame  # noqa: PLC0415  # loads pyarrow
 
         return rows_of_frame(data)
     return parse_rows(data)
@@ -113,7 +113,7 @@ def items_of(
     that a collection yields, or is a dict of these, as the API has it.
     """
     if is_frame(data):
-        from gcws_search.formats.frames import items_of_frame  # noqa: PLC0415  # loads pyarrow
+        from gcws_search.formats.tables import items_of_frame  # noqa: PLC0415  # loads pyarrow
 
         return items_of_frame(data, ids, payloads, id_start)
     if isinstance(ids, str):
@@ -135,7 +135,7 @@ def items_of(
     rows = parse_rows(data)
     count = len(rows)
     if hasattr(payloads, "__arrow_c_stream__"):
-        from gcws_search.formats.frames import payload_columns  # noqa: PLC0415
+        from gcws_search.formats.tables import payload_columns  # noqa: PLC0415
 
         payloads = payload_columns(payloads)
     texts = None if payloads is None else payloads_of(payloads, count)

@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from fnmatch import fnmatchcase
-from itertools import count
+from itertools import chain, count, islice
 from types import NoneType
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from gcws_search.formats.files import BadFile, InputFile, cut_short
-from gcws_search.formats.frames import Layout
+from gcws_search.formats.files import BadFile, InputFile
 from gcws_search.formats.items import NDJSON, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
 from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, SEGMENT_ROWS, Choices, Source
 from gcws_search.formats.tables import (
     TYPES,
     CellCounts,
+    Layout,
     choose,
     describe_table,
     readable_items,
@@ -73,17 +72,14 @@ def _first_object(line: bytes, name: str) -> dict[str, Any]:
 def _bodies(source: Source, file: InputFile, id_start: int | None) -> Iterator[LoadBody]:
     """Yield lines as they stand in the file, some thousand a body; give ids from a number on."""
     ids = None if id_start is None else count(id_start)
-    with closing(file.open()) as raw:
-        try:
-            if source.export is not None:
-                raw.readline()
-            while lines := raw.readlines(_SEGMENT_BYTES):
-                if not lines[-1].endswith(b"\n"):
-                    lines[-1] += b"\n"
-                for first in range(0, len(lines), SEGMENT_ROWS):
-                    yield _body(lines[first : first + SEGMENT_ROWS], ids)
-        except OSError as error:
-            raise cut_short(file.name, error) from None
+    with file.open() as raw:
+        if source.export is not None:
+            raw.readline()
+        while lines := raw.readlines(_SEGMENT_BYTES):
+            if not lines[-1].endswith(b"\n"):
+                lines[-1] += b"\n"
+            for first in range(0, len(lines), SEGMENT_ROWS):
+                yield _body(lines[first : first + SEGMENT_ROWS], ids)
 
 
 def _body(lines: list[bytes], ids: Iterator[int] | None) -> LoadBody:
@@ -179,23 +175,14 @@ def _object(line: bytes) -> dict[str, Any]:
 
 def _rows(source: Source, file: InputFile, layout: Layout) -> Iterator[Items]:
     """Yield the objects as items, which know their rows."""
-    lines: list[bytes] = []
-    with closing(file.open()) as stream:
-        try:
-            first = 0
-            for line in stream:
-                if first == 0 and not lines and _is_description(line):
-                    continue
-                if line.strip():
-                    lines.append(line)
-                if len(lines) == BATCH_ROWS:
-                    yield _items(source, layout, lines, first)
-                    first += len(lines)
-                    lines = []
-        except (OSError, EOFError) as error:
-            raise cut_short(file.name, error) from None
-    if lines:
-        yield _items(source, layout, lines, first)
+    with file.open() as stream:
+        full = (line for line in stream if line.strip())
+        first = next(full, b"")
+        lines = full if _is_description(first) else chain([first], full)
+        row = 0
+        while batch := [*islice(lines, BATCH_ROWS)]:
+            yield _items(source, layout, batch, row)
+            row += len(batch)
 
 
 def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -> Items:

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 import numpy as np
 
-from gcws_search.formats.files import FORMATS, BadFile, Folder, InputFile, cut_short
+from gcws_search.formats.files import FORMATS, BadFile, Folder, InputFile
 from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, Origin, arrow, load_body
 from gcws_search.formats.payloads import read_json
 from gcws_search.index import GcwsError, InputVectors
@@ -173,8 +173,6 @@ def naming(file: InputFile | Folder) -> Iterator[None]:
         yield
     except GcwsError as error:
         raise BadFile(f"{file.name}: {error}") from error
-    except EOFError as error:
-        raise cut_short(file.name, error) from None
 
 
 def _segment(part: Items) -> LoadBody:

@@ -1,30 +1,583 @@
-"""What all tables share: kinds of columns, what is said of them, and rows that cannot be read."""
+"""Tables with named columns, in memory or in files: what a column means, and what it holds."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from operator import methodcaller
 from typing import Any, Final, Literal
+from uuid import UUID
 
+import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile
-from gcws_search.formats.frames import UNNAMED, Layout, guess
-from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.items import Ids, Items, Origin, ids_of
+from gcws_search.formats.payloads import NAME_IT, Payloads, from_columns, payloads_of
 from gcws_search.formats.sources import Choices, Source
-from gcws_search.index import InvalidInput
+from gcws_search.index import (
+    InputVectors,
+    InvalidId,
+    InvalidInput,
+    InvalidParameter,
+    InvalidPayload,
+    InvalidVector,
+)
+
+INDEX: Final = "index"
+"""What stands for the index of a frame of pandas among the names of columns."""
+_LEVEL: Final = "__index_level_"
+"""What Arrow calls an index without a name begins with this."""
+UNNAMED: Final = ""
+"""What pandas and R call the index of a frame in CSV: it has the ids, and is no coordinate."""
+_SPARSE: Final = (("indices", "values"), ("names", "values"))
+_SHOWN: Final = 8
+_UUID_BYTES: Final = 16
+_EXACT: Final = 2**53
+"""Whole numbers up to it are exact as floats."""
+_DIGITS: Final = 15
+"""Decimal digits that a float keeps."""
+_LISTS: Final = (
+    pa.ListType, pa.LargeListType, pa.FixedSizeListType, pa.ListViewType, pa.LargeListViewType,
+)  # fmt: skip
+_TEXTS: Final = (pa.string(), pa.large_string(), pa.string_view())
+_BYTES: Final = (pa.binary(), pa.large_binary(), pa.binary_view())
+_IDS: Final = "text, whole numbers or UUIDs as ids"
+_JSON: Final = "values that JSON holds"
 
 Kind = Literal["number", "truth", "text"]
 TYPES: Final[Mapping[Kind, Any]] = {
     "number": pa.float64(), "truth": pa.bool_(), "text": pa.string(),
 }  # fmt: skip
 
-_SHOWN: Final = 4
+_SAID: Final = 4
 _CHOOSE: Final = "; --payload takes columns out of the vector"
 _ENOUGH: Final = 3
 """A column of numbers with fewer cells has no cell that is no number."""
 _SHARE: Final = 10
 """One cell in ten may be no number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Which column means what.
+
+    ``vector`` is one column of lists, ``indices`` or ``names`` with ``values``, or a column a
+    coordinate. ``payload_text``: the one payload column holds the JSON text of whole payloads.
+    """
+
+    id: str | None
+    vector: tuple[str, ...]
+    payload: tuple[str, ...]
+    payload_text: bool = False
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether vectors are given by their non-zero coordinates."""
+        return self.vector in _SPARSE
+
+    def dim(self, schema: Any) -> int | None:
+        """Return the number of coordinates, where the columns tell."""
+        if self.is_sparse:
+            return None
+        kind = schema.field(self.vector[0]).type
+        if pa.types.is_fixed_size_list(kind):
+            return int(kind.list_size)
+        return None if is_list(kind) else len(self.vector)
+
+
+def _table_of(frame: Any) -> Any:
+    """Return a frame of any library, or a dataset, as an Arrow table; a column is ``vector``."""
+    if isinstance(frame, pa.Table):
+        return frame
+    if hasattr(frame, "dtype") or isinstance(frame, pa.ChunkedArray):
+        column = pa.chunked_array(frame)
+        if not is_list(column.type):
+            raise InvalidVector(
+                expected="a frame, or a column of lists", got=f"a column of {column.type}"
+            )
+        return pa.table({"vector": column})
+    if hasattr(frame, "to_table"):
+        return frame.to_table()
+    if any(not isinstance(name, str) for name in getattr(frame, "columns", ())):
+        frame = frame.rename(columns=str)  # of pandas, where names are often numbers
+    try:
+        return pa.table(frame)
+    except pa.ArrowException as error:
+        text = "; ".join(map(str, error.args))[:200]
+        raise InvalidParameter(expected="columns of one type each", got=text) from None
+
+
+def payload_columns(frame: Any) -> dict[str, Any]:
+    """Return the columns of a frame of payloads; a series is one column, by its name."""
+    if hasattr(frame, "dtype") or hasattr(frame, "type"):  # a series, or a column of Arrow
+        name = getattr(frame, "name", None)
+        if isinstance(name, str) and name:
+            return {name: frame}
+        raise InvalidPayload(
+            expected="a dict of columns, or a frame",
+            got=f"a column without a name{NAME_IT}",
+            loc=("payloads",),
+        )
+    table = _table_of(frame)
+    return {name: table[name].to_pylist() for name in table.column_names}
+
+
+def rows_of_frame(frame: Any) -> InputVectors:
+    """Return the vectors of a frame."""
+    table = _table_of(frame)
+    return _rows(_columns(table), guess(table.schema))
+
+
+def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = None) -> Items:
+    """Return the rows of a frame as items; see `guess` for what its columns mean.
+
+    ``ids`` is the name of a column, "index" for the index of a frame of pandas, or the ids. None
+    takes a column or an index that `guess` finds.
+    """
+    table = _table_of(frame)
+    named = isinstance(payloads, Sequence) and all(isinstance(each, str) for each in payloads)
+    columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
+    id_ = ids if isinstance(ids, str) else None
+    if id_ == INDEX and INDEX not in table.schema.names:
+        id_, ids = _index_of(table)
+    elif ids is None:
+        ids = _range_with_name(table)
+    layout = guess(table.schema, id_=id_, payload=columns)
+    if ids is None and layout.id in _index_columns(table.schema):
+        _require_different(table.column(layout.id))
+    items = items_of_batch(table, layout, id_start)
+    if ids is not None and not isinstance(ids, str):
+        items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
+    if payloads is not None and not named:
+        if hasattr(payloads, "__arrow_c_stream__"):
+            payloads = payload_columns(payloads)
+        items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
+    return items
+
+
+def guess(
+    schema: Any,
+    *,
+    id_: str | None = None,
+    vector: Sequence[str] | None = None,
+    payload: Sequence[str] | None = None,
+) -> Layout:
+    """Return what the columns of a table mean; names may be patterns such as ``px*``.
+
+    A column called ``id`` has the ids, or else the index of a frame of pandas, or a column without
+    a name, as CSV has that index. It only counts rows, and is left out, where it has neither a
+    name nor text. Vectors are a column of lists of numbers, ``indices`` or ``names`` with
+    ``values``, or else all columns of numbers. Every other column is a field of the payload.
+
+    Raises
+    ------
+    InvalidParameter
+        A column is not there, or is not what it is to be; no column can be a vector.
+    InvalidPayload
+        JSON has no value for what a column of the payload holds.
+    """
+    names = [*schema.names]
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
+    called = [name for name in names if name.lower() == "id"]
+    index = [name for name in names if name == UNNAMED or name in _index_columns(schema)]
+    counts = [name for name in index if _is_count(schema, name)]
+    if id_ is None:
+        others = [
+            name
+            for name in index
+            if len(index) == 1 and name not in counts and _is_id(schema.field(name).type)
+        ]
+        id_ = next(iter((*called, *others)), None)
+    elif id_ not in names:
+        raise _missing(id_, names)
+    free = [name for name in names if name != id_ and name not in counts]
+    fields = [] if payload is None else _matching(payload, free)
+    if vector is None:
+        others = [*fields, *called, *index]
+        coordinates = _guess_vector(schema, [name for name in free if name not in others])
+    else:
+        coordinates = _matching(vector, free)
+        _require_numbers(schema, coordinates)
+    if payload is None:
+        fields = [name for name in free if name not in coordinates]
+    for name in fields:
+        _require_json(schema.field(name))
+    text = fields == ["payload"] and _is_text(schema.field("payload").type)
+    return Layout(id_, tuple(coordinates), tuple(fields), text)
+
+
+def _index(schema: Any) -> list[Any]:
+    """Return the levels of the index of a frame of pandas: names of columns, or ranges."""
+    return list((schema.pandas_metadata or {}).get("index_columns", []))
+
+
+def _index_columns(schema: Any) -> list[str]:
+    """Return the columns that were the index of a frame of pandas; a plain count is no column."""
+    named = [name for name in _index(schema) if isinstance(name, str)]
+    return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
+
+
+def _is_count(schema: Any, name: str) -> bool:
+    """Return whether an index only counts the rows of a frame."""
+    is_unnamed = name == UNNAMED or name.startswith(_LEVEL)
+    return is_unnamed and _is_numbers(schema.field(name).type)
+
+
+def _index_of(table: Any) -> tuple[str | None, Any]:
+    """Return the column that is the index of a frame of pandas, and ids where it is none."""
+    index = _index(table.schema)
+    if len(index) != 1:
+        got = "an index of several levels" if index else "a frame without an index"
+        raise InvalidParameter(expected="a frame of pandas with one index", got=got, loc=("ids",))
+    if isinstance(index[0], str):
+        return index[0], index[0]
+    return None, range(index[0]["start"], index[0]["stop"], index[0]["step"])
+
+
+def _range_with_name(table: Any) -> range | None:
+    """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
+    index = _index(table.schema)
+    has_id = any(name.lower() == "id" for name in table.schema.names)
+    if len(index) != 1 or has_id or isinstance(index[0], str) or index[0]["name"] is None:
+        return None
+    ids = range(index[0]["start"], index[0]["stop"], index[0]["step"])
+    return ids if len(ids) == table.num_rows else None  # some rows of a table keep its index
+
+
+def _require_different(column: Any) -> None:
+    """Raise InvalidId if an index that was only guessed to be the ids has one twice."""
+    seen: set[Any] = set()
+    for row, value in enumerate(column.to_pylist()):
+        if value in seen:
+            raise InvalidId(
+                expected="an index of different ids",
+                got=f"{value!r} twice; .reset_index() makes a column of it, and ids='index' lets "
+                "the last row of an id count",
+                loc=("ids", row),
+            )
+        seen.add(value)
+
+
+def _guess_vector(schema: Any, free: list[str]) -> list[str]:
+    for pair in _SPARSE:
+        if set(pair) <= set(free) and all(is_list(schema.field(name).type) for name in pair):
+            return [*pair]
+    lists = [name for name in free if _is_list_of_numbers(schema.field(name).type)]
+    if "vector" in lists or len(lists) == 1:
+        return ["vector" if "vector" in lists else lists[0]]
+    if lists:
+        raise InvalidParameter(
+            expected="one column of lists of numbers, or one called 'vector'",
+            got=", ".join(lists[:_SHOWN]),
+        )
+    numbers = [name for name in free if _is_numbers(schema.field(name).type)]
+    if not numbers:
+        raise InvalidParameter(
+            expected="columns of numbers for the vector", got=_column_words(schema, free) or "none"
+        )
+    return numbers
+
+
+def _matching(patterns: Sequence[str], names: list[str]) -> list[str]:
+    """Return the names that patterns choose, in the order of the patterns, each once."""
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        some = [name for name in names if name == pattern] or [
+            name for name in names if fnmatchcase(name, pattern)
+        ]
+        if not some:
+            raise _missing(pattern, names)
+        found.update(dict.fromkeys(some))
+    return [*found]
+
+
+def _missing(name: str, names: list[str]) -> InvalidParameter:
+    more = ", …" if len(names) > _SHOWN else ""
+    return InvalidParameter(
+        expected=f"a column {name!r}", got=", ".join(names[:_SHOWN]) + more or "no columns"
+    )
+
+
+def _require_numbers(schema: Any, names: list[str]) -> None:
+    if tuple(names) in _SPARSE or (
+        len(names) == 1 and _is_list_of_numbers(schema.field(names[0]).type)
+    ):
+        return
+    for name in names:
+        kind = schema.field(name).type
+        if not _is_numbers(kind):
+            raise InvalidParameter(
+                expected=f"numbers in column {name!r}, which is part of the vector", got=str(kind)
+            )
+
+
+def _column_words(schema: Any, names: list[str]) -> str:
+    return ", ".join(f"{name} ({schema.field(name).type})" for name in names[:_SHOWN])
+
+
+def _is_numbers(kind: Any) -> bool:
+    types = pa.types
+    return bool(
+        types.is_floating(kind)
+        or types.is_integer(kind)
+        or types.is_boolean(kind)
+        or types.is_decimal(kind)
+    )
+
+
+def is_list(kind: Any) -> bool:
+    """Whether values of a type are lists."""
+    return isinstance(kind, _LISTS)
+
+
+def _is_list_of_numbers(kind: Any) -> bool:
+    return is_list(kind) and _is_numbers(kind.value_type)
+
+
+def _is_id(kind: Any) -> bool:
+    return _is_text(kind) or bool(pa.types.is_integer(kind))
+
+
+def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
+    """Return the rows of a table or record batch as items.
+
+    Raises InvalidVector or InvalidId where a row has no vector, or no id.
+    """
+    columns = _columns(batch)
+    count = batch.num_rows
+    rows = _rows(columns, layout)
+    ids: Ids | None
+    if layout.id is None:
+        ids = ids_of(None, count, id_start)
+    else:
+        ids = _id_texts(columns[layout.id], layout.id)
+    return Items(ids, rows, _payloads(columns, layout, count))
+
+
+def _columns(batch: Any) -> dict[str, Any]:
+    return {name: _plain(batch.column(name)) for name in batch.schema.names}
+
+
+def _plain(column: Any) -> Any:
+    """Return a column as one array, and no dictionary."""
+    array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(array, pa.ChunkedArray):
+        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
+    if pa.types.is_dictionary(array.type):
+        if pa.types.is_string_view(
+            array.type.value_type
+        ):  # as polars writes, and Arrow cannot take
+            array = pa.DictionaryArray.from_arrays(
+                array.indices, array.dictionary.cast(pa.large_string())
+            )
+        array = array.dictionary_decode()
+    return array
+
+
+def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads | None:
+    if not layout.payload:
+        return None
+    values = {name: _field_values(columns[name], name) for name in layout.payload}
+    if layout.payload_text:
+        return payloads_of(values["payload"], count)
+    return from_columns(values, count)
+
+
+def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
+    if layout.is_sparse:
+        keys, values = (columns[name] for name in layout.vector)
+        names: list[str] | None = None
+        if _is_text(keys.type.value_type):
+            indptr, names, entries = _words(keys, layout.vector[0])
+        else:
+            indptr, entries = _lists(keys, layout.vector[0])
+        ends, numbers = _lists(values, layout.vector[1])
+        if not np.array_equal(indptr, ends):
+            row = int(np.flatnonzero(indptr != ends)[0]) - 1
+            raise InvalidVector(
+                expected=f"as many {layout.vector[0]} as values", got="others", loc=(row,)
+            )
+        return InputVectors.sparse(indptr, entries, numbers, names)
+    first = columns[layout.vector[0]]
+    if len(layout.vector) == 1 and is_list(first.type):
+        indptr, numbers = _lists(first, layout.vector[0])
+        lengths = np.diff(indptr)
+        width = int(lengths[0]) if len(lengths) else 0
+        odd = np.flatnonzero(lengths != width)
+        if len(odd):
+            row = int(odd[0])
+            raise InvalidVector(
+                expected=f"{width} values, as in row 0", got=f"{lengths[row]} values", loc=(row,)
+            )
+        return InputVectors(numbers.reshape(len(lengths), width))
+    matrix = np.empty((len(first), len(layout.vector)), np.float32)
+    with np.errstate(over="ignore"):
+        for place, name in enumerate(layout.vector):
+            matrix[:, place] = _floats(columns[name])
+    return InputVectors(matrix)
+
+
+def _floats(column: Any) -> Any:
+    """Return numbers as an array; a missing one is NaN, which a collection refuses by its row."""
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return column.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+
+
+def _words(column: Any, name: str) -> tuple[Any, list[str], Any]:
+    """Return where each list of texts begins and ends, the different texts, and their places."""
+    indptr, texts = _flat(column, name)
+    words = texts.cast(pa.large_string()).dictionary_encode(null_encoding="encode")
+    return indptr, words.dictionary.to_pylist(), words.indices.to_numpy().astype(np.int64)
+
+
+def _lists(column: Any, name: str) -> tuple[Any, Any]:
+    """Return where each list begins and ends, (n + 1,), and all their numbers."""
+    indptr, values = _flat(column, name)
+    if values.null_count:
+        values = values.cast(pa.float64())
+    return indptr, values.to_numpy(zero_copy_only=False)
+
+
+def _flat(column: Any, name: str) -> tuple[Any, Any]:
+    """Return where each list begins and ends, (n + 1,), and what they hold as one column."""
+    if column.null_count:
+        row = column.is_null().to_pylist().index(True)
+        raise InvalidVector(expected=f"a list in column {name!r}", got="null", loc=(row,))
+    indptr = np.zeros(len(column) + 1, np.int64)
+    is_view = pa.types.is_list_view(column.type) or pa.types.is_large_list_view(column.type)
+    lengths = column.sizes if is_view else column.value_lengths()
+    np.cumsum(lengths.to_numpy(zero_copy_only=False), out=indptr[1:])
+    return indptr, column.flatten()
+
+
+# Columns as ids, and as fields of payloads
+
+
+def _id_texts(column: Any, name: str) -> list[str]:
+    """Return a column of ids as text; ``loc`` of an InvalidId has the row and the column.
+
+    Text stays as it is and integers keep all digits. Floats must be whole, 16 bytes of a fixed size
+    are a UUID, and other bytes are written as hexadecimal digits.
+    """
+    kind, types = column.type, pa.types
+    write: Callable[[Any], str | None]
+    if _is_text(kind) or types.is_integer(kind):
+        write = str
+    elif types.is_decimal(kind):
+        write = "{:f}".format
+    elif types.is_floating(kind):
+        write = _whole
+    elif _is_uuid(kind):
+        write = str
+    elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
+        write = _uuid
+    elif _is_bytes(kind):
+        write = bytes.hex
+    elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
+        write = methodcaller("isoformat")
+    else:
+        raise InvalidId(expected=_IDS, got=str(kind), loc=(0, name))
+    texts = []
+    for row, value in enumerate(_python_values(column, name)):
+        text = None if value is None else write(value)
+        if text is None:
+            got = "a missing value" if value is None else f"{value!r:.60}"
+            raise InvalidId(expected=_IDS, got=got, loc=(row, name))
+        texts.append(text)
+    return texts
+
+
+def _whole(value: float) -> str | None:
+    is_whole = math.isfinite(value) and value == int(value) and abs(value) <= _EXACT
+    return str(int(value)) if is_whole else None
+
+
+def _uuid(value: bytes) -> str:
+    return str(UUID(bytes=value))
+
+
+def _require_json(field: Any) -> None:
+    """Refuse a column that cannot be a field of a payload."""
+    if not _is_json(field.type):
+        raise InvalidPayload(expected=_JSON, got=str(field.type), loc=("payload", field.name))
+
+
+def _is_json(kind: Any) -> bool:
+    types = pa.types
+    if types.is_nested(kind):
+        if types.is_map(kind) or types.is_union(kind):
+            return False
+        inner = [kind.field(place) for place in range(kind.num_fields)]
+        return all(_is_json(each.type) for each in inner)
+    if types.is_dictionary(kind):
+        return _is_json(kind.value_type)
+    is_number = types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind)
+    is_time = types.is_date(kind) or types.is_time(kind) or types.is_timestamp(kind)
+    is_other = types.is_null(kind) or types.is_boolean(kind) or _is_uuid(kind)
+    return bool(_is_text(kind) or is_number or is_time or is_other)
+
+
+def _field_values(column: Any, name: str) -> list[Any]:
+    """Return a column as values of a payload, NaN as None; infinite ones are refused."""
+    kind, types = column.type, pa.types
+    values = _python_values(column, name)
+    if types.is_floating(kind):
+        for row, value in enumerate(values):
+            if value is not None and not math.isfinite(value):
+                if not math.isnan(value):
+                    raise InvalidPayload(expected=_JSON, got=str(value), loc=(row, name))
+                values[row] = None
+    if types.is_decimal(kind) and (kind.scale <= 0 or kind.precision <= _DIGITS):
+        number = int if kind.scale <= 0 else float
+        return [None if value is None else number(value) for value in values]
+    return values
+
+
+def _python_values(column: Any, name: str) -> list[Any]:
+    """Return a column as Python's values; text that is not UTF-8 and other times are refused."""
+    try:
+        values: list[Any] = column.to_pylist()
+    except (ValueError, OverflowError):
+        row = next(row for row in range(len(column)) if not _is_readable(column[row]))
+        expected, got = "a time that Python holds", str(column.type)
+        if _is_text(column.type):
+            cell = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+            expected, got = "text in UTF-8", f"{cell!r:.60}"
+        raise InvalidPayload(expected=expected, got=got, loc=(row, name)) from None
+    return values
+
+
+def _is_readable(scalar: Any) -> bool:
+    try:
+        scalar.as_py()
+    except (ValueError, OverflowError):
+        return False
+    return True
+
+
+def _is_text(kind: Any) -> bool:
+    """Whether values of a type are text."""
+    if pa.types.is_dictionary(kind):
+        return _is_text(kind.value_type)
+    return kind in _TEXTS
+
+
+def _is_bytes(kind: Any) -> bool:
+    """Whether values of a type are bytes."""
+    return kind in _BYTES or bool(pa.types.is_fixed_size_binary(kind))
+
+
+def _is_uuid(kind: Any) -> bool:
+    return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
+
+
+# Tables of files
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +659,7 @@ def describe_table(
         vector = f"{layout.vector[0]}, {source.choices.dim or dim} values"
     else:
         vector = f"{len(layout.vector)} columns, {layout.vector[0]} to {layout.vector[-1]}"
-    payload = ", ".join(layout.payload[:_SHOWN]) + ", …" * (len(layout.payload) > _SHOWN)
+    payload = ", ".join(layout.payload[:_SAID]) + ", …" * (len(layout.payload) > _SAID)
     payload = payload or f"none{_CHOOSE if len(layout.vector) > 1 else ''}"
     ids = "unnamed" if layout.id == UNNAMED else layout.id
     source.describe(format_, ids, vector, payload)
@@ -119,8 +672,8 @@ def describe_table(
         if name in known and known[name].missing
     ]
     if gaps:
-        more = ", …" * (len(gaps) > _SHOWN)
-        source.guess.append(("missing", f"{', '.join(gaps[:_SHOWN])}{more} of the first rows"))
+        more = ", …" * (len(gaps) > _SAID)
+        source.guess.append(("missing", f"{', '.join(gaps[:_SAID])}{more} of the first rows"))
     mixed = [
         f"{name!r} with {each.cells - each.numbers} cells of text"
         for name, each in known.items()
@@ -128,7 +681,7 @@ def describe_table(
         and not each.leading_zeros
     ]  # fmt: skip
     if mixed:
-        source.guess.append(("text", f"{', '.join(mixed[:_SHOWN])} among numbers"))
+        source.guess.append(("text", f"{', '.join(mixed[:_SAID])} among numbers"))
 
 
 def text_words(word: str, encoding: str, how: str) -> str:

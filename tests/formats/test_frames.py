@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
-from gcws_search.formats.frames import Layout, guess
 from gcws_search.formats.items import items_of, rows_of
+from gcws_search.formats.tables import Layout, guess
 from tests.support.service.client import Json
 
 COLUMNS: dict[str, Json] = {
