@@ -4,6 +4,7 @@ from .client.collection import (
 )
 from .client.connection import (
     AsyncServer as AsyncServer,
+    RetryPolicy as RetryPolicy,
     Server as Server,
     connect as connect,
     connect_async as connect_async,
@@ -24,9 +25,6 @@ from .client.results import (
     ManyHits as ManyHits,
     Pair as Pair,
     Rejected as Rejected,
-)
-from .client.retries import (
-    RetryPolicy as RetryPolicy,
 )
 from .index import (
     KERNEL_NAMES as KERNEL_NAMES,

@@ -14,5 +14,5 @@
 - `metrics`: numbers as Prometheus reads them
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
-- `cli`: the commands ``serve``, ``check`` and ``vacuum``
+- `cli`: the command ``serve``
 """

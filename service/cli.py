@@ -1,26 +1,22 @@
-"""The commands ``serve``, and ``check`` and ``vacuum`` for files of a server that does not run.
+"""The command ``serve``.
 
 It imports little, so that the server listens soon; `StartingApplication` imports the rest.
 `gcws_search.commands.app` has the list of all commands.
 """
 
-import json
 import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict
+from contextlib import suppress
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 import uvicorn
 
 from gcws_search.imports import quick_imports
-from gcws_search.index import GcwsError, check_directory, vacuum_directory
+from gcws_search.index import GcwsError
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.keys import cluster_key, database_url, require_guard
 from gcws_search.service.server import (
@@ -39,10 +35,6 @@ if TYPE_CHECKING:
 
 cli = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None)
 
-Folder = Annotated[
-    Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 _NOT_STARTED: Final = 3
 """Exit code of a server that could not listen."""
 
@@ -112,66 +104,10 @@ def _open_application(settings: Settings) -> "FastAPI":
     return opened
 
 
+@cli.callback()
+def _commands() -> None:
+    """Start a server."""  # without a callback, a lone command is the whole program
+
+
 serve.__signature__ = flags()  # type: ignore[attr-defined]
 cli.command("serve")(serve)
-
-
-@cli.command("check")
-def check(
-    data_dir: Folder = Path("data"),
-    *,
-    repair: Annotated[
-        bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
-    """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
-    damaged = False
-    found: list[dict[str, Any]] = []
-    with _tell(data_dir):
-        for report in check_directory(data_dir, repair=repair):
-            damaged |= not (report.is_sound or report.repaired)
-            if as_json:
-                found.append(asdict(report) | {"is_sound": report.is_sound})
-                continue
-            state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
-            lost = f", {report.lost} lost" if report.lost else ""
-            typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
-            for finding in report.findings:
-                typer.echo(f"  {finding}")
-            if report.more:
-                typer.echo(f"  and {report.more} more")
-    if as_json:
-        typer.echo(json.dumps({"collections": found}, default=str))
-    if damaged:
-        raise typer.Exit(1)
-
-
-@cli.command("vacuum")
-def vacuum(data_dir: Folder = Path("data"), *, as_json: AsJson = False) -> None:
-    """Rewrite all files of a folder that no server uses, without the space they do not need."""
-    failed = False
-    found: list[dict[str, Any]] = []
-    with _tell(data_dir):
-        for done in vacuum_directory(data_dir):
-            failed |= done.error is not None
-            if as_json:
-                found.append(asdict(done))
-                continue
-            typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
-    if as_json:
-        typer.echo(json.dumps({"collections": found}, default=str))
-    if failed:
-        raise typer.Exit(1)
-
-
-@contextmanager
-def _tell(data_dir: Path) -> Iterator[None]:
-    """Say why a folder cannot be worked on."""
-    try:
-        if not data_dir.is_dir():
-            raise NotADirectoryError(f"there is no folder {data_dir}")
-        yield
-    except (GcwsError, OSError) as error:
-        typer.echo(f"gcws-search: {error}", err=True)
-        raise typer.Exit(1) from None

@@ -3,8 +3,7 @@
 - `collection`: each operation of a collection once, to wait for or to await
 - `remote`: what they ask of a server
 - `embedded`: what they do in this process
-- `connection`: a server: how requests are sent, and what is asked besides, snapshots
-- `retries`: requests, and which are sent again
+- `connection`: a server: how requests are sent, and sent again; what is asked besides; snapshots
 - `results`: answers, printed in one line each
 - `export`: a whole collection as a file
 - `errors`: errors of a server, and of the way to it

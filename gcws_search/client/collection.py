@@ -37,10 +37,11 @@ from gcws_search.client.remote import (
     json_vector,
     map_of,
     present,
+    query_hits,
+    run,
     segment,
 )
 from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pair
-from gcws_search.client.retries import run
 from gcws_search.formats.items import Items, items_of, require_ids, rows_of, texts_of
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.vectors import is_id
@@ -296,16 +297,17 @@ class Collection:
         options = {"limit": limit, "recall": recall, "min_score": min_score, "guarantee": guarantee}
         return self._do(
             lambda local: local.query(vector, id, options, where, backend, explain=explain),
-            lambda remote: remote.query(
-                limit=limit,
-                recall=recall,
-                vector=None if vector is None else json_vector(vector),
-                id=id,
-                min_score=min_score or None,
-                filter=filter_of(where),
-                guarantee=None if guarantee == "measured" else guarantee,
-                backend=backend,
-                explain=explain or None,
+            lambda remote: remote.post(
+                "query",
+                options
+                | present(
+                    vector=None if vector is None else json_vector(vector),
+                    id=id,
+                    filter=filter_of(where),
+                    backend=backend,
+                    explain=explain or None,
+                ),
+                query_hits,
             ),
         )
 
@@ -630,6 +632,16 @@ def _awaiting(
     return cast("Callable[Concatenate[AsyncCollection, P], Coroutine[Any, Any, R]]", method)
 
 
+def _opening(open_: Callable[P, Collection]) -> Callable[P, Coroutine[Any, Any, AsyncCollection]]:
+    """Return `Collection.open` as a coroutine that opens an AsyncCollection."""
+
+    @wraps(open_)
+    async def function(*given: P.args, **named: P.kwargs) -> AsyncCollection:
+        return AsyncCollection((await _on_thread(partial(open_, *given, **named))).place)
+
+    return function
+
+
 class AsyncCollection:
     """A collection whose operations are awaited; otherwise as `Collection`.
 
@@ -662,27 +674,7 @@ class AsyncCollection:
         found: R = await self._call(partial(here, place))
         return found
 
-    @classmethod
-    async def open(
-        cls,
-        path: str | Path,
-        *,
-        dim: int | None = UNSET,
-        transform: Transform | dict[str, Any] | None = None,
-        backend: BackendParams | dict[str, Any] | None = None,
-        storage: Storage = "memory",
-        durability: Literal["full", "normal"] = "full",
-        threads: int | None = None,
-    ) -> AsyncCollection:
-        """Open a collection's file without a server; see `Collection.open`."""
-        opened = await _on_thread(
-            lambda: Collection.open(
-                path, dim=dim, transform=transform, backend=backend, storage=storage,
-                durability=durability, threads=threads,
-            )
-        )  # fmt: skip
-        return cls(opened.place)
-
+    open = staticmethod(_opening(Collection.open))
     add = _awaiting(Collection.add)
     query = _awaiting(Collection.query)
     query_many = _awaiting(Collection.query_many)

@@ -1,13 +1,18 @@
-"""Servers: how requests are sent, and what can be asked besides one collection."""
+"""Servers: which requests are sent, and sent again; what is asked besides one collection."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import random
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -15,16 +20,7 @@ import orjson
 
 from gcws_search.client.collection import UNSET, AsyncCollection, Collection, config_of
 from gcws_search.client.errors import NoServer, ServerError, error_of
-from gcws_search.client.remote import RemoteCollection, path_of
-from gcws_search.client.retries import (
-    DroppedConnection,
-    Reply,
-    Requester,
-    RetryPolicy,
-    Send,
-    problem_of,
-    run,
-)
+from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -37,7 +33,15 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _COLLECTIONS = "/v1/collections"
+_READY: Final = "/readyz"
 _CONNECT_SECONDS = 10.0
+_TOLD_SECONDS: Final = 1.0
+"""Waits shorter than this are not reported."""
+_BUSY: Final = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE)
+_STARTING: Final = "loading"
+"""Code of the problem of a server, or of a collection, that has not started yet."""
+_DOUBTFUL: Final = frozenset({"owner_unavailable", "stopping"})
+"""Codes of problems after which the request may have been served all the same."""
 _SQLITE: Final = "application/vnd.sqlite3"
 _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
@@ -75,12 +79,50 @@ def connect_async(
     return AsyncServer(url, api_key, timeout_seconds, policy or RetryPolicy())
 
 
-class _Server(Requester):
-    """Requests to a server that are about no one collection, as coroutines.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RetryPolicy:
+    """How often a request is sent, and how long a client waits between.
+
+    Parameters
+    ----------
+    attempts : int
+        How often a request is sent at most.
+    first_seconds, max_seconds : float
+        The wait doubles from the first to the largest; chance takes off up to a half. A server that
+        says ``Retry-After`` is given that time, and is not asked again if it is above the largest.
+    report : callable or None
+        Called with a sentence once a request has waited for a second.
+    """
+
+    attempts: int = 8
+    first_seconds: float = 0.1
+    max_seconds: float = 10.0
+    report: Callable[[str], None] | None = None
+
+    @property
+    def longest_seconds(self) -> float:
+        """About how long a request waits in all, before its last attempt."""
+        waits = (self.first_seconds * 2.0**attempt for attempt in range(self.attempts - 1))
+        return 0.75 * sum(min(self.max_seconds, each) for each in waits)
+
+    def wait_seconds(self, attempt: int) -> float:
+        """Return how long to wait after an attempt, the first being 0."""
+        longest = min(self.max_seconds, self.first_seconds * 2**attempt)
+        return float(longest * random.uniform(0.5, 1))
+
+
+class Requester(ABC):
+    """Requests to a server as coroutines; sent again after 429, 503 or a lost connection.
+
+    They suspend on an event loop, or block and never suspend.
 
     A forked process has copies of its parent's sockets. If both use one, each may read the answer
     of the other. So a client notes the process that opened it, and no other uses or closes it.
     """
+
+    _opened: tuple[int, Any] | None = None
+    has_answered = False
+    """Whether the server ever did: then it may be on its way back."""
 
     def __init__(
         self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
@@ -91,83 +133,153 @@ class _Server(Requester):
         if api_key is not None:
             self._headers["X-API-Key"] = api_key
         self._timeout_seconds = timeout_seconds
-        self._has_answered = False
 
     def __repr__(self) -> str:
         """Return the address in one line."""
         return f"{type(self).__name__}({self.url!r})"
 
-    def _options(self) -> dict[str, Any]:
+    def _client(self, kind: Callable[..., R]) -> R:
+        """Return the client of this process."""
         import httpx  # noqa: PLC0415  # takes a third of the time to import this package
 
-        timeout = httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS)
-        return {
-            "base_url": self.url,
-            "headers": self._headers,
-            "timeout": timeout,
-            # To read all root certificates takes 30 ms.
-            "verify": not self.url.lower().startswith("http://"),
-        }
+        process = os.getpid()
+        if self._opened is None or self._opened[0] != process:
+            client = kind(
+                base_url=self.url,
+                headers=self._headers,
+                timeout=httpx.Timeout(self._timeout_seconds, connect=_CONNECT_SECONDS),
+                # To read all root certificates takes 30 ms.
+                verify=not self.url.lower().startswith("http://"),
+            )
+            self._opened = process, client
+            # Who forgets to close leaves no socket.
+            weakref.finalize(self, _close, process, client)
+        found: R = self._opened[1]
+        return found
 
-    def _connection_error(self, error: Exception) -> DroppedConnection:
-        cause = str(error) or type(error).__name__
-        return DroppedConnection(self.url, cause, has_answered=self._has_answered)
+    @abstractmethod
+    async def exchange(
+        self, method: str, path: str, *, content: Any = None, **options: Any
+    ) -> httpx.Response:
+        """Send a request once; a callable ``content`` returns its pieces."""
+
+    @abstractmethod
+    async def pause(self, seconds: float) -> None:
+        """Wait."""
+
+    @abstractmethod
+    async def call(self, function: Callable[[], R]) -> R:
+        """Call a function that computes for a while."""
+
+    async def ask(
+        self,
+        method: str,
+        path: str,
+        content: bytes | Callable[[], Iterable[bytes | memoryview]] | None = None,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
+        *,
+        repeatable: bool = True,
+        collection: str | None = None,
+    ) -> httpx.Response:
+        """Return the answer to a request; wait for a starting server while it makes progress.
+
+        ``collection`` is the name of the one that is asked, for errors. A problem that the server
+        answers is raised as the class of its code. A callable ``content`` is called again for each
+        attempt. ``repeatable``: it may be sent again where it may have been served.
+        """
+        import httpx  # noqa: PLC0415
+
+        policy = self.policy
+        waited, is_told = 0.0, policy.report is None
+        attempt, progress = -1, None
+        while True:
+            attempt += 1
+            until = f"for about {policy.longest_seconds:.0f} s"
+            try:
+                reply = await self.exchange(
+                    method, path, content=content, headers=headers, params=params
+                )
+            except (httpx.TransportError, httpx.InvalidURL) as error:
+                why = str(error) or type(error).__name__
+                is_last = attempt + 1 >= policy.attempts
+                if is_last or not repeatable or not self.has_answered:
+                    raise NoServer(self.url, why) from error
+                wait = policy.wait_seconds(attempt)
+                cause = f"{self.url} does not answer ({why})"
+            else:
+                self.has_answered = True
+                if reply.status_code < HTTPStatus.BAD_REQUEST:
+                    return reply
+                text = reply.headers.get("retry-after", "")
+                after = float(text) if text.isdecimal() else 0.0
+                # Of conflicts only another operation on the same name is over soon.
+                is_conflict = reply.status_code == HTTPStatus.CONFLICT and after > 0
+                is_busy = reply.status_code in _BUSY or is_conflict
+                problem = _problem_of(reply.content)
+                if not repeatable and problem.get("code") in _DOUBTFUL:
+                    is_busy = False
+                if problem.get("code") == _STARTING:
+                    before, progress = progress, await self._progress()
+                    if progress is not None and progress != before:
+                        attempt = 0
+                    until = "as long as its start progresses"
+                is_last = attempt + 1 >= policy.attempts
+                if is_last or not is_busy or after > policy.max_seconds:
+                    raise error_of(reply.status_code, problem, collection=collection)
+                wait = after + policy.wait_seconds(attempt)
+                cause = str(problem.get("detail") or f"the server answered {reply.status_code}")
+            waited += wait
+            if not is_told and waited >= _TOLD_SECONDS and policy.report is not None:
+                is_told = True
+                policy.report(f"{cause}; asking again {until}")
+            await self.pause(wait)
+
+    async def _progress(self) -> list[Any] | None:
+        """Return how far the start of a server has come; None where it does not say."""
+        import httpx  # noqa: PLC0415
+
+        try:
+            reply = await self.exchange("GET", _READY)
+        except httpx.TransportError:
+            return None
+        document = _problem_of(reply.content)
+        return [document.get(word) for word in ("phase", "loaded", "total")] if document else None
 
     async def _get(self, path: str) -> dict[str, Any]:
-        found: dict[str, Any] = orjson.loads((await self.ask(Send("GET", path))).content)
+        found: dict[str, Any] = orjson.loads((await self.ask("GET", path)).content)
         return found
 
     async def _drop(self, name: str) -> None:
-        await self.ask(Send("DELETE", path_of(name)), name)
+        await self.ask("DELETE", path_of(name), collection=name)
 
     async def _collection(self, name: str, config: CollectionConfig | None) -> RemoteCollection:
-        request = Send("GET", path_of(name))
-        if config is not None:
+        path = path_of(name)
+        if config is None:
+            reply = await self.ask("GET", path, collection=name)
+        else:
             body = orjson.dumps(config.to_dict())
-            request = Send("PUT", path_of(name), body, {"Content-Type": "application/json"})
-        reply = await self.ask(request, name)
+            reply = await self.ask("PUT", path, body, JSON_HEADERS, collection=name)
         found = CollectionConfig.from_dict(orjson.loads(reply.content))
         return RemoteCollection(name, found, self)
 
 
-class Server(_Server):
+class Server(Requester):
     """A server, asked by callers that wait; made by `connect`."""
 
-    _opened: tuple[int, httpx.Client] | None = None
-
-    def _client(self) -> httpx.Client:
-        """Return the client of this process."""
-        import httpx  # noqa: PLC0415
-
-        process = os.getpid()
-        if self._opened is not None and self._opened[0] == process:
-            return self._opened[1]
-        client = httpx.Client(**self._options())
-        self._opened = process, client
-        weakref.finalize(self, _close, process, client)  # who forgets to close leaves no socket
-        return client
-
-    async def exchange(self, request: Send) -> Reply:
+    async def exchange(
+        self, method: str, path: str, *, content: Any = None, **options: Any
+    ) -> httpx.Response:
         """Send a request, and return the answer; nothing suspends here."""
         import httpx  # noqa: PLC0415
 
-        client = self._client()
-        content = request.content() if callable(request.content) else request.content
+        pieces = content() if callable(content) else content
         try:
-            answer = client.request(
-                request.method,
-                request.path,
-                content=content,  # type: ignore[arg-type]  # pieces may be memoryviews
-                headers=request.headers,
-                params=request.params or None,
-            )
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._connection_error(error) from error
+            client = self._client(httpx.Client)
+            return client.request(method, path, content=pieces, **options)
         finally:
-            if isinstance(content, Generator):  # what it reads is closed now, not some time
-                content.close()
-        self._has_answered = True
-        return Reply(answer.status_code, answer.headers, answer.content)
+            if isinstance(pieces, Generator):  # what it reads is closed now, not some time
+                pieces.close()
 
     async def pause(self, seconds: float) -> None:
         """Block for some time."""
@@ -230,9 +342,9 @@ class Server(_Server):
         import httpx  # noqa: PLC0415
 
         try:
-            with self._client().stream("GET", path) as answer:
+            with self._client(httpx.Client).stream("GET", path) as answer:
                 if answer.is_error:
-                    problem = problem_of(answer.read())
+                    problem = _problem_of(answer.read())
                     raise error_of(answer.status_code, problem, collection=collection)
                 yield answer
         except (httpx.TransportError, httpx.InvalidURL) as error:
@@ -266,11 +378,11 @@ class ServerSnapshots:
 
     def create(self) -> dict[str, Any]:
         """Make a snapshot."""
-        return self._ask(Send("POST", self._path(), repeatable=False))
+        return self._ask("POST", repeatable=False)
 
     def list(self) -> list[dict[str, Any]]:
         """Return all snapshots, by name."""
-        found: list[dict[str, Any]] = self._ask(Send("GET", self._path()))["snapshots"]
+        found: list[dict[str, Any]] = self._ask("GET")["snapshots"]
         return found
 
     def download(self, name: str, output: Path) -> None:
@@ -291,27 +403,28 @@ class ServerSnapshots:
 
     def upload(self, name: str, file: Path) -> dict[str, Any]:
         """Send a file as a snapshot of this name; the server compares its SHA-256."""
-        with file.open("rb") as content:
-            digest = hashlib.file_digest(content, "sha256").hexdigest()
+        with file.open("rb") as opened:
+            digest = hashlib.file_digest(opened, "sha256").hexdigest()
         headers = {"Content-Type": _SQLITE, "Content-Length": str(file.stat().st_size)}
         params = {"sha256": digest}
-        return self._ask(Send("PUT", self._path(name), lambda: _file_pieces(file), headers, params))
+        content = partial(_file_pieces, file)
+        return self._ask("PUT", name, content=content, headers=headers, params=params)
 
     def restore(self, name: str, *, replace: bool = False) -> dict[str, Any]:
         """Make the collection from a snapshot, and return its description."""
         params = {"replace": str(replace).lower()}
-        path = self._path(name, "restore")
-        return self._ask(Send("POST", path, params=params, repeatable=False))
+        return self._ask("POST", name, "restore", params=params, repeatable=False)
 
     def delete(self, name: str) -> None:
         """Remove a snapshot."""
-        self._ask(Send("DELETE", self._path(name)))
+        self._ask("DELETE", name)
 
     def _path(self, *names: str) -> str:
         return path_of(self._collection, "snapshots", *names)
 
-    def _ask(self, request: Send) -> dict[str, Any]:
-        reply = run(self._server.ask(request, self._collection))
+    def _ask(self, method: str, *names: str, **options: Any) -> dict[str, Any]:
+        path = self._path(*names)
+        reply = run(self._server.ask(method, path, collection=self._collection, **options))
         found: dict[str, Any] = orjson.loads(reply.content) if reply.content else {}
         return found
 
@@ -322,38 +435,18 @@ def _file_pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-class AsyncServer(_Server):
+class AsyncServer(Requester):
     """A server, asked by callers that await; made by `connect_async`."""
 
-    _opened: tuple[int, httpx.AsyncClient] | None = None
-
-    def _client(self) -> httpx.AsyncClient:
-        """Return the client of this process."""
-        import httpx  # noqa: PLC0415
-
-        process = os.getpid()
-        if self._opened is None or self._opened[0] != process:
-            self._opened = process, httpx.AsyncClient(**self._options())
-        return self._opened[1]
-
-    async def exchange(self, request: Send) -> Reply:
+    async def exchange(
+        self, method: str, path: str, *, content: Any = None, **options: Any
+    ) -> httpx.Response:
         """Send a request, and return the answer."""
         import httpx  # noqa: PLC0415
 
-        client = self._client()
-        content = _pieces(request.content) if callable(request.content) else request.content
-        try:
-            answer = await client.request(
-                request.method,
-                request.path,
-                content=content,  # type: ignore[arg-type]
-                headers=request.headers,
-                params=request.params or None,
-            )
-        except (httpx.TransportError, httpx.InvalidURL) as error:
-            raise self._connection_error(error) from error
-        self._has_answered = True
-        return Reply(answer.status_code, answer.headers, answer.content)
+        pieces: Any = _pieces(content) if callable(content) else content
+        client = self._client(httpx.AsyncClient)
+        return await client.request(method, path, content=pieces, **options)
 
     async def pause(self, seconds: float) -> None:
         """Wait on the event loop."""
@@ -408,9 +501,11 @@ class AsyncServer(_Server):
         await self.close()
 
 
-def _close(process: int, client: httpx.Client) -> None:
+def _close(process: int, client: object) -> None:
     """Close a client of this process; the locks of another process's may never be released."""
-    if process == os.getpid():
+    import httpx  # noqa: PLC0415
+
+    if process == os.getpid() and isinstance(client, httpx.Client):
         client.close()
 
 
@@ -419,3 +514,12 @@ async def _pieces(
 ) -> AsyncIterator[bytes | memoryview]:
     for piece in content():
         yield piece
+
+
+def _problem_of(content: bytes) -> dict[str, Any]:
+    """Return the JSON object that an answer holds; an empty one where it holds none."""
+    try:
+        document = orjson.loads(content)
+    except ValueError:
+        return {}
+    return document if isinstance(document, dict) else {}

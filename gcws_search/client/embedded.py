@@ -247,7 +247,7 @@ class EmbeddedCollection:
             self.index.prepare(self._item_batch(batch.part(rows.start, rows.stop)))
 
         bad: dict[int, InvalidInput | ItemExists] = {
-            row: _at_row(error, row)
+            row: error.at(row, skip=1)
             for row, error in bad_rows(len(batch), check, InvalidInput).items()
         }
         good = [row for row in range(len(batch)) if row not in bad]
@@ -356,10 +356,8 @@ class EmbeddedCollection:
                 if isinstance(part, RawBatch):
                     self.index.space.prepare(part)
 
-        return {
-            row: _at_row(error, row)
-            for row, error in bad_rows(len(rows), check, InvalidInput).items()
-        }
+        found = bad_rows(len(rows), check, InvalidInput)
+        return {row: error.at(row, skip=1) for row, error in found.items()}
 
     def _search(
         self, rows: InputVectors, params: SearchParams, where: ix.Filter | None, backend: str | None
@@ -367,23 +365,17 @@ class EmbeddedCollection:
         """Return the results of all queries, of each by itself where it is searched for alone."""
         from gcws_search.index import RawBatch  # noqa: PLC0415
 
-        index, parts = self.index, self._parts(rows)
-        if not self._is_each_alone(rows):
-            [raw] = parts
-            assert isinstance(raw, RawBatch)
-            return [index.search(raw, params, where=where, backend=backend)]
+        index = self.index
         found: list[ix.QueryResults] = []
-        for row, query in enumerate(parts):
+        for row, query in enumerate(self._parts(rows)):
             try:
-                if isinstance(query, RawBatch):
-                    found.append(index.search(query, params, where=where, backend=backend))
-                else:
-                    found.append(
-                        index.search_with_unknown(query, params, where=where, backend=backend)
-                    )
+                found.append(
+                    index.search(query, params, where=where, backend=backend)
+                    if isinstance(query, RawBatch)
+                    else index.search_with_unknown(query, params, where=where, backend=backend)
+                )
             except InvalidVector as error:
-                error.loc = (row, *error.loc[1:])
-                raise
+                raise (error.at(row, skip=1) if self._is_each_alone(rows) else error) from None
         return found
 
     def _is_each_alone(self, rows: InputVectors) -> bool:
@@ -507,11 +499,6 @@ def _arrays(parts: Sequence[ix.QueryResults], limit: int) -> ManyHits:
     return ManyHits(table, scores)
 
 
-def _at_row(error: InvalidInput, row: int) -> InvalidInput:
-    """Return an error of a part of one row with the number of that row."""
-    return type(error)(expected=error.expected, got=error.got, loc=(row, *error.loc[1:]))
-
-
 def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput | ItemExists:
     """Return an error of a batch with its row counted from the start of the load."""
     if isinstance(error, ItemExists):
@@ -520,8 +507,7 @@ def _error_of_load(error: InvalidInput | ItemExists, first: int) -> InvalidInput
     if at is None:
         return error
     word = ("vector",) if isinstance(error, InvalidVector) else ()
-    loc = ("rows", first + int(error.loc[at]), *word, *error.loc[at + 1 :])
-    return type(error)(expected=error.expected, got=error.got, loc=loc)
+    return error.at("rows", first + int(error.loc[at]), *word, skip=at + 1)
 
 
 def _code(error: Exception) -> str:
@@ -534,5 +520,4 @@ def _naming_argument(name: str) -> Iterator[None]:
     try:
         yield
     except InvalidVector as error:
-        loc = error.loc[1:] if name == "vector" else error.loc
-        raise type(error)(expected=error.expected, got=error.got, loc=(name, *loc)) from None
+        raise error.at(name, skip=int(name == "vector")) from None

@@ -87,6 +87,12 @@ def error_of(
     status: int, document: Mapping[str, Any], *, collection: str | None = None
 ) -> GcwsError:
     """Return what a server answered as an exception: a problem (RFC 9457) about a collection."""
+    error = _problem_of(status, document, collection)
+    note_stored(error, document.get("committed") or 0)
+    return error
+
+
+def _problem_of(status: int, document: Mapping[str, Any], collection: str | None) -> GcwsError:
     code, detail = str(document.get("code", "")), str(document.get("detail", ""))
     cls = CLASSES.get(code)
     if cls is None:
@@ -96,14 +102,14 @@ def error_of(
             kind, detail = AccessRefused, f"{detail}; {_GIVE_KEY}"
         elif status in _BUSY:
             kind = ServerBusy
-        return _with_progress(kind(detail, status=status, code=code), document)
+        return kind(detail, status=status, code=code)
     if issubclass(cls, InvalidInput):
         found: Mapping[str, Any] = next(iter(document.get("errors") or ()), {})
         parts = _FINDING.fullmatch(str(found.get("msg", detail)))
         if parts is None:
             return ServerError(detail, status=status, code=code)
         loc: Loc = tuple(found.get("loc", ()))
-        return _with_progress(cls(expected=parts[1], got=parts[2], loc=loc), document)
+        return cls(expected=parts[1], got=parts[2], loc=loc)
     # The classes' own constructors write the sentence that the server has written already.
     error = cls.__new__(cls)
     Exception.__init__(error, detail)
@@ -118,12 +124,6 @@ def error_of(
         "got": parts[2] if parts else None,
     }
     error.__dict__.update(known)
-    return _with_progress(error, document)
-
-
-def _with_progress(error: GcwsError, document: Mapping[str, Any]) -> GcwsError:
-    """Add a note to an error: the rows that its load stored."""
-    note_stored(error, document.get("committed") or 0)
     return error
 
 

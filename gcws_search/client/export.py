@@ -26,6 +26,8 @@ _NDJSON: Final = (".ndjson", ".jsonl")
 _PARQUET: Final = ".parquet"
 _NAMES: Final = 4000
 """Names that are asked for at a time."""
+_Write = Callable[[Sequence[Item] | None], None]
+"""Writes items to a file; None ends it."""
 
 
 async def export_items(
@@ -45,11 +47,11 @@ async def export_items(
     is_named = config.dim is None and bool(await collection.names(limit=1))
     description = await _description(collection)
     known: dict[int, str | None] = {}
-    writer: _NdjsonWriter | _ParquetWriter
+    write: _Write
     if path.endswith(_PARQUET):
-        writer = await call(lambda: _ParquetWriter(part, config, is_named, description))
+        write = await call(lambda: _write_parquet(part, config, is_named, description))
     else:
-        writer = await call(lambda: _NdjsonWriter(part, description))
+        write = await call(lambda: _write_ndjson(part, description))
     count, cursor = 0, None
     try:
         while True:
@@ -61,13 +63,13 @@ async def export_items(
                     names = await collection.names(indices=unknown)
                     known |= {index: names.get(index) for index in unknown}
                 items = [_by_name(each, known) for each in items]
-            await call(partial(writer.write, items))
+            await call(partial(write, items))
             count += len(items)
             if progress is not None:
                 progress(len(items))
             if cursor is None:
                 break
-        await call(writer.close)
+        await call(partial(write, None))
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -111,68 +113,58 @@ async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
     return config.to_dict() | ({"names": names} if names else {})
 
 
-class _NdjsonWriter:
-    def __init__(self, path: Path, description: dict[str, Any] | None) -> None:
-        self._file = path.open("wb")
-        if description is not None:
-            self._file.write(write_json({COLLECTION: description}) + b"\n")
+def _write_ndjson(path: Path, description: dict[str, Any] | None) -> _Write:
+    file = path.open("wb")
+    if description is not None:
+        file.write(write_json({COLLECTION: description}) + b"\n")
 
-    def write(self, items: Sequence[Item]) -> None:
-        for item in items:
+    def write(items: Sequence[Item] | None) -> None:
+        for item in items or ():
             document: dict[str, Any] = {"id": item.id, "vector": item.vector}
             if item.payload is not None:
                 document["payload"] = item.payload
-            self._file.write(write_json(document) + b"\n")
+            file.write(write_json(document) + b"\n")
+        if items is None:
+            file.flush()
+            os.fsync(file.fileno())
+            file.close()
 
-    def close(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
+    return write
 
 
-class _ParquetWriter:
-    def __init__(
-        self,
-        path: Path,
-        config: CollectionConfig,
-        is_named: bool,
-        description: dict[str, Any] | None,
-    ) -> None:
-        import pyarrow as pa  # noqa: PLC0415
-        import pyarrow.parquet as pq  # noqa: PLC0415
+def _write_parquet(
+    path: Path, config: CollectionConfig, is_named: bool, description: dict[str, Any] | None
+) -> _Write:
+    import pyarrow as pa  # noqa: PLC0415
+    import pyarrow.parquet as pq  # noqa: PLC0415
 
-        float32, text = pa.float32(), pa.string()
-        self._word = "names" if is_named else "indices"
-        self._is_dense = config.form == "dense"
-        coordinates = pa.list_(text if is_named else pa.int32())
-        vector = (
-            [("vector", pa.list_(float32, config.dim))]
-            if self._is_dense
-            else [(self._word, coordinates), ("values", pa.list_(float32))]
-        )
-        metadata = None if description is None else {METADATA: write_json(description)}
-        self._schema = pa.schema([("id", text), *vector, ("payload", text)], metadata)
-        self._writer = pq.ParquetWriter(path, self._schema)
+    float32, text = pa.float32(), pa.string()
+    if config.form == "dense":
+        vector = [("vector", pa.list_(float32, config.dim))]
+    else:
+        keys = ("names", text) if is_named else ("indices", pa.int32())
+        vector = [(keys[0], pa.list_(keys[1])), ("values", pa.list_(float32))]
+    metadata = None if description is None else {METADATA: write_json(description)}
+    schema = pa.schema([("id", text), *vector, ("payload", text)], metadata)
+    writer = pq.ParquetWriter(path, schema)
 
-    def write(self, items: Sequence[Item]) -> None:
-        import pyarrow as pa  # noqa: PLC0415
-
-        if not items:
+    def write(items: Sequence[Item] | None) -> None:
+        if items is None:
+            writer.close()
             return
         texts = [None if e.payload is None else write_json(e.payload).decode() for e in items]
         columns: dict[str, Any] = {"id": [each.id for each in items], "payload": texts}
-        if self._is_dense:
-            columns["vector"] = [each.vector for each in items]
-        else:
-            for word in (self._word, "values"):
-                columns[word] = [_part(each, word) for each in items]
-        self._writer.write_table(pa.table(columns, schema=self._schema))
+        for word, _ in vector:
+            columns[word] = [_part(each, word) for each in items]
+        writer.write_table(pa.table(columns, schema=schema))
 
-    def close(self) -> None:
-        self._writer.close()
+    return write
 
 
 def _part(item: Item, word: str) -> list[Any]:
+    """Return the vector of an item, or one of the lists of a sparse one."""
+    if word == "vector" and isinstance(item.vector, list):
+        return item.vector
     found = item.vector.get(word) if isinstance(item.vector, dict) else None
     if found is None:
         raise InvalidParameter(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from operator import itemgetter
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from urllib.parse import quote
 
 import numpy as np
@@ -23,7 +23,6 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.client.retries import Reply, Requester, Send
 from gcws_search.formats.items import Items, LoadBody, Piece, load_body, queries
 from gcws_search.formats.payloads import read_json
 from gcws_search.formats.vectors import is_id, row_of
@@ -39,15 +38,29 @@ from gcws_search.index.contracts.analysis import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 
+if TYPE_CHECKING:
+    import httpx
+
+    from gcws_search.client.connection import Requester
+
 R = TypeVar("R")
-_JSON_HEADERS: Final = {"Content-Type": "application/json"}
-_NOTHING: Final[Mapping[str, str]] = {}
+JSON_HEADERS: Final = {"Content-Type": "application/json"}
 _QUERY_BYTES: Final = 8 << 20
 """Bytes of the queries of one request."""
 _INDICES: Final = 4000
 """Coordinates that fit into one address."""
 _QUERY_HITS: Final = 1_000_000
 """Hits that one answer holds."""
+
+
+def run(coroutine: Coroutine[Any, Any, R]) -> R:
+    """Return the result of a coroutine that never suspends."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: R = end.value
+        return result
+    raise AssertionError("a requester that blocks was suspended")
 
 
 def path_of(name: str, *rest: str) -> str:
@@ -83,18 +96,19 @@ class RemoteCollection:
         method: str,
         word: str,
         content: Any = None,
-        headers: Mapping[str, str] = _NOTHING,
-        params: Mapping[str, str] = _NOTHING,
+        headers: Mapping[str, str] | None = None,
+        params: Mapping[str, str] | None = None,
         *,
         repeatable: bool = True,
-    ) -> Reply:
+    ) -> httpx.Response:
         """Send a request about the collection, or about ``word`` in it."""
         path = f"{self._path}/{word}" if word else self._path
-        request = Send(method, path, content, headers, params, repeatable)
-        return await self.server.ask(request, self.name)
+        return await self.server.ask(
+            method, path, content, headers, params, repeatable=repeatable, collection=self.name
+        )
 
     async def get(
-        self, word: str, result: Callable[[Any], R], params: Mapping[str, str] = _NOTHING
+        self, word: str, result: Callable[[Any], R], params: Mapping[str, str] | None = None
     ) -> R:
         """Return what ``result`` makes of the JSON that the server has there."""
         return result(read_json((await self.ask("GET", word, params=params)).content))
@@ -109,7 +123,7 @@ class RemoteCollection:
     ) -> R:
         """Send JSON, and return what ``result`` makes of the JSON of the answer."""
         body = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
-        return result(read_json((await self.ask(method, word, body, _JSON_HEADERS)).content))
+        return result(read_json((await self.ask(method, word, body, JSON_HEADERS)).content))
 
     async def add(
         self,
@@ -121,7 +135,7 @@ class RemoteCollection:
         items = await self.server.call(read)
         if not len(items):
             return Added(0, 0)
-        body = load_body(items, items.batches, progress)
+        body = load_body(items, progress)
         return await self.load(body, params, secrets.token_hex(16))
 
     async def load(
@@ -154,10 +168,6 @@ class RemoteCollection:
         ]
         counts = found["inserted"], found["updated"]
         return Added(*counts, rejected, found["rejected_count"], ids, before)
-
-    async def query(self, **options: Any) -> Hits:
-        """Return the hits of one query; options that are None have their defaults."""
-        return await self.post("query", present(**options), _hits_of)
 
     async def query_many(
         self,
@@ -200,7 +210,7 @@ class RemoteCollection:
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
         """Return pairs, of which an answer has one a line."""
-        reply = await self.ask("POST", "pairs", orjson.dumps(document), _JSON_HEADERS)
+        reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
     async def page(
@@ -246,7 +256,8 @@ def json_vector(vector: Any) -> Any:
     return rows.matrix()[0] if rows.dense is not None else next(rows.json())
 
 
-def _hits_of(found: dict[str, Any]) -> Hits:
+def query_hits(found: dict[str, Any]) -> Hits:
+    """Return the hits of one query, by the answer of the route ``query``."""
     hits = [Hit(each["id"], each["score"], each.get("payload")) for each in found["hits"]]
     return Hits(hits, found.get("explain"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, overload
 
@@ -77,12 +77,8 @@ class Hits(Sequence[Hit]):
         return f"Hits({len(self.hits)}: {shown}{more})"
 
 
-class _HitArrays(NamedTuple):
-    ids: NDArray[np.object_]
-    scores: NDArray[np.float64]
-
-
-class ManyHits(_HitArrays):
+@dataclass(frozen=True, slots=True, repr=False, eq=False)
+class ManyHits:
     """The hits of m queries as arrays, a pair of ``ids`` and ``scores``.
 
     Attributes
@@ -95,7 +91,13 @@ class ManyHits(_HitArrays):
         Queries that were left out, with ``on_error="skip"``.
     """
 
+    ids: NDArray[np.object_]
+    scores: NDArray[np.float64]
     rejected: Sequence[Rejected] = ()
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        """Yield both arrays."""
+        return iter((self.ids, self.scores))
 
     def __repr__(self) -> str:
         """Return the shape in one line."""
@@ -111,9 +113,7 @@ class ManyHits(_HitArrays):
         ids = np.full((len(good) + len(bad), self.ids.shape[1]), None, object)
         scores = np.full(ids.shape, np.nan)
         ids[good], scores[good] = self.ids, self.scores
-        found = ManyHits(ids, scores)
-        found.rejected = rejected
-        return found
+        return ManyHits(ids, scores, rejected)
 
 
 def hits_of(found: Sequence[tuple[list[str], list[float]]], limit: int) -> ManyHits:

@@ -7,7 +7,7 @@ the web framework.
 from __future__ import annotations
 
 from importlib import import_module
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -15,40 +15,30 @@ from typer.core import TyperCommand, TyperGroup
 from gcws_search.imports import quick_imports
 from gcws_search.version import program_version
 
-
-class Entry(NamedTuple):
-    """Where a command is, and what the list says of it."""
-
-    module: str
-    panel: str
-    help: str
-
-
 _DATA: Final = "Items"
 _SEARCH: Final = "Search"
 _SERVER: Final = "Server"
 _FILES: Final = "Files of a server that does not run"
 
-COMMANDS: Final[dict[str, Entry]] = {
-    "load": Entry("commands.load", _DATA, "Load files into a collection."),
-    "export": Entry("commands.server", _DATA, "Write all items of a collection to a file."),
-    "collections": Entry("commands.server", _DATA, "List collections, or show or drop one."),
-    "names": Entry("commands.server", _DATA, "Show or set the names of coordinates."),
-    "query": Entry("commands.query", _SEARCH, "Find the items most similar to one."),
-    "explain": Entry("commands.query", _SEARCH, "Say why two items are similar."),
-    "compare": Entry("commands.query", _SEARCH, "Compare the search methods of a collection."),
-    "serve": Entry("service.cli", _SERVER, "Serve the REST API until told to stop."),
-    "shard": Entry("service.cluster.command", _SERVER, "Run a replica of one shard."),
-    "cluster": Entry(
-        "service.cluster.command", _SERVER, "Place, move and end the replicas of a cluster."
-    ),
-    "demo": Entry("commands.demo", _SERVER, "Serve three collections to try things on."),
-    "health": Entry("commands.server", _SERVER, "Ask a server how it is."),
-    "snapshot": Entry("commands.server", _SERVER, "Make, list, move and restore snapshots."),
-    "version": Entry("commands.server", _SERVER, "Print the version."),
-    "check": Entry("service.cli", _FILES, "Verify files, and repair them."),
-    "vacuum": Entry("service.cli", _FILES, "Rewrite files without free space."),
+COMMANDS: Final[dict[str, tuple[str, str, str]]] = {
+    "load": ("commands.load", _DATA, "Load files into a collection."),
+    "export": ("commands.server", _DATA, "Write all items of a collection to a file."),
+    "collections": ("commands.server", _DATA, "List collections, or show or drop one."),
+    "names": ("commands.server", _DATA, "Show or set the names of coordinates."),
+    "query": ("commands.query", _SEARCH, "Find the items most similar to one."),
+    "explain": ("commands.query", _SEARCH, "Say why two items are similar."),
+    "compare": ("commands.query", _SEARCH, "Compare the search methods of a collection."),
+    "serve": ("service.cli", _SERVER, "Serve the REST API until told to stop."),
+    "shard": ("service.cluster.command", _SERVER, "Run a replica of one shard."),
+    "cluster": ("service.cluster.command", _SERVER, "Place, move and end replicas of a cluster."),
+    "demo": ("commands.demo", _SERVER, "Serve three collections to try things on."),
+    "health": ("commands.server", _SERVER, "Ask a server how it is."),
+    "snapshot": ("commands.server", _SERVER, "Make, list, move and restore snapshots."),
+    "version": ("commands.server", _SERVER, "Print the version."),
+    "check": ("commands.server", _FILES, "Verify files, and repair them."),
+    "vacuum": ("commands.server", _FILES, "Rewrite files without free space."),
 }
+"""Of each command its module, its panel in the list, and what the list says of it."""
 
 EPILOG: Final = """
 [bold]Examples[/bold]
@@ -80,10 +70,10 @@ class _Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return what the list shows of a command."""
         del ctx
-        entry = COMMANDS.get(cmd_name)
-        if entry is None:
+        if cmd_name not in COMMANDS:
             return None
-        return TyperCommand(cmd_name, help=entry.help, rich_help_panel=entry.panel)
+        _, panel, words = COMMANDS[cmd_name]
+        return TyperCommand(cmd_name, help=words, rich_help_panel=panel)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that is called, imported."""
@@ -91,26 +81,26 @@ class _Commands(TyperGroup):
         if name is None or command is None:
             return name, command, rest
         with quick_imports("pandas"):  # sqlite-utils has columns for it
-            module = import_module(f"gcws_search.{COMMANDS[name].module}")
+            module = import_module(f"gcws_search.{COMMANDS[name][0]}")
         found = typer.main.get_group(module.cli).commands[name]
-        _show_no_types_of_flags(found, ctx)
+        _hide_types_of_flags(found, ctx)
         return name, found, rest
 
     def get_params(self, ctx: Any) -> Any:
         """Return the options of all commands."""
         params = super().get_params(ctx)
-        _show_no_type(params)
+        _hide_types(params)
         return params
 
 
-def _show_no_types_of_flags(command: Any, ctx: Any) -> None:
+def _hide_types_of_flags(command: Any, ctx: Any) -> None:
     """Show no value for flags in the help of a command and its subcommands."""
-    _show_no_type([*command.params, command.get_help_option(ctx)])
+    _hide_types(command.get_params(ctx))
     for each in getattr(command, "commands", {}).values():
-        _show_no_types_of_flags(each, ctx)
+        _hide_types_of_flags(each, ctx)
 
 
-def _show_no_type(params: Any) -> None:
+def _hide_types(params: Any) -> None:
     for param in params:
         if getattr(param, "is_flag", False):
             param.metavar = ""

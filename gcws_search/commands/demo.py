@@ -9,15 +9,19 @@ import os
 import re
 import tempfile
 import threading
+import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import numpy as np
 import typer
 
-from gcws_search.client.connection import connect
-from gcws_search.client.retries import RetryPolicy
+from gcws_search.client.collection import Collection
+from gcws_search.client.connection import RetryPolicy, Server, connect
+from gcws_search.client.errors import NoServer
+from gcws_search.client.remote import RemoteCollection, run
 from gcws_search.commands.options import family
 from gcws_search.index import GcwsError
 
@@ -131,33 +135,21 @@ def fill(url: str, key: str | None = None) -> dict[str, int]:
         return {each.name: len(each) for each in (coffees, digits, functions)}
 
 
-def _create_with_view(server: Any, name: str, dim: int | None) -> Any:
+def _create_with_view(server: Server, name: str, dim: int | None) -> Collection:
     """Create a collection that has its view."""
-    import json  # noqa: PLC0415
-
-    from gcws_search.client.retries import Send, run  # noqa: PLC0415
-
     created = server.collection(name, dim=dim)
-    body = json.dumps({"metadata": {"view": VIEWS[name]}}).encode()
-    headers = {"Content-Type": "application/json"}
-    request = Send("PATCH", f"/v1/collections/{name}", body, headers)
-    run(server.ask(request, name))
+    assert isinstance(created.place, RemoteCollection)
+    run(created.place.post("", {"metadata": {"view": VIEWS[name]}}, dict, method="PATCH"))
     return created
 
 
-def _wait_until_it_listens(server: Any) -> None:
+def _wait_until_it_listens(server: Server) -> None:
     """Wait until the server of this process answers."""
-    import time  # noqa: PLC0415
-
-    from gcws_search.client.errors import NoServer  # noqa: PLC0415
-
     for _ in range(600):
-        try:
+        with suppress(NoServer):
             server.health()
-        except NoServer:
-            time.sleep(0.1)
-        else:
             return
+        time.sleep(0.1)
 
 
 def function_docstrings() -> tuple[list[str], list[dict[str, float]], list[dict[str, str]]]:

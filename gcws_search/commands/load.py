@@ -6,7 +6,7 @@ import hashlib
 import json
 import secrets
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -29,13 +29,13 @@ from gcws_search.commands.options import (
     tell,
     usage,
 )
-from gcws_search.formats.files import WORDS
+from gcws_search.formats.files import WORDS, input_files, is_encoding
 from gcws_search.version import program_version
 
 if TYPE_CHECKING:
     from gcws_search.client.collection import Collection
     from gcws_search.client.connection import Server
-    from gcws_search.client.results import Added, Rejected
+    from gcws_search.client.results import Added
     from gcws_search.commands.options import Bar
     from gcws_search.formats.files import Folder, InputFile
     from gcws_search.formats.items import LoadBody
@@ -46,6 +46,7 @@ cli = family()
 _SHOWN: Final = 20
 """Rejected rows that are named on the terminal."""
 _OPEN: Final = "open"
+_MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
 
 
@@ -147,7 +148,6 @@ def load(
     The same command run again goes on where it was interrupted, and stores nothing twice: --again
     does.
     """
-    from gcws_search.formats.files import input_files  # noqa: PLC0415
     from gcws_search.formats.sources import Choices, source_of  # noqa: PLC0415  # loads numpy
 
     if files.count("-") > 1:
@@ -164,12 +164,13 @@ def load(
     )
     if again:
         load_key = f"{load_key or 'again'}-{secrets.token_hex(8)}"
-    known = _encoding(encoding)
+    if encoding is not None and not is_encoding(encoding):
+        usage(f"--encoding: expected the name of an encoding such as cp1252, got {encoding!r}")
     with ExitStack() as stack, failures():
         inputs = [
             stack.enter_context(closing(each))
             for path in files
-            for each in input_files(path, known)
+            for each in input_files(path, encoding)
         ]
         first = source_of(inputs[0], choices)
         typer.echo(first.file.name, err=True)
@@ -181,6 +182,7 @@ def load(
         found = stack.enter_context(server(url, key))
         collection = _existing(found, into, first)
         is_new = collection is None
+        export = first.export or {}
         if collection is None:
             size = None if dim == _OPEN else first.dim
             words = "an open space of sparse vectors" if size is None else f"dim {size}"
@@ -188,11 +190,20 @@ def load(
             if not yes and sys.stdin.isatty() and sys.stderr.isatty():
                 typer.confirm("Create it?", default=True, abort=True, err=True)
             chosen = {"power": power, "normalize": normalize}
-            collection = _create(found, into, size, first.export or {}, chosen, storage)
+            collection = found.collection(
+                into,
+                size,
+                transform=export.get("transform", {})
+                | {word: value for word, value in chosen.items() if value is not None},
+                backend=export.get("backend"),
+                storage=storage or export.get("storage", "memory"),
+            )
         params = {"mode": mode, "on_error": on_error, "payloads": payloads}
         done = _Load(collection, params, load_key, again)
         with _drop_if_empty(found, collection, is_new):
-            _name_coordinates(collection, first)
+            names = export.get("names")  # of a fixed dim
+            if names and collection.config.dim is not None and not collection.names(limit=1):
+                collection.set_names(names)
             done.load_all(inputs, first)
     done.tell(as_json)
     if done.rejected:
@@ -211,14 +222,6 @@ def _dim(text: str | None) -> int | None:
     if not text.isdecimal() or int(text) < 1:
         usage(f"--dim: expected a number of coordinates or 'open', got {text!r}")
     return int(text)
-
-
-def _encoding(name: str | None) -> str | None:
-    from gcws_search.formats.files import is_encoding  # noqa: PLC0415
-
-    if name is not None and not is_encoding(name):
-        usage(f"--encoding: expected the name of an encoding such as cp1252, got {name!r}")
-    return name
 
 
 def _show_rows(source: Source, as_json: bool) -> None:
@@ -246,34 +249,6 @@ def _existing(found: Server, into: str, source: Source) -> Collection | None:
             "--vector names the columns, and another --into a new collection"
         )
     return collection
-
-
-def _create(
-    found: Server,
-    into: str,
-    dim: int | None,
-    export: Mapping[str, Any],
-    chosen: Mapping[str, Any],
-    storage: Literal["memory", "mapped"] | None,
-) -> Collection:
-    """Create the collection as an export says, but for what is chosen."""
-    transform = export.get("transform", {}) | {
-        word: value for word, value in chosen.items() if value is not None
-    }
-    return found.collection(
-        into,
-        dim,
-        transform=transform,
-        backend=export.get("backend"),
-        storage=storage or export.get("storage", "memory"),
-    )
-
-
-def _name_coordinates(collection: Collection, source: Source) -> None:
-    """Name the coordinates of a fixed dim as an export says, unless they have names."""
-    names = (source.export or {}).get("names")
-    if names and collection.config.dim is not None and not collection.names(limit=1):
-        collection.set_names(names)
 
 
 @contextmanager
@@ -356,19 +331,21 @@ class _Load:
         from gcws_search.client.errors import NoServer  # noqa: PLC0415
         from gcws_search.index import GcwsError  # noqa: PLC0415
 
-        file = source.file
+        file, again = source.file, ""
+        if key is not None:
+            command = f"--key {self.key} in place of --again" if self.again else "the same command"
+            again = f"; {command} goes on from there"
         try:
             if source.choices.lenient:
                 return self._load_good(source, progress, key)
             return self._send(source.whole(progress.rows), progress, key)
         except KeyboardInterrupt:
-            fail(f"{file.name}: interrupted{self._goes_on(key)}")
+            fail(f"{file.name}: interrupted{again}")
         except GcwsError as error:
             notes = "".join(f"; {note}" for note in getattr(error, "__notes__", ()))
-            is_interrupted = bool(notes) or isinstance(error, NoServer)
-            again = self._goes_on(key) if is_interrupted else ""
-            if getattr(error, "loc", ())[:1] == ("rows",) and not notes:
-                again = "; --on-error skip leaves such rows out"
+            is_row = getattr(error, "loc", ())[:1] == ("rows",)
+            if not notes and not isinstance(error, NoServer):
+                again = "; --on-error skip leaves such rows out" if is_row else ""
             if getattr(error, "code", None) == "idempotency_mismatch":
                 again = "; another --key loads this file"
                 if file.path is not None:
@@ -377,16 +354,8 @@ class _Load:
                     again += f", which has {file.size_bytes} bytes of {changed}"
             fail(f"{file.name}: {_with_column(str(error), error, source)}{notes}{again}")
 
-    def _goes_on(self, key: str | None) -> str:
-        """Return how to resume an interrupted load."""
-        if key is None:
-            return ""
-        command = f"--key {self.key} in place of --again" if self.again else "the same command"
-        return f"; {command} goes on from there"
-
     def _send(self, body: LoadBody, progress: Bar, key: str | None, **params: str) -> Added:
-        from gcws_search.client.remote import RemoteCollection  # noqa: PLC0415
-        from gcws_search.client.retries import run  # noqa: PLC0415
+        from gcws_search.client.remote import RemoteCollection, run  # noqa: PLC0415
 
         assert isinstance(self.collection.place, RemoteCollection)
         counted = replace(body, pieces=lambda: progress.each(body.pieces()))
@@ -395,29 +364,53 @@ class _Load:
     def _load_good(self, source: Source, progress: Bar, key: str | None) -> Added:
         """Load a file part by part, and write every rejected row to a file."""
         from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
+        from gcws_search.formats.payloads import write_json  # noqa: PLC0415
         from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
 
-        rejects = _Rejects(source)
+        path = Path(f"{source.file.path or 'stdin'}.rejected.ndjson")
+        path.unlink(missing_ok=True)
         done, first = Added(0, 0), 0
         before: list[Mapping[str, Any] | None] = []
+
+        def reject(added: Added, items: Sequence[Any] = ()) -> Added:
+            """Write rows that were rejected, and those that could not be read, in order."""
+            bad = [
+                *zip(added.rejected, items, strict=True),
+                *(
+                    (Rejected(row, _MALFORMED, words), text)
+                    for row, words, text in source.unreadable
+                ),
+            ]
+            source.unreadable.clear()
+            bad.sort(key=lambda each: each[0].row)
+            if bad:
+                with path.open("ab") as file:
+                    for rejected, item in bad:
+                        file.write(write_json(rejected._asdict() | {"item": item}, str) + b"\n")
+            for rejected, _ in bad[: max(0, _SHOWN - len(done.rejected))]:
+                where = f"{source.file.name}: {source.place(rejected.row)}"
+                typer.echo(f"{where}: {_with_name(rejected.detail, source)}", err=True)
+            progress.rejected += len(bad)
+            return replace(added, rejected=[each for each, _ in bad], rejected_count=len(bad))
+
         for number, body in enumerate(source.segments()):
             part_key = None if key is None else f"{key}-{number}"
-            bad = rejects.unreadable()
             added = self._send(body, progress, part_key, max_rejected=str(SEGMENT_ROWS))
             rows = body.rows or 0
             numbers = range(first, first + rows) if body.numbers is None else body.numbers
-            for row, code, detail in added.rejected:
-                one = Rejected(numbers[row], code, detail.removeprefix(f"row {row}: "))
-                bad.append((one, body.original(row) if body.original else None))
-            found = rejects.write(bad, progress)
-            done += replace(added, rejected=found, rejected_count=len(found))
+            rejected = [
+                Rejected(numbers[row], code, words.removeprefix(f"row {row}: "))
+                for row, code, words in added.rejected
+            ]
+            show = body.original or (lambda _: None)
+            items = [show(each.row) for each in added.rejected]
+            done += reject(replace(added, rejected=rejected), items)
             before.append(added.loaded_before)
             first += rows
             progress.rows(rows)
-        found = rejects.write(rejects.unreadable(), progress)
-        done += Added(0, 0, found, len(found))
+        done += reject(Added(0, 0))
         if done.rejected:
-            typer.echo(f"{rejects.path}: {len(done.rejected)} rejected rows", err=True)
+            typer.echo(f"{path}: {len(done.rejected)} rejected rows", err=True)
         return replace(done, loaded_before=_sum_before(before))
 
     def tell(self, as_json: bool) -> None:
@@ -448,42 +441,6 @@ class _Load:
         words += f", {self.dropped} left out for missing numbers" if self.dropped else ""
         words += f", ids {ids['first']} to {ids['last']}" if ids and self.inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
-
-
-class _Rejects:
-    """The file of rows that were rejected, and those of them that are named on the terminal."""
-
-    def __init__(self, source: Source) -> None:
-        self._source = source
-        name = "stdin" if source.file.path is None else str(source.file.path)
-        self.path = Path(f"{name}.rejected.ndjson")
-        self.path.unlink(missing_ok=True)
-        self._told = self._written = 0
-
-    def unreadable(self) -> list[tuple[Rejected, Any]]:
-        """Return the rows that could not be read since the last call, and what they hold."""
-        from gcws_search.client.results import Rejected  # noqa: PLC0415
-
-        more = self._source.unreadable[self._told :]
-        self._told += len(more)
-        return [(Rejected(row, "malformed_body", detail), text) for row, detail, text in more]
-
-    def write(self, bad: list[tuple[Rejected, Any]], progress: Bar) -> list[Rejected]:
-        """Write rows in order, and return them."""
-        from gcws_search.formats.payloads import write_json  # noqa: PLC0415
-
-        bad.sort(key=lambda each: each[0].row)
-        if bad:
-            with self.path.open("ab") as written:
-                for (row, code, detail), item in bad:
-                    line = {"row": row, "code": code, "detail": detail, "item": item}
-                    written.write(write_json(line, default=str) + b"\n")
-        for (row, _, detail), _ in bad[: max(0, _SHOWN - self._written)]:
-            where = f"{self._source.file.name}: {self._source.place(row)}"
-            typer.echo(f"{where}: {_with_name(detail, self._source)}", err=True)
-        self._written += len(bad)
-        progress.rejected += len(bad)
-        return [each for each, _ in bad]
 
 
 def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:

@@ -50,14 +50,13 @@ def failures() -> Iterator[None]:
     except KeyboardInterrupt:
         fail("interrupted")
     except OSError as error:
-        fail(f"{error.filename or 'a file'}: {error.strerror or error}")
+        fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
 
 
 @contextmanager
 def server(url: str, key: str | None) -> Iterator[Server]:
     """Yield a server; see `failures` for what goes wrong with it."""
-    from gcws_search.client.connection import connect  # noqa: PLC0415
-    from gcws_search.client.retries import RetryPolicy  # noqa: PLC0415
+    from gcws_search.client.connection import RetryPolicy, connect  # noqa: PLC0415
 
     # A server that starts compiles kernels for a minute, the first time.
     policy = RetryPolicy(attempts=60, max_seconds=2, report=_report)
@@ -116,9 +115,9 @@ def _cell(value: Any) -> str:
 
 
 class Bar:
-    """Counts rows and bytes, and shows them."""
+    """Counts rows and bytes, and shows them on a terminal."""
 
-    def __init__(self, progress: Progress | None, task: TaskID | None) -> None:
+    def __init__(self, progress: Progress, task: TaskID) -> None:
         self._progress = progress
         self._task = task
         self._started = time.monotonic()
@@ -128,17 +127,12 @@ class Bar:
     def rows(self, count: int) -> None:
         """Count rows, and update the bar."""
         self.rows_done += count
-        if self._progress is None or self._task is None:
-            return
         seconds = max(1e-3, time.monotonic() - self._started)
         done = self.rows_done if self.position is None else self.position()
         rejected = f", [red]{self.rejected} rejected[/red]" if self.rejected else ""
         megabytes = f", {self.bytes_done / seconds / 1e6:,.1f} MB/s" if self.bytes_done else ""
-        self._progress.update(
-            self._task,
-            completed=done,
-            told=f"{self.rows_done:,} rows, {self.rows_done / seconds:,.0f}/s{megabytes}{rejected}",
-        )
+        told = f"{self.rows_done:,} rows, {self.rows_done / seconds:,.0f}/s{megabytes}{rejected}"
+        self._progress.update(self._task, completed=done, told=told)
 
     def each(self, pieces: Iterable[Any]) -> Iterator[Any]:
         """Yield pieces of a body, and count their bytes."""
@@ -150,9 +144,6 @@ class Bar:
 @contextmanager
 def bar(title: str, total: int | None) -> Iterator[Bar]:
     """Yield a bar; without a terminal it shows nothing."""
-    if not sys.stderr.isatty():
-        yield Bar(None, None)
-        return
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
     from rich.progress import (  # noqa: PLC0415
@@ -162,11 +153,13 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
         TimeRemainingColumn,
     )
 
-    columns = (
+    with Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.fields[told]}"),
         TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        console=Console(stderr=True),
+        transient=True,
+        disable=not sys.stderr.isatty(),
+    ) as progress:
         yield Bar(progress, progress.add_task(escape(title), total=total, told=""))

@@ -1,9 +1,12 @@
-"""``collections``, ``names``, ``export``, ``health``, ``version`` and ``snapshot …``."""
+"""Commands about a server, and about the files of one that does not run."""
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -292,3 +295,62 @@ def delete(collection: Collection, snapshot: Snapshot, url: Url = LOCAL, key: Ke
 
 def _line(snapshot: dict[str, Any]) -> str:
     return "  ".join(str(snapshot[key]) for key in ("name", "bytes", "sha256", "created"))
+
+
+Folder = Annotated[
+    Path, typer.Argument(envvar="GCWS_DATA_DIR", help="Folder of the collections' files.")
+]
+
+
+@cli.command("check")
+def check(
+    data_dir: Folder = Path("data"),
+    *,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Put files of all that is sound in their places.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Verify all files of a folder that no server uses; exit with 1 where one is damaged."""
+    from gcws_search.index import check_directory  # noqa: PLC0415
+
+    reports = []
+    with _folder(data_dir):
+        for report in check_directory(data_dir, repair=repair):
+            reports.append(report)
+            state = "sound" if report.is_sound else "repaired" if report.repaired else "damaged"
+            lost = f", {report.lost} lost" if report.lost else ""
+            if not as_json:
+                typer.echo(f"{report.name}: {state}, {report.items} items{lost}")
+                for finding in report.findings:
+                    typer.echo(f"  {finding}")
+                if report.more:
+                    typer.echo(f"  and {report.more} more")
+    tell(as_json, {"collections": [asdict(each) | {"is_sound": each.is_sound} for each in reports]})
+    if not all(each.is_sound or each.repaired for each in reports):
+        raise typer.Exit(FAILED)
+
+
+@cli.command("vacuum")
+def vacuum(data_dir: Folder = Path("data"), *, as_json: Json = False) -> None:
+    """Rewrite all files of a folder that no server uses, without the space they do not need."""
+    from gcws_search.index import vacuum_directory  # noqa: PLC0415
+
+    files = []
+    with _folder(data_dir):
+        for done in vacuum_directory(data_dir):
+            files.append(done)
+            if not as_json:
+                typer.echo(f"{done.name}: {done.error or f'{done.before} bytes, now {done.after}'}")
+    tell(as_json, {"collections": [asdict(each) for each in files]})
+    if any(each.error is not None for each in files):
+        raise typer.Exit(FAILED)
+
+
+@contextmanager
+def _folder(data_dir: Path) -> Iterator[None]:
+    """Say why a folder cannot be worked on."""
+    if not data_dir.is_dir():
+        fail(f"there is no folder {data_dir}")
+    with failures():
+        yield

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 import gcws_search
-from gcws_search.client.retries import RetryPolicy
+from gcws_search.client.connection import RetryPolicy
 from gcws_search.commands.app import app
 from tests.support.paths import REPOSITORY
 
