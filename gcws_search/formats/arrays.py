@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -23,67 +25,58 @@ def read_arrays(source: Source) -> None:
     """Read an `.npy` or `.npz` file."""
     file = source.file
     assert isinstance(file, InputFile)
-    rows, labels, width = _npy(file) if file.format == "npy" else _npz(file)
-    if not len(rows):
-        raise BadFile(f"{file.name}: expected rows, got none")
+    place, labels, width = file.random_access(), None, None
+    mode: Any = "r" if isinstance(place, Path) else None
+    try:
+        loaded = np.load(place, mmap_mode=mode, allow_pickle=False)
+        if isinstance(loaded, np.ndarray):
+            rows = _matrix(loaded, file.name)
+        else:
+            with loaded:
+                rows, labels, width = _archive(loaded, file.name)
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise BadFile(
+            f"{file.name}: expected a whole .{file.format} file, got one with {error}"
+        ) from None
     count = len(rows)
-    payloads = None if labels is None else from_columns({"label": labels}, count)
+    if not count:
+        raise BadFile(f"{file.name}: expected rows, got none")
+    payloads = None
+    if labels is not None and labels.size:
+        if labels.shape != (count,):
+            raise BadFile(f"{file.name}: expected {count} labels in 'y', got {labels.shape}")
+        payloads = from_columns({"label": labels.tolist()}, count)
     source.array = Items(ids_of(None, count, source.choices.id_start), rows, payloads)
     source.rows = count
     source.dim = width if rows.dense is None else rows.dense.shape[1]
     words = f"{source.dim} values" if rows.dense is not None else f"sparse, {width} coordinates"
-    payload = "none" if labels is None else "label"
+    payload = "none" if payloads is None else "label"
     source.describe(f".{file.format}, {count} rows", None, words, payload)
 
 
-def _npy(file: InputFile) -> tuple[InputVectors, None, None]:
-    place = file.random_access()
-    mode: Any = "r" if isinstance(place, Path) else None
-    try:
-        array = np.load(place, mmap_mode=mode, allow_pickle=False)
-    except (ValueError, OSError, EOFError) as error:
-        raise BadFile(f"{file.name}: expected a whole .npy array, got one with {error}") from None
-    return InputVectors(_matrix(array, file.name)), None, None
-
-
-def _matrix(array: Any, name: str) -> Any:
+def _matrix(array: Any, name: str) -> InputVectors:
     if array.ndim != _TWO_DIMENSIONS or array.dtype.kind not in "fiub":
         raise BadFile(
             f"{name}: expected an array (n, dim) of numbers, got {array.shape} of {array.dtype}"
         )
-    return array
+    return InputVectors(array)
 
 
-def _npz(file: InputFile) -> tuple[InputVectors, list[Any] | None, int | None]:
-    import zipfile  # noqa: PLC0415
-    import zlib  # noqa: PLC0415
-
-    wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
-    width = None
-    try:
-        with np.load(file.random_access(), allow_pickle=False) as archive:
-            found = set(archive.files)
-            labels = archive["y"] if "y" in found else None
-            if "X" in found:
-                rows = InputVectors(_matrix(archive["X"], file.name))
-            elif found >= {"data", "indices", "indptr", "shape"}:
-                form = archive["format"].item() if "format" in found else b"csr"
-                if form not in (b"csr", "csr"):
-                    raise BadFile(f"{file.name}: expected compressed rows (csr), got {form!r}")
-                indptr = archive["indptr"].astype(np.int64)
-                rows = InputVectors.sparse(indptr, archive["indices"], archive["data"])
-                width = int(archive["shape"][1])
-            else:
-                raise BadFile(
-                    f"{file.name}: expected arrays {wanted}, got {', '.join(sorted(found))}"
-                )
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise BadFile(f"{file.name}: expected a whole .npz archive, got one with {error}") from None
-    if labels is None or not labels.size:
-        return rows, None, width
-    if labels.shape != (len(rows),):
-        raise BadFile(f"{file.name}: expected {len(rows)} labels in 'y', got {labels.shape}")
-    return rows, labels.tolist(), width
+def _archive(archive: Any, name: str) -> tuple[InputVectors, Any, int | None]:
+    """Return vectors, labels and the number of coordinates of an archive of arrays."""
+    found = set(archive.files)
+    labels = archive["y"] if "y" in found else None
+    if "X" in found:
+        return _matrix(archive["X"], name), labels, None
+    if not found >= {"data", "indices", "indptr", "shape"}:
+        wanted = "'X' (and 'y'), or 'data', 'indices', 'indptr', 'shape'"
+        raise BadFile(f"{name}: expected arrays {wanted}, got {', '.join(sorted(found))}")
+    form = archive["format"].item() if "format" in found else b"csr"
+    if form not in (b"csr", "csr"):
+        raise BadFile(f"{name}: expected compressed rows (csr), got {form!r}")
+    indptr = archive["indptr"].astype(np.int64)
+    rows = InputVectors.sparse(indptr, archive["indices"], archive["data"])
+    return rows, labels, int(archive["shape"][1])
 
 
 def read_svmlight(source: Source) -> None:

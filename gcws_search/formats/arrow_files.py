@@ -75,10 +75,10 @@ def _items(source: Source, batch: Any, layout: Layout, first: int) -> Items:
         is_all = len(places) == batch.num_rows
         return items_of_batch(batch if is_all else batch.take(pa.array(places, pa.int64())), layout)
 
-    def show(place: int) -> dict[str, Any]:
+    def show(row: int) -> dict[str, Any]:
         found = {}
         for name in batch.schema.names:
-            scalar = batch.column(name)[place]
+            scalar = batch.column(name)[row - first]
             try:
                 found[name] = scalar.as_py()
             except UnicodeDecodeError:
@@ -169,11 +169,12 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
         format="ipc" if folder.format == "arrow" else folder.format,
         partitioning=ds.partitioning(pa.schema(fields), flavor="hive"),
     )
-    inner = pa.schema([])
+    columns: dict[str, list[Any]] = {}
     for fragment in dataset.get_fragments():
-        inner = _unify(inner, fragment.physical_schema)
-    more = [field for field in dataset.schema if field.name not in inner.names]
-    schema = pa.schema([*inner, *more])
+        for field in fragment.physical_schema:
+            columns.setdefault(field.name, []).append(field)
+    more = [field for field in dataset.schema if field.name not in columns]
+    schema = pa.schema([*map(_unify, columns.values()), *more])
 
     def batches() -> Iterator[Any]:
         row = 0
@@ -190,19 +191,12 @@ def _open_folder(source: Source, folder: Folder) -> tuple[Any, list[str], Batche
     return schema, [field.name for field in more], batches, dataset.count_rows()
 
 
-def _unify(columns: Any, more: Any) -> Any:
-    """Merge two schemas; a column of numbers in one and text in the other is text."""
-    for field in more:
-        known = columns.get_field_index(field.name)
-        if known < 0:
-            columns = columns.append(field)
-            continue
-        both = [pa.schema([columns.field(known)]), pa.schema([field])]
-        try:
-            joined = pa.unify_schemas(both, promote_options="permissive").field(0)
-        except pa.ArrowTypeError:
-            if not any(pa.types.is_string(each.field(0).type) for each in both):
-                raise
-            joined = pa.field(field.name, pa.string())
-        columns = columns.set(known, joined)
-    return columns
+def _unify(fields: list[Any]) -> Any:
+    """Merge a column of several files; of numbers in one and text in another it is text."""
+    schemas = [pa.schema([field]) for field in fields]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive").field(0)
+    except pa.ArrowTypeError:
+        if not any(pa.types.is_string(field.type) for field in fields):
+            raise
+        return pa.field(fields[0].name, pa.string())

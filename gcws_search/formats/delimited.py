@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from gcws_search.formats.files import UTF8, BadFile, Folder, InputFile, not_readable
-from gcws_search.formats.items import Items, Origin
+from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import Payloads, from_columns, payload_text
 from gcws_search.formats.sources import Choices, Source, Unreadable
 from gcws_search.formats.tables import (
@@ -300,10 +301,11 @@ def _schema(tallies: Mapping[str, CellCounts], choices: Choices) -> Any:
 
 
 class _Batch:
-    """Rows of text as items; what is wrong with each row is noted, by its place."""
+    """Rows of text, and their numbers; what is wrong with each is noted, by its place."""
 
-    def __init__(self, cells: Any, table: _Table) -> None:
+    def __init__(self, cells: Any, table: _Table, numbers: Sequence[int]) -> None:
         self.cells = cells
+        self.numbers = numbers
         self._encoding = table.file.encoding or UTF8
         self._point = table.point
         self._number = _number_parser(table.point)
@@ -366,9 +368,9 @@ class _Batch:
             self.reject(row, "payload", f"expected {error.expected}, got {error.got}")
             return None
 
-    def show(self, row: int) -> dict[str, str]:
-        """Return a row as it stands in the file, for people."""
-        found = {}
+    def show(self, number: int) -> dict[str, str]:
+        """Return the row of this number as it stands in the file, for people."""
+        found, row = {}, bisect_left(self.numbers, number)
         for name in self.cells.schema.names:
             cell = self.cells.column(name)[row].as_py()
             found[name] = "" if cell is None else cell.decode(errors="replace")
@@ -380,7 +382,7 @@ def _rows(
     table: _Table,
     first: int,
     lacking: Mapping[str, str | None],
-    parse: Callable[[_Batch, Sequence[int]], Items],
+    parse: Callable[[_Batch], Items],
 ) -> Generator[Items, None, int]:
     """Yield the rows of a file, and return how many there were.
 
@@ -399,17 +401,12 @@ def _rows(
         rows = [first + number for number in islice(numbers, cells.num_rows)]
         read += cells.num_rows
         told = reject_odd()
-        yield parse(_Batch(_with_columns(cells, lacking), table), rows)
+        yield parse(_Batch(_with_columns(cells, lacking), table, rows))
     return read + reject_odd()
 
 
-def _items(
-    source: Source,
-    layout: Layout,
-    kinds: Mapping[str, Kind],
-    batch: _Batch,
-    numbers: Sequence[int],
-) -> Items:
+def _items(source: Source, layout: Layout, kinds: Mapping[str, Kind], batch: _Batch) -> Items:
+    numbers = batch.numbers
     matrix = np.empty((len(numbers), len(layout.vector)), np.float32)
     with np.errstate(over="ignore"):
         for place, name in enumerate(layout.vector):
@@ -426,10 +423,9 @@ def _items(
         payloads = [batch.payload(row, text) for row, text in enumerate(fields["payload"])]
     elif fields:
         payloads = from_columns(fields, len(numbers))
-    origin = Origin(numbers, range(len(numbers)), batch.show)
-    items = Items(ids, InputVectors(matrix), payloads, origin)
+    items = Items(ids, InputVectors(matrix), payloads, numbers, batch.show)
     for row, (detail, advice) in sorted(batch.bad.items()):
-        source.reject(numbers[row], detail, batch.show(row), advice)
+        source.reject(numbers[row], detail, batch.show(numbers[row]), advice)
     if not batch.bad:
         return items
     return items.take([row for row in range(len(numbers)) if row not in batch.bad])

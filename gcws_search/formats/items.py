@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -27,29 +27,19 @@ Piece = bytes | memoryview
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
-    """Where in a file items come from: their rows there, and places that ``show`` takes.
-
-    ``show`` returns what stands at a place of the batch that was read, for people.
-    """
-
-    numbers: Sequence[int]
-    places: Sequence[int]
-    show: Callable[[int], Any]
-
-
-@dataclass(frozen=True, slots=True)
 class Items:
     """Items of one form: n ids, n vectors, and n JSON texts of payloads.
 
     A range of ids counts rows; its numbers stand for their decimal strings. Without ids the
-    collection gives each item the next number not taken.
+    collection gives each item the next number not taken. Items of a file have ``numbers``, their
+    rows there, and ``show``, which returns what stands there for one of these, for people.
     """
 
     ids: Ids | None
     rows: InputVectors
     payloads: Payloads | None = None
-    origin: Origin | None = None
+    numbers: Sequence[int] | None = None
+    show: Callable[[int], Any] | None = None
 
     def __len__(self) -> int:
         """Return the number of items."""
@@ -58,22 +48,23 @@ class Items:
     def part(self, first: int, last: int) -> Items:
         """Return the items of rows ``first`` to ``last``, without the last."""
         some = slice(first, last)
-        origin = self.origin
-        if origin is not None:
-            origin = Origin(origin.numbers[some], origin.places[some], origin.show)
-        payloads = None if self.payloads is None else self.payloads[some]
-        ids = None if self.ids is None else self.ids[some]
-        return Items(ids, self.rows.part(some), payloads, origin)
+        return replace(
+            self,
+            ids=None if self.ids is None else self.ids[some],
+            rows=self.rows.part(some),
+            payloads=None if self.payloads is None else self.payloads[some],
+            numbers=None if self.numbers is None else self.numbers[some],
+        )
 
     def take(self, rows: Sequence[int]) -> Items:
-        """Return the items of some rows, with where they come from."""
-        origin = self.origin
-        if origin is not None:
-            numbers = [origin.numbers[row] for row in rows]
-            origin = Origin(numbers, [origin.places[row] for row in rows], origin.show)
-        payloads = None if self.payloads is None else [self.payloads[row] for row in rows]
-        ids = None if self.ids is None else [str(self.ids[row]) for row in rows]
-        return Items(ids, self.rows.part(np.array(rows, np.int64)), payloads, origin)
+        """Return the items of some rows."""
+        return replace(
+            self,
+            ids=None if self.ids is None else [str(self.ids[row]) for row in rows],
+            rows=self.rows.part(np.array(rows, np.int64)),
+            payloads=None if self.payloads is None else [self.payloads[row] for row in rows],
+            numbers=None if self.numbers is None else [self.numbers[row] for row in rows],
+        )
 
     def batches(
         self, size_bytes: int = _BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
@@ -133,13 +124,8 @@ def items_of(
             payloads = [each.payload for each in data] if payloads is None else payloads
             data = [each.vector for each in data]
     rows = parse_rows(data)
-    count = len(rows)
-    if hasattr(payloads, "__arrow_c_stream__"):
-        from gcws_search.formats.tables import payload_columns  # noqa: PLC0415
-
-        payloads = payload_columns(payloads)
-    texts = None if payloads is None else payloads_of(payloads, count)
-    return Items(ids_of(ids, count, id_start), rows, texts)
+    texts = None if payloads is None else payloads_of(payloads, len(rows))
+    return Items(ids_of(ids, len(rows), id_start), rows, texts)
 
 
 def _is_document(each: Any) -> bool:
@@ -202,14 +188,10 @@ class LoadBody:
     id_start: int | None = None
 
 
-def load_body(
-    items: Items,
-    batches: Callable[[], Iterable[Items]],
-    progress: Callable[[int], None] | None,
-) -> LoadBody:
+def load_body(items: Items, progress: Callable[[int], None] | None) -> LoadBody:
     """Return items as one body: `.npy` where they are dense vectors alone, else Arrow.
 
-    ``batches`` yields them in parts; ``progress`` gets the number of rows handed over.
+    ``progress`` gets the number of rows handed over.
     """
     rows = items.rows
     is_plain = isinstance(items.ids, range | None) and items.payloads is None
@@ -217,7 +199,7 @@ def load_body(
         start = None if items.ids is None else int(items.ids[0])
         size = len(_npy_header(rows)) + len(rows) * rows.row_bytes
         return LoadBody(NPY, lambda: npy(rows, progress), len(rows), size, id_start=start)
-    return LoadBody(ARROW, lambda: arrow(batches(), progress), len(rows))
+    return LoadBody(ARROW, lambda: arrow(items.batches(), progress), len(rows))
 
 
 def npy(rows: InputVectors, progress: Callable[[int], None] | None = None) -> Iterator[Piece]:
@@ -239,31 +221,13 @@ def _npy_header(rows: InputVectors) -> bytes:
     return head.getvalue()
 
 
-class _Sink(io.RawIOBase):
-    """Holds what Arrow writes until `take`."""
-
-    def __init__(self) -> None:
-        self.pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any) -> int:
-        self.pieces.append(bytes(data))
-        return len(data)
-
-    def take(self) -> list[bytes]:
-        pieces, self.pieces = self.pieces, []
-        return pieces
-
-
 def arrow(
     batches: Iterable[Items], progress: Callable[[int], None] | None = None
 ) -> Iterator[bytes]:
     """Yield an Arrow stream of items in pieces; all batches are of one form."""
     import pyarrow as pa  # noqa: PLC0415  # an array is added without it
 
-    sink = _Sink()
+    sink = io.BytesIO()
     writer = None
     for batch in batches:
         columns = _vector_columns(batch.rows)
@@ -275,12 +239,14 @@ def arrow(
         if writer is None:
             writer = pa.ipc.new_stream(sink, record.schema)
         writer.write_batch(record)
-        yield from sink.take()
+        yield sink.getvalue()
+        sink.seek(0)
+        sink.truncate()
         if progress is not None:
             progress(len(batch))
     if writer is not None:
         writer.close()
-        yield from sink.take()
+        yield sink.getvalue()
 
 
 def queries(rows: InputVectors) -> tuple[str, bytes]:

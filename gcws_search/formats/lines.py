@@ -189,7 +189,6 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
     """Return the rows from ``first`` on; each coordinate is a key where the source has columns."""
     is_matrix = source.columns is not None
     found: list[tuple[str, Any, bytes | None]] = []
-    texts: list[bytes] = []
     numbers: list[int] = []
     for row, line in enumerate(lines, first):
         try:
@@ -199,7 +198,6 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
         except BadFile as error:
             source.reject(row, str(error), line.decode(errors="replace").rstrip())
             continue
-        texts.append(line)
         numbers.append(row)
 
     def parse(places: list[int]) -> Items:
@@ -210,7 +208,7 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
             [found[place][2] for place in places] if layout.payload else None,
         )
 
-    return readable_items(source, layout, numbers, parse, lambda place: _readable(texts[place]))
+    return readable_items(source, layout, numbers, parse, lambda row: _readable(lines[row - first]))
 
 
 def _matrix(vectors: list[Any], dim: int) -> InputVectors:

@@ -95,8 +95,10 @@ def payload_text(value: Any, row: int) -> bytes | None:
 
 def payloads_of(given: Any, count: int) -> Payloads:
     """Return the payloads of ``count`` items, from columns or objects; see `Collection.add`."""
-    if given is None:
-        return [None] * count
+    if hasattr(given, "__arrow_c_stream__"):
+        from gcws_search.formats.tables import payload_columns  # noqa: PLC0415  # loads pyarrow
+
+        given = payload_columns(given)
     if isinstance(given, Mapping):
         columns = {str(name): _values(column) for name, column in given.items()}
         for name, column in columns.items():

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple
 import numpy as np
 
 from gcws_search.formats.files import FORMATS, BadFile, Folder, InputFile
-from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, Origin, arrow, load_body
+from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, load_body
 from gcws_search.formats.payloads import read_json
 from gcws_search.index import GcwsError, InputVectors
 
@@ -114,12 +114,12 @@ class Source:
                 items = batch if self.columns is None else _fill(self, batch, batches, means)
                 if items.ids is None and start is not None:
                     ids: Any = range(start + given, start + given + len(items))
-                    if self.choices.lenient and items.origin is not None:
-                        ids = [str(start + number) for number in items.origin.numbers]
+                    if self.choices.lenient and items.numbers is not None:
+                        ids = [str(start + number) for number in items.numbers]
                     items = replace(items, ids=ids)
                 given += len(items)
                 if not self.choices.lenient:
-                    items = replace(items, origin=None)
+                    items = replace(items, numbers=None, show=None)
                 if len(items):
                     yield items
 
@@ -133,7 +133,7 @@ class Source:
     def whole(self, progress: Callable[[int], None]) -> LoadBody:
         """Return all items as one body; ``progress`` gets the number of rows handed over."""
         if self.array is not None:
-            return load_body(self.array, self.batches, progress)
+            return load_body(self.array, progress)
         if self.lines is None:
             return LoadBody(ARROW, lambda: arrow(self.batches(), progress), self.rows)
 
@@ -177,8 +177,8 @@ def naming(file: InputFile | Folder) -> Iterator[None]:
 
 def _segment(part: Items) -> LoadBody:
     def original(row: int) -> Any:
-        if part.origin is not None:
-            return part.origin.show(part.origin.places[row])
+        if part.numbers is not None and part.show is not None:
+            return part.show(part.numbers[row])
         one = part.part(row, row + 1)
         payload = one.payloads[0] if one.payloads else None
         texts = one.texts()
@@ -186,7 +186,7 @@ def _segment(part: Items) -> LoadBody:
         found["vector"] = next(iter(one.rows.json()))
         return found if payload is None else {**found, "payload": read_json(payload)}
 
-    numbers = None if part.origin is None else part.origin.numbers
+    numbers = part.numbers
     return LoadBody(ARROW, lambda: arrow([part]), len(part), original=original, numbers=numbers)
 
 
@@ -196,11 +196,6 @@ def _segment(part: Items) -> LoadBody:
 def _matrix(items: Items) -> Any:
     assert items.rows.dense is not None
     return items.rows.dense
-
-
-def _origin(items: Items) -> Origin:
-    assert items.origin is not None
-    return items.origin
 
 
 def _means(source: Source) -> Any:
@@ -231,31 +226,34 @@ def _fill(source: Source, items: Items, rest: Iterator[Items], means: Callable[[
     if missing in ("zero", "mean"):
         filling = np.float32(0) if missing == "zero" else means()
         return replace(items, rows=InputVectors(np.where(holes, filling, matrix)))
-    origin, is_whole = _origin(items), ~holes.any(axis=1)
+    is_whole = ~holes.any(axis=1)
+    assert items.numbers is not None
+    assert items.show is not None
     for row in np.flatnonzero(~is_whole).tolist():
+        number = items.numbers[row]
         if missing == "drop":
-            source.dropped.append(origin.numbers[row])
+            source.dropped.append(number)
             continue
         if not source.choices.lenient:
             raise _gaps(source, items, rest)
         name = (source.columns or [])[int(holes[row].argmax())]
         detail = f"column {name!r}: {_MISSING}; {_WHAT_TO_DO}"
-        source.reject(origin.numbers[row], detail, origin.show(origin.places[row]))
+        source.reject(number, detail, items.show(number))
     return items.take(np.flatnonzero(is_whole).tolist())
 
 
 def _gaps(source: Source, items: Items, rest: Iterator[Items]) -> BadFile:
     """Return the error for missing numbers: the first place, and the counts."""
-    columns = source.columns or []
-    holes, origin = np.isnan(_matrix(items)), _origin(items)
+    columns, holes = source.columns or [], np.isnan(_matrix(items))
+    numbers = items.numbers or ()
     row = int(holes.any(axis=1).argmax())
-    name, place = columns[int(holes[row].argmax())], source.place(origin.numbers[row])
-    counts, rows = holes.sum(axis=0), origin.numbers[-1] + 1
+    name, place = columns[int(holes[row].argmax())], source.place(numbers[row])
+    counts, rows = holes.sum(axis=0), numbers[-1] + 1
     with suppress(BadFile):  # counted up to what cannot be read
         for other in rest:
-            if len(other):
+            if other.numbers:
                 counts += np.isnan(_matrix(other)).sum(axis=0)
-                rows = _origin(other).numbers[-1] + 1
+                rows = other.numbers[-1] + 1
     told = [
         f"{number} of {rows} rows have none in {column!r}"
         for number, column in zip(counts.tolist(), columns, strict=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from fnmatch import fnmatchcase
-from operator import methodcaller
+from operator import add, methodcaller
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile
-from gcws_search.formats.items import Ids, Items, Origin, ids_of
-from gcws_search.formats.payloads import NAME_IT, Payloads, from_columns, payloads_of
+from gcws_search.formats.items import Ids, Items, ids_of
+from gcws_search.formats.payloads import NAME_IT, from_columns, payloads_of
 from gcws_search.formats.sources import Choices, Source
 from gcws_search.index import (
     InputVectors,
@@ -142,7 +142,8 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     columns = ([payloads] if isinstance(payloads, str) else list(payloads)) if named else None
     id_ = ids if isinstance(ids, str) else None
     if id_ == INDEX and INDEX not in table.schema.names:
-        id_, ids = _index_of(table)
+        ids = _index_of(table)
+        id_ = ids if isinstance(ids, str) else None
     elif ids is None:
         ids = _range_with_name(table)
     layout = guess(table.schema, id_=id_, payload=columns)
@@ -152,8 +153,6 @@ def items_of_frame(frame: Any, ids: Any, payloads: Any, id_start: int | None = N
     if ids is not None and not isinstance(ids, str):
         items = Items(ids_of(ids, len(items)), items.rows, items.payloads)
     if payloads is not None and not named:
-        if hasattr(payloads, "__arrow_c_stream__"):
-            payloads = payload_columns(payloads)
         items = Items(items.ids, items.rows, payloads_of(payloads, len(items)))
     return items
 
@@ -185,14 +184,16 @@ def guess(
         raise InvalidParameter(expected="columns of different names", got=f"{twice!r} twice")
     called = [name for name in names if name.lower() == "id"]
     index = [name for name in names if name == UNNAMED or name in _index_columns(schema)]
-    counts = [name for name in index if _is_count(schema, name)]
+    counts = [  # the rows of a frame
+        name
+        for name in index
+        if (name == UNNAMED or name.startswith(_LEVEL)) and _is_numbers(schema.field(name).type)
+    ]
     if id_ is None:
-        others = [
-            name
-            for name in index
-            if len(index) == 1 and name not in counts and _is_id(schema.field(name).type)
-        ]
-        id_ = next(iter((*called, *others)), None)
+        if not called and len(index) == 1 and not counts:
+            kind = schema.field(index[0]).type
+            called = index if _is_text(kind) or pa.types.is_integer(kind) else []
+        id_ = next(iter(called), None)
     elif id_ not in names:
         raise _missing(id_, names)
     free = [name for name in names if name != id_ and name not in counts]
@@ -206,7 +207,9 @@ def guess(
     if payload is None:
         fields = [name for name in free if name not in coordinates]
     for name in fields:
-        _require_json(schema.field(name))
+        kind = schema.field(name).type
+        if not _is_json(kind):
+            raise InvalidPayload(expected=_JSON, got=str(kind), loc=("payload", name))
     text = fields == ["payload"] and _is_text(schema.field("payload").type)
     return Layout(id_, tuple(coordinates), tuple(fields), text)
 
@@ -222,30 +225,22 @@ def _index_columns(schema: Any) -> list[str]:
     return [name for name in schema.names if name in named or name.startswith(_LEVEL)]
 
 
-def _is_count(schema: Any, name: str) -> bool:
-    """Return whether an index only counts the rows of a frame."""
-    is_unnamed = name == UNNAMED or name.startswith(_LEVEL)
-    return is_unnamed and _is_numbers(schema.field(name).type)
-
-
-def _index_of(table: Any) -> tuple[str | None, Any]:
-    """Return the column that is the index of a frame of pandas, and ids where it is none."""
+def _index_of(table: Any) -> str | range:
+    """Return the column that is the index of a frame of pandas, or the index itself."""
     index = _index(table.schema)
     if len(index) != 1:
         got = "an index of several levels" if index else "a frame without an index"
         raise InvalidParameter(expected="a frame of pandas with one index", got=got, loc=("ids",))
-    if isinstance(index[0], str):
-        return index[0], index[0]
-    return None, range(index[0]["start"], index[0]["stop"], index[0]["step"])
+    [found] = index
+    return found if isinstance(found, str) else range(found["start"], found["stop"], found["step"])
 
 
 def _range_with_name(table: Any) -> range | None:
     """Return the ids of a frame without a column ``id`` whose index is a range with a name."""
-    index = _index(table.schema)
+    ids = _index_of(table) if len(_index(table.schema)) == 1 else ""
     has_id = any(name.lower() == "id" for name in table.schema.names)
-    if len(index) != 1 or has_id or isinstance(index[0], str) or index[0]["name"] is None:
+    if isinstance(ids, str) or has_id or _index(table.schema)[0]["name"] is None:
         return None
-    ids = range(index[0]["start"], index[0]["stop"], index[0]["step"])
     return ids if len(ids) == table.num_rows else None  # some rows of a table keep its index
 
 
@@ -277,9 +272,8 @@ def _guess_vector(schema: Any, free: list[str]) -> list[str]:
         )
     numbers = [name for name in free if _is_numbers(schema.field(name).type)]
     if not numbers:
-        raise InvalidParameter(
-            expected="columns of numbers for the vector", got=_column_words(schema, free) or "none"
-        )
+        kinds = ", ".join(f"{name} ({schema.field(name).type})" for name in free[:_SHOWN])
+        raise InvalidParameter(expected="columns of numbers for the vector", got=kinds or "none")
     return numbers
 
 
@@ -316,10 +310,6 @@ def _require_numbers(schema: Any, names: list[str]) -> None:
             )
 
 
-def _column_words(schema: Any, names: list[str]) -> str:
-    return ", ".join(f"{name} ({schema.field(name).type})" for name in names[:_SHOWN])
-
-
 def _is_numbers(kind: Any) -> bool:
     types = pa.types
     return bool(
@@ -339,10 +329,6 @@ def _is_list_of_numbers(kind: Any) -> bool:
     return is_list(kind) and _is_numbers(kind.value_type)
 
 
-def _is_id(kind: Any) -> bool:
-    return _is_text(kind) or bool(pa.types.is_integer(kind))
-
-
 def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> Items:
     """Return the rows of a table or record batch as items.
 
@@ -356,7 +342,11 @@ def items_of_batch(batch: Any, layout: Layout, id_start: int | None = None) -> I
         ids = ids_of(None, count, id_start)
     else:
         ids = _id_texts(columns[layout.id], layout.id)
-    return Items(ids, rows, _payloads(columns, layout, count))
+    fields = {name: _field_values(columns[name], name) for name in layout.payload}
+    payloads = from_columns(fields, count) if fields else None
+    if layout.payload_text:
+        payloads = payloads_of(fields["payload"], count)
+    return Items(ids, rows, payloads)
 
 
 def _columns(batch: Any) -> dict[str, Any]:
@@ -377,15 +367,6 @@ def _plain(column: Any) -> Any:
             )
         array = array.dictionary_decode()
     return array
-
-
-def _payloads(columns: dict[str, Any], layout: Layout, count: int) -> Payloads | None:
-    if not layout.payload:
-        return None
-    values = {name: _field_values(columns[name], name) for name in layout.payload}
-    if layout.payload_text:
-        return payloads_of(values["payload"], count)
-    return from_columns(values, count)
 
 
 def _rows(columns: dict[str, Any], layout: Layout) -> InputVectors:
@@ -476,8 +457,8 @@ def _id_texts(column: Any, name: str) -> list[str]:
     elif _is_uuid(kind):
         write = str
     elif types.is_fixed_size_binary(kind) and kind.byte_width == _UUID_BYTES:
-        write = _uuid
-    elif _is_bytes(kind):
+        write = lambda value: str(UUID(bytes=value))  # noqa: E731
+    elif kind in _BYTES or types.is_fixed_size_binary(kind):
         write = bytes.hex
     elif types.is_date(kind) or types.is_timestamp(kind) or types.is_null(kind):
         write = methodcaller("isoformat")
@@ -498,17 +479,8 @@ def _whole(value: float) -> str | None:
     return str(int(value)) if is_whole else None
 
 
-def _uuid(value: bytes) -> str:
-    return str(UUID(bytes=value))
-
-
-def _require_json(field: Any) -> None:
-    """Refuse a column that cannot be a field of a payload."""
-    if not _is_json(field.type):
-        raise InvalidPayload(expected=_JSON, got=str(field.type), loc=("payload", field.name))
-
-
 def _is_json(kind: Any) -> bool:
+    """Whether values of a type can be in a payload."""
     types = pa.types
     if types.is_nested(kind):
         if types.is_map(kind) or types.is_union(kind):
@@ -568,11 +540,6 @@ def _is_text(kind: Any) -> bool:
     return kind in _TEXTS
 
 
-def _is_bytes(kind: Any) -> bool:
-    """Whether values of a type are bytes."""
-    return kind in _BYTES or bool(pa.types.is_fixed_size_binary(kind))
-
-
 def _is_uuid(kind: Any) -> bool:
     return isinstance(kind, pa.BaseExtensionType) and kind.extension_name == "arrow.uuid"
 
@@ -592,13 +559,7 @@ class CellCounts:
 
     def __add__(self, other: CellCounts) -> CellCounts:
         """Return the counts of the cells of both."""
-        return CellCounts(
-            self.cells + other.cells,
-            self.missing + other.missing,
-            self.numbers + other.numbers,
-            self.leading_zeros + other.leading_zeros,
-            self.truths + other.truths,
-        )
+        return CellCounts(*map(add, astuple(self), astuple(other)))
 
     @classmethod
     def of_values(cls, values: Iterable[Any]) -> CellCounts:
@@ -705,7 +666,7 @@ def readable_items(
     parse : callable
         Makes items of places. An InvalidInput whose ``loc`` has a number rejects that one of them.
     show : callable
-        Returns what stands at a place of the batch.
+        Returns what stands in a row of the file.
 
     Raises
     ------
@@ -724,8 +685,8 @@ def readable_items(
             at = next((part for part in error.loc if isinstance(part, int)), None)
             if at is None:
                 raise BadFile(f"{source.file.name}: {detail}") from None
-            source.reject(numbers[places[at]], detail, show(places[at]))
+            number = numbers[places[at]]
+            source.reject(number, detail, show(number))
             del places[at]
         else:
-            origin = Origin([numbers[place] for place in places], places, show)
-            return replace(items, origin=origin)
+            return replace(items, numbers=[numbers[place] for place in places], show=show)

@@ -31,7 +31,10 @@ def parse_rows(data: Any) -> InputVectors:
     if not hasattr(data, "__array__"):
         data = list(data)
         if data and all(isinstance(each, Mapping | Set) for each in data):
-            return _from_dicts([_weights(each) for each in data])
+            return _from_dicts(
+                each if isinstance(each, Mapping) else dict.fromkeys(sorted(each, key=str), 1.0)
+                for each in data
+            )
         if data and all(hasattr(each, "tocsr") for each in data):
             parts = [_from_scipy(each) for each in data]
             indptr = np.cumsum([0, *(n for part in parts for n in np.diff(part.indptr).tolist())])
@@ -65,13 +68,6 @@ def require_many(data: Any) -> None:
 def _article(what: Any) -> str:
     word = type(what).__name__
     return f"an {word}" if word[0].lower() in "aeiou" else f"a {word}"
-
-
-def _weights(vector: Mapping[Any, Any] | Set[Any]) -> Mapping[Any, Any]:
-    """Return a vector as a dict; everything in a set counts 1."""
-    if isinstance(vector, Mapping):
-        return vector
-    return dict.fromkeys(sorted(vector, key=str), 1.0)
 
 
 def is_id(what: Any) -> bool:
@@ -152,7 +148,7 @@ def _from_scipy(matrix: Any) -> InputVectors:
     )
 
 
-def _from_dicts(vectors: Sequence[Mapping[Any, Any]]) -> InputVectors:
+def _from_dicts(vectors: Iterable[Mapping[Any, Any]]) -> InputVectors:
     """Return the rows of dicts: ``{name: value}``, ``{index: value}``, or as JSON has them."""
     pairs = [_coordinates(vector, row) for row, vector in enumerate(vectors)]
     indptr = np.zeros(len(pairs) + 1, np.int64)

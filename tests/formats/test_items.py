@@ -127,7 +127,7 @@ def test_an_npy_body_is_what_numpy_reads() -> None:
     rows = rows_of(np.asfortranarray(VECTORS.astype(np.int64)))
     assert rows.dense is not None
     body = b"".join(npy(rows))
-    assert len(body) == load_body(Items(None, rows), lambda: [], None).bytes_
+    assert len(body) == load_body(Items(None, rows), None).bytes_
     assert_array_equal(np.load(io.BytesIO(body)), VECTORS)
 
 
