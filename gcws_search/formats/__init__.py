@@ -5,14 +5,12 @@ Of programs:
 - `vectors`: arrays, sparse matrices, dicts
 - `payloads`: dicts and columns as JSON; conditions on them
 - `items`: ids, vectors and payloads together; bodies of a load
-- `frames`: pandas, polars and Arrow; what their columns mean and hold
+- `tables`: named columns of pandas, polars, Arrow and files: what they mean and hold
 
 Of files:
 
-- `files`: compressed or not, on the disk or standard input; the table of formats
-- `encodings`: text that is not UTF-8
+- `files`: compressed or not, text in any encoding, standard input; the table of formats
 - `sources`: a file as items, a batch at a time; missing numbers
-- `tables`: what all tables share: kinds of columns, words for people, rows that cannot be read
 - `arrays`: `.npy`, `.npz` and svmlight
 - `lines`: lines of JSON
 - `delimited`: CSV and its like
