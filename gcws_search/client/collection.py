@@ -42,9 +42,9 @@ from gcws_search.client.remote import (
     segment,
 )
 from gcws_search.client.results import Added, Compared, Hits, Item, ManyHits, Pair
-from gcws_search.formats.items import Items, items_of, require_ids, rows_of, texts_of
+from gcws_search.formats.items import Items, items_of, require_ids, texts_of
 from gcws_search.formats.payloads import filter_of
-from gcws_search.formats.vectors import is_id
+from gcws_search.formats.vectors import is_id, rows_of
 from gcws_search.index.contracts.analysis import SHARES, Explained, ItemMap
 from gcws_search.index.contracts.errors import InvalidParameter, ItemNotFound
 from gcws_search.index.contracts.parameters import (

@@ -47,38 +47,6 @@ _PIECE_BYTES: Final = 1 << 20
 _UNFINISHED: Final = ".part"
 
 
-def connect(
-    url: str,
-    api_key: str | None = None,
-    *,
-    timeout_seconds: float | None = None,
-    policy: RetryPolicy | None = None,
-) -> Server:
-    """Return a server; nothing is sent yet.
-
-    Parameters
-    ----------
-    url : str
-        Such as ``http://localhost:8000``; without a scheme it is of ``http``.
-    timeout_seconds : float or None
-        How long the server may stay silent; None waits as long as it takes.
-    policy : RetryPolicy or None
-        How often a request is sent where the server has no room or the connection breaks.
-    """
-    return Server(url, api_key, timeout_seconds, policy or RetryPolicy())
-
-
-def connect_async(
-    url: str,
-    api_key: str | None = None,
-    *,
-    timeout_seconds: float | None = None,
-    policy: RetryPolicy | None = None,
-) -> AsyncServer:
-    """Return a server whose operations are awaited; see `connect`."""
-    return AsyncServer(url, api_key, timeout_seconds, policy or RetryPolicy())
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryPolicy:
     """How often a request is sent, and how long a client waits between.
@@ -125,10 +93,15 @@ class Requester(ABC):
     """Whether the server ever did: then it may be on its way back."""
 
     def __init__(
-        self, url: str, api_key: str | None, timeout_seconds: float | None, policy: RetryPolicy
+        self,
+        url: str,
+        api_key: str | None = None,
+        *,
+        timeout_seconds: float | None = None,
+        policy: RetryPolicy | None = None,
     ) -> None:
         self.url = url if "://" in url else f"http://{url}"
-        self.policy = policy
+        self.policy = policy or RetryPolicy()
         self._headers = {"User-Agent": "gcws-search"}
         if api_key is not None:
             self._headers["X-API-Key"] = api_key
@@ -265,7 +238,17 @@ class Requester(ABC):
 
 
 class Server(Requester):
-    """A server, asked by callers that wait; made by `connect`."""
+    """A server, asked by callers that wait; also called `connect`. Making it sends nothing.
+
+    Parameters
+    ----------
+    url : str
+        Such as ``http://localhost:8000``; without a scheme it is of ``http``.
+    timeout_seconds : float or None
+        How long the server may stay silent; None waits as long as it takes.
+    policy : RetryPolicy or None
+        How often a request is sent where the server has no room or the connection breaks.
+    """
 
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
@@ -436,7 +419,7 @@ def _file_pieces(path: Path) -> Iterator[bytes]:
 
 
 class AsyncServer(Requester):
-    """A server, asked by callers that await; made by `connect_async`."""
+    """A server, asked by callers that await; also called `connect_async`. See `Server`."""
 
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
@@ -523,3 +506,7 @@ def _problem_of(content: bytes) -> dict[str, Any]:
     except ValueError:
         return {}
     return document if isinstance(document, dict) else {}
+
+
+connect = Server
+connect_async = AsyncServer

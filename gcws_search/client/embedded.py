@@ -27,9 +27,9 @@ from gcws_search.client.results import (
     Rejected,
     hits_of,
 )
-from gcws_search.formats.items import Items, rows_of
+from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
-from gcws_search.formats.vectors import is_id, row_of
+from gcws_search.formats.vectors import is_id, row_of, rows_of
 from gcws_search.index import InputVectors, bad_rows
 from gcws_search.index.contracts.analysis import ItemMap
 from gcws_search.index.contracts.errors import (

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from gcws_search.formats.payloads import Payloads, payloads_of
-from gcws_search.formats.vectors import is_frame, is_id, parse_rows, require_many
+from gcws_search.formats.vectors import is_frame, is_id, require_many, rows_of
 from gcws_search.index import InputVectors, InvalidId, InvalidParameter
 
 ARROW: Final = "application/vnd.apache.arrow.stream"
@@ -86,15 +86,6 @@ class Items:
 # What a program has
 
 
-def rows_of(data: Any) -> InputVectors:
-    """Return vectors of any kind as rows: see `parse_rows`, and of a frame `frames.guess`."""
-    if is_frame(data):
-        from gcws_search.formats.tables import rows_of_frame  # noqa: PLC0415  # loads pyarrow
-
-        return rows_of_frame(data)
-    return parse_rows(data)
-
-
 def items_of(
     data: Any, ids: Any = None, payloads: Any = None, id_start: int | None = None
 ) -> Items:
@@ -123,7 +114,7 @@ def items_of(
                 ids = [each.id for each in data]
             payloads = [each.payload for each in data] if payloads is None else payloads
             data = [each.vector for each in data]
-    rows = parse_rows(data)
+    rows = rows_of(data)
     texts = None if payloads is None else payloads_of(payloads, len(rows))
     return Items(ids_of(ids, len(rows), id_start), rows, texts)
 

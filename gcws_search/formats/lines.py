@@ -25,7 +25,7 @@ from gcws_search.formats.tables import (
     readable_items,
     text_words,
 )
-from gcws_search.formats.vectors import parse_rows
+from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
 
 _ITEM: Final = {"id", "vector", "payload"}
@@ -204,7 +204,7 @@ def _items(source: Source, layout: Layout, lines: Sequence[bytes], first: int) -
         vectors = [found[place][1] for place in places]
         return Items(
             None if layout.id is None else [found[place][0] for place in places],
-            _matrix(vectors, len(layout.vector)) if is_matrix else parse_rows(vectors),
+            _matrix(vectors, len(layout.vector)) if is_matrix else rows_of(vectors),
             [found[place][2] for place in places] if layout.payload else None,
         )
 

@@ -19,12 +19,16 @@ _FORM: Final = ("indices or names", "values")
 """Keys of a vector as JSON has it, at most."""
 
 
-def parse_rows(data: Any) -> InputVectors:
-    """Return an (n, dim) array, a scipy sparse matrix or a sequence of vectors as rows.
+def rows_of(data: Any) -> InputVectors:
+    """Return an (n, dim) array, a scipy sparse matrix, a frame or a sequence of vectors as rows.
 
     A vector of a sequence is a sequence of numbers, a dict of names or coordinates and their
-    values, a set of these, or ``{"indices": […], "values": […]}``.
+    values, a set of these, or ``{"indices": […], "values": […]}``. Of a frame, see `tables.guess`.
     """
+    if is_frame(data):
+        from gcws_search.formats.tables import rows_of_frame  # noqa: PLC0415  # loads pyarrow
+
+        return rows_of_frame(data)
     if hasattr(data, "tocsr"):
         return _from_scipy(data)
     require_many(data)
@@ -76,9 +80,9 @@ def is_id(what: Any) -> bool:
 
 
 def row_of(vector: Any) -> InputVectors:
-    """Return one vector of any kind as the only row; see `parse_rows`."""
+    """Return one vector of any kind as the only row; see `rows_of`."""
     if isinstance(vector, Mapping | Set):
-        return parse_rows([vector])
+        return rows_of([vector])
     if isinstance(vector, str):
         raise InvalidVector(
             expected="a vector", got=f"the string {vector!r:.40}; id= asks for an item"

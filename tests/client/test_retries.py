@@ -38,7 +38,7 @@ class Scripted(Requester):
     """A server whose answers are given; notes requests, and seconds between them."""
 
     def __init__(self, answers: list[Answer], policy: RetryPolicy) -> None:
-        super().__init__("http://there", None, None, policy)
+        super().__init__("http://there", policy=policy)
         self._answers = iter(answers)
         self.done: list[str | float] = []
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 import pytest
 
 from gcws_search import InvalidId, InvalidParameter, InvalidPayload, InvalidVector
-from gcws_search.formats.items import items_of, rows_of
+from gcws_search.formats.items import items_of
 from gcws_search.formats.tables import Layout, guess
+from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
 
 COLUMNS: dict[str, Json] = {

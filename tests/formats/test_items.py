@@ -9,9 +9,10 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from gcws_search import InvalidFilter, InvalidId, InvalidParameter, InvalidPayload, Item
-from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries, rows_of
+from gcws_search.formats.items import Items, arrow, items_of, load_body, npy, queries
 from gcws_search.formats.payloads import filter_of
 from gcws_search.formats.tables import guess, items_of_batch
+from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
 
 VECTORS = np.arange(1, 7, dtype=np.float32).reshape(3, 2)

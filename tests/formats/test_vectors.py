@@ -9,8 +9,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse
 
 from gcws_search import InvalidVector
-from gcws_search.formats.items import rows_of
-from gcws_search.formats.vectors import row_of
+from gcws_search.formats.vectors import row_of, rows_of
 from tests.support.service.client import Json
 
 pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
