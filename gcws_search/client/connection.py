@@ -115,8 +115,8 @@ class Requester(ABC):
         """Return the client of this process."""
         import httpx  # noqa: PLC0415  # takes a third of the time to import this package
 
-        process = os.getpid()
-        if self._opened is None or self._opened[0] != process:
+        opened, process = self._opened, os.getpid()
+        if opened is None or opened[0] != process:
             client = kind(
                 base_url=self.url,
                 headers=self._headers,
@@ -124,10 +124,10 @@ class Requester(ABC):
                 # To read all root certificates takes 30 ms.
                 verify=not self.url.lower().startswith("http://"),
             )
-            self._opened = process, client
+            self._opened = opened = process, client
             # Who forgets to close leaves no socket.
             weakref.finalize(self, _close, process, client)
-        found: R = self._opened[1]
+        found: R = opened[1]
         return found
 
     @abstractmethod

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import partial
 from itertools import count, islice, pairwise
@@ -35,8 +35,6 @@ from gcws_search.formats.tables import (
 from gcws_search.index import InputVectors, InvalidPayload
 
 _BLOCK_BYTES: Final = 4 << 20
-_FIRST_LINE: Final = 2
-"""The line of row 0, the head being line 1."""
 _DELIMITERS: Final = (b",", b";", b"|", b"\t", b" ")
 _LINES: Final = 5
 """Lines that tell how columns are divided."""
@@ -109,53 +107,49 @@ def _fast_numbers(cells: Any, point: str) -> Any:
         return None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Table:
-    """A CSV file with its head parsed; ``first_line`` is the line of row 0."""
+    """A CSV file; names and tallies are those of its head."""
 
     file: InputFile
-    names: list[str]
-    tallies: dict[str, CellCounts]
     delimiter: str
     point: str
-    first_line: int
     has_names: bool
+    names: list[str] = field(default_factory=list)
+    tallies: dict[str, CellCounts] = field(default_factory=dict)
+
+    def options(self, odd: list[Unreadable]) -> dict[str, Any]:
+        """Return Arrow's options; rows of another length go to a list."""
+        first_line = 1 + self.has_names  # of row 0
+
+        def leave_out(row: Any) -> str:
+            detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
+            odd.append(Unreadable(row.number - first_line, detail, row.text))
+            return "skip"
+
+        return {
+            "read_options": pa.csv.ReadOptions(
+                use_threads=False,
+                block_size=_BLOCK_BYTES,
+                autogenerate_column_names=not self.has_names,
+            ),
+            "parse_options": pa.csv.ParseOptions(
+                delimiter=self.delimiter, newlines_in_values=True, invalid_row_handler=leave_out
+            ),
+        }
 
     def batches(self, odd: list[Unreadable]) -> Iterator[Any]:
-        """Yield the rows, their cells as bytes or null; rows of other lengths go to a list."""
+        """Yield the rows, their cells as bytes or null."""
+        cells = pa.csv.ConvertOptions(
+            column_types={name: pa.binary() for name in self.names},
+            null_values=[""],
+            strings_can_be_null=True,
+        )
         try:
             with closing(self.file.open()) as stream:
-                yield from pa.csv.open_csv(
-                    stream,
-                    read_options=_read_options(has_names=self.has_names),
-                    parse_options=_parse_options(self.delimiter, self.first_line, odd),
-                    convert_options=pa.csv.ConvertOptions(
-                        column_types={name: pa.binary() for name in self.names},
-                        null_values=[""],
-                        strings_can_be_null=True,
-                    ),
-                )
+                yield from pa.csv.open_csv(stream, convert_options=cells, **self.options(odd))
         except pa.ArrowException as error:
             raise not_readable(self.file.name, self.file.format, error) from None
-
-
-def _read_options(*, has_names: bool) -> Any:
-    return pa.csv.ReadOptions(
-        use_threads=False, block_size=_BLOCK_BYTES, autogenerate_column_names=not has_names
-    )
-
-
-def _parse_options(delimiter: str, first_line: int, odd: list[Unreadable]) -> Any:
-    """Return Arrow's options; rows of another length go to a list."""
-
-    def leave_out(row: Any) -> str:
-        detail = f"expected {row.expected_columns} columns, got {row.actual_columns}"
-        odd.append(Unreadable(row.number - first_line, detail, row.text))
-        return "skip"
-
-    return pa.csv.ParseOptions(
-        delimiter=delimiter, newlines_in_values=True, invalid_row_handler=leave_out
-    )
 
 
 def _open_table(source: Source, file: InputFile) -> _Table:
@@ -168,20 +162,16 @@ def _open_table(source: Source, file: InputFile) -> _Table:
     point = "," if delimiter == b";" and any(map(_COMMA.search, lines)) else "."
     told = source.choices.header
     has_names = told if told is not None else not _is_row(lines, delimiter)
-    first_line = _FIRST_LINE if has_names else 1
+    table = _Table(file, delimiter.decode(), point, has_names)
     odd: list[Unreadable] = []
 
     def sample(types: Mapping[str, Any] | None = None) -> Any:
         odd.clear()
-        return pa.csv.read_csv(
-            io.BytesIO(head),
-            read_options=_read_options(has_names=has_names),
-            parse_options=_parse_options(delimiter.decode(), first_line, odd),
-            convert_options=pa.csv.ConvertOptions(column_types=types, null_values=[]),
-        )
+        options = pa.csv.ConvertOptions(column_types=types, null_values=[])
+        return pa.csv.read_csv(io.BytesIO(head), convert_options=options, **table.options(odd))
 
     try:
-        names = sample().schema.names
+        table.names = names = sample().schema.names
     except pa.ArrowException as error:
         raise not_readable(file.name, file.format, error) from None
     except UnicodeDecodeError as error:
@@ -200,8 +190,8 @@ def _open_table(source: Source, file: InputFile) -> _Table:
         source.reject(*odd[0])
     if not cells.num_rows:
         raise BadFile(f"{file.name}: expected rows below the names of columns, got none")
-    tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
-    return _Table(file, names, tallies, delimiter.decode(), point, first_line, has_names)
+    table.tallies = {name: _tally(cells[name].combine_chunks(), point) for name in names}
+    return table
 
 
 def _whole_rows(head: bytes) -> bytes:
@@ -233,7 +223,7 @@ def _is_row(lines: list[bytes], delimiter: bytes) -> bool:
              for line in lines[:2]]  # fmt: skip
     first = [each for each in kinds[0] if each is not None]
     is_alike = [[each is None for each in line] for line in kinds]
-    if len(first) < _FIRST_LINE or (len(lines) > 1 and is_alike[0] != is_alike[1]):
+    if not first[1:] or (len(lines) > 1 and is_alike[0] != is_alike[1]):
         return False
     steps = [after - before for before, after in pairwise(first)]
     return max(steps) - min(steps) > _EVEN * abs(max(steps, key=abs)) or not any(steps)
