@@ -4,6 +4,8 @@
 ``__init__.pyi``, and imported when it is first asked for. Each package names its modules.
 
 - `backend`: the interface of a search method
+- `similarities`, `polya`: exact similarities; kernels of random binning
+- `joins`: near-duplicate pairs
 - `background`: threads that leave a processor to searches
 - `threads`: work split over threads
 - `cost_model`: nanoseconds of each step; when a scan is sooner

@@ -176,11 +176,9 @@ from .payload.filters import (
     Filter as Filter,
     parse_filter as parse_filter,
 )
-from .similarities.kernels import (
-    Kernel as Kernel,
-)
-from .similarities.public import (
+from .similarities import (
     KERNEL_NAMES as KERNEL_NAMES,
+    Kernel as Kernel,
     correlation_from_gmm as correlation_from_gmm,
     folded_rbf as folded_rbf,
     gaussian as gaussian,

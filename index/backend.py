@@ -16,8 +16,8 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.joins.exact_join import all_pairs
-from gcws_search.index.similarities.kernels import Kernel
+from gcws_search.index.joins import all_pairs
+from gcws_search.index.similarities import Kernel
 from gcws_search.index.threads import Workers
 
 State = TypeVar("State")

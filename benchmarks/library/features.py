@@ -12,8 +12,7 @@ from threadpoolctl import threadpool_limits
 from benchmarks.harness.bandwidth import BYTES, reading
 from benchmarks.harness.report import Table, arguments
 from benchmarks.harness.timing import in_threads, interleaved
-from gcws_search.index.comparison.feature_backend import best_products
-from gcws_search.index.comparison.features import FourierMap
+from gcws_search.index.comparison.features import FourierMap, best_products
 from gcws_search.index.contracts.arrays import large
 from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import CollectionConfig, FourierKind, FourierParams

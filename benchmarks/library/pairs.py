@@ -17,8 +17,7 @@ from benchmarks.harness.engine import Engine
 from benchmarks.harness.report import Table, arguments
 from gcws_search.index.contracts.arrays import Int64s
 from gcws_search.index.contracts.parameters import GcwsParams
-from gcws_search.index.joins.exact_join import PrefixJoin, compare_pairs
-from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins import PairSink, PrefixJoin, compare_pairs
 from gcws_search.index.threads import Workers
 
 RECALLS: Final = (0.9, 0.99, 1.0)

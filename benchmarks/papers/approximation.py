@@ -15,8 +15,7 @@ from benchmarks.papers.laws import normalised_variance
 from gcws_search.index.comparison.features import NystroemMap
 from gcws_search.index.contracts.arrays import Float64s
 from gcws_search.index.contracts.parameters import NystroemKind
-from gcws_search.index.similarities.gmm import GmmKernel
-from gcws_search.index.similarities.kernels import RbfKernel
+from gcws_search.index.similarities import GMM, rbf_kernel
 
 ROWS: Final = 500
 """Test rows whose kernel values with each other are looked at."""
@@ -34,8 +33,8 @@ def errors(
     chosen = np.random.default_rng(0).permutation(len(data.test))[:ROWS]
     batch = batch_of(data.test[np.sort(chosen)])
     different = ~np.eye(len(batch), dtype=np.bool_)
-    gmm = GmmKernel().scores(batch, batch)[different]
-    rbf = RbfKernel(gamma=gamma).scores(batch, batch)[different]
+    gmm = GMM.scores(batch, batch)[different]
+    rbf = rbf_kernel(gamma).scores(batch, batch)[different]
 
     def measured(kind: NystroemKind, k: int, values: Float64s) -> str:
         def measure() -> list[float]:

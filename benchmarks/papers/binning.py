@@ -19,8 +19,8 @@ from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Float64s, UInt32s
 from gcws_search.index.contracts.batches import padded_width
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
-from gcws_search.index.similarities.kernels import PolyaKernel
-from gcws_search.index.similarities.polya import pitches
+from gcws_search.index.polya import pitches
+from gcws_search.index.similarities import polya_kernel
 
 FAMILIES: Final[tuple[tuple[Distribution, float], ...]] = (
     ("gamma", 2.0), ("nakagami", 2.5), ("weibull", 1.5), ("shifted_poisson", 1.0),
@@ -68,7 +68,7 @@ class Family:
 
     def kernel(self, rows: Float32s, *, stretch: float = 1.0) -> Float64s:
         """Return the exact kernel matrix of the rows times ``stretch``."""
-        exact = PolyaKernel(self.distribution, self.shape, self.scale / stretch)
+        exact = polya_kernel(self.distribution, self.shape, self.scale / stretch)
         batch = batch_of(rows)
         return exact.scores(batch, batch)
 

@@ -22,7 +22,7 @@ from gcws_search.index.contracts.arrays import LANES, AnyArray, Float64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, Transform
 from gcws_search.index.hashing.gcws import Gcws, Signatures
-from gcws_search.index.similarities.gmm import gmm
+from gcws_search.index.similarities import gmm
 from gcws_search.index.vectors.space import VectorSpace
 
 SAMPLES: Final = 1 << 18

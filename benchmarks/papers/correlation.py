@@ -20,8 +20,7 @@ from benchmarks.papers.correlation_theory import (
 from benchmarks.papers.labelled import batch_of
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from gcws_search.index.contracts.arrays import Float64s
-from gcws_search.index.similarities.gmm import gmm
-from gcws_search.index.similarities.public import correlation_from_gmm
+from gcws_search.index.similarities import correlation_from_gmm, gmm
 
 LENGTH: Final = 1000
 REPEATS: Final = 4000

@@ -19,7 +19,7 @@ from gcws_search.index.contracts.arrays import Float32s, Float64s
 from gcws_search.index.contracts.batches import VectorBatch, padded_width
 from gcws_search.index.contracts.parameters import FourierKind, FourierParams
 from gcws_search.index.hashing.gcws import Gcws
-from gcws_search.index.similarities.gmm import gmm
+from gcws_search.index.similarities import gmm
 
 REPEATS: Final = 4000
 QUICK_REPEATS: Final = 200

@@ -24,7 +24,7 @@ from benchmarks.papers.labelled import SETS, Labelled, load, made, unit_rows
 from benchmarks.papers.sheet import Options, Sheet, main, panels
 from benchmarks.papers.sweep import Best, coarse_to_fine, exhaustive
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
-from gcws_search.index.similarities.gmm import gmm_matrix
+from gcws_search.index.similarities import gmm_matrix
 
 COSTS: Final = (0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
 GAMMAS: Final = (

@@ -12,7 +12,7 @@ from benchmarks.library.recall import mean_recall
 from benchmarks.rivals.methods import LIMIT, Rows
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import ExactParams, SearchParams
-from gcws_search.index.similarities.gmm import exact_scores
+from gcws_search.index.similarities import exact_scores
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Every search method behind one interface, `index.backend`.
 
-- `gcws`: the primary backend: which of graph, tables and scan answers a query; its state
-- `delta`: committed rows that the index does not hold yet, scanned beside it
-- `estimates`: hits by shared samples, without exact scores
+- `gcws`: the primary backend: which of graph, tables and scan answers a query; its state; the
+  delta, committed rows that it does not hold yet
 - `exact`: a scan for every query
 - `policies`: all policies of a collection in one object
 """
@@ -16,7 +15,7 @@ from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
 from gcws_search.index.background import Searches
-from gcws_search.index.comparison.feature_backend import FeatureBackend
+from gcws_search.index.comparison.features import FeatureBackend
 from gcws_search.index.comparison.random_binning import RandomBinningBackend
 from gcws_search.index.contracts.parameters import (
     CollectionConfig,

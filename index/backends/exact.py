@@ -14,9 +14,8 @@ from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins.exact_join import ExactJoin
-from gcws_search.index.joins.pair_sink import PairSink
-from gcws_search.index.similarities.gmm import GmmKernel
+from gcws_search.index.joins import ExactJoin, PairSink
+from gcws_search.index.similarities import GMM
 from gcws_search.index.threads import Workers
 
 
@@ -25,7 +24,7 @@ class ExactBackend(Backend[InvertedIndex]):
 
     kind = "exact"
     code_width = 0
-    kernel = GmmKernel()
+    kernel = GMM
 
     def __init__(self, config: CollectionConfig, workers: Workers) -> None:
         self._form = config.form

@@ -25,8 +25,7 @@ from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBa
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.similarities.gmm import GmmKernel
-from gcws_search.index.similarities.kernels import Kernel
+from gcws_search.index.similarities import GMM, Kernel
 from gcws_search.index.vectors.space import VectorSpace
 
 SAMPLE: Final = 100
@@ -169,7 +168,7 @@ class _Trial:
         self._queries = queries
         self._params = params
         self._rows = RowView(view.vectors, view.alive, view.count)
-        self.truths = {"gmm": self._truth(GmmKernel())}
+        self.truths = {"gmm": self._truth(GMM)}
 
     def _require_wanted(self) -> None:
         if self._stop is not None and self._stop.is_set():
@@ -179,9 +178,9 @@ class _Trial:
         """Return what one backend does."""
         kernel = indexed.backend.kernel
         found, seconds, candidates = self._search_one(indexed, replace(self._params, rerank="gmm"))
-        recall = self._recall(GmmKernel(), self.truths["gmm"], found)
+        recall = self._recall(GMM, self.truths["gmm"], found)
         own = recall
-        if not isinstance(kernel, GmmKernel):
+        if kernel is not GMM:
             found, _, _ = self._search_one(indexed, replace(self._params, rerank="own"))
             own = self._recall(kernel, self._truth(kernel), found)
         return BackendComparison(
@@ -235,7 +234,7 @@ class _Trial:
         vectors = self._view.vectors
         step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
         # Of a query that has nothing in the space, GMM alone can tell.
-        asked = np.flatnonzero((self._queries.vectors.norms > 0) | isinstance(kernel, GmmKernel))
+        asked = np.flatnonzero((self._queries.vectors.norms > 0) | (kernel is GMM))
         for first in range(0, len(asked), step):
             self._require_wanted()
             part = asked[first : first + step]
@@ -258,7 +257,7 @@ class _Trial:
     ) -> Float64s:
         """Return the scores of rows with a query's unknown names, which GMM alone sees."""
         mass = float(self._queries.mass[number])
-        if not mass or not isinstance(kernel, GmmKernel):
+        if not mass or kernel is not GMM:
             return known
         return with_mass(known, self._queries.vectors[number : number + 1], rows, mass)
 

@@ -12,7 +12,7 @@ from gcws_search.index.contracts.analysis import MAX_SHARES, Explained, Rest, Sh
 from gcws_search.index.contracts.arrays import AnyArray, Float64s, Int64s
 from gcws_search.index.contracts.batches import NamedVector, SparseVector, VectorBatch, row_padded
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector, ItemNotFound
-from gcws_search.index.similarities.gmm import gmm
+from gcws_search.index.similarities import gmm
 
 Explainable = str | Sequence[float] | AnyArray | SparseVector | NamedVector
 """The id of an item, or a vector."""

@@ -31,7 +31,7 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
 from gcws_search.index.payload.columns import first_scalar
-from gcws_search.index.similarities.gmm import gmm_matrix, gmm_rows
+from gcws_search.index.similarities import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
 
 MAX_ALSO: Final = 1_000

@@ -6,7 +6,7 @@ update gives an item a new sequence number and a new row. A deleted row is a tom
 compaction.
 
 Up to `DeltaPolicy.max_pending` committed items may be pending: they have ids and rows, but no view
-shows them. The next reader appends them all to the delta (`backends.delta`) and publishes one view,
+shows them. The next reader appends them all to the delta (`backends.gcws`) and publishes one view,
 because appending at each insert costs 20 µs.
 """
 

@@ -24,7 +24,7 @@ from gcws_search.index.contracts.batches import (
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
-from gcws_search.index.similarities.gmm import exact_scores, gmm_matrix, tolerance
+from gcws_search.index.similarities import exact_scores, gmm_matrix, tolerance
 from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits
 from gcws_search.index.contracts.parameters import KEY_BITS, SearchParams
 from gcws_search.index.hashing.banding import match_probabilities
-from gcws_search.index.similarities.gmm import gmm_matrix
+from gcws_search.index.similarities import gmm_matrix
 
 PROFILE_SAMPLE: Final = 1_000
 MAX_PROFILE_SAMPLE: Final = 10_000

@@ -1,6 +1,5 @@
 """Comparison methods: search by other estimates than GCWS, in NumPy.
 
-- `features`: random Fourier features; Nyström features, from landmarks
-- `feature_backend`: search by inner products of features
+- `features`: random Fourier features; Nyström features, from landmarks; search by inner products
 - `random_binning`: samples of random binning, and search by tables of them
 """

@@ -18,7 +18,7 @@ from gcws_search.index.contracts.parameters import (
     RandomBinningParams,
     SearchParams,
 )
-from gcws_search.index.exact.rerank import Ranked, refuse_proof, rerank, scan_by
+from gcws_search.index.exact.scan import Ranked, refuse_proof, rerank, scan_by
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Signatures, compress_rows, round_up
 from gcws_search.index.kernels.hashing.binning import (
@@ -31,8 +31,8 @@ from gcws_search.index.kernels.hashing.binning import (
 )
 from gcws_search.index.lsh.search import search_tables
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.similarities.kernels import PolyaKernel
-from gcws_search.index.similarities.polya import pitches
+from gcws_search.index.polya import pitches
+from gcws_search.index.similarities import polya_kernel
 from gcws_search.index.threads import Workers
 
 _TABLE_FLOATS: Final = 1 << 26
@@ -125,7 +125,7 @@ class RandomBinningBackend(Backend[Tables]):
         # A sample is one number, in the place of i*.
         self.plan = BandPlan.of(GcwsParams(bands=params.bands, encoding="zero_bit"))
         self.code_width = self.plan.bands  # its key in each table
-        self.kernel = PolyaKernel(params.distribution, params.shape, params.scale)
+        self.kernel = polya_kernel(params.distribution, params.shape, params.scale)
         width = row_width(config.form, config.dim)
         self.binning = RandomBinning(params, samples=self.plan.samples, dense_width=width)
 

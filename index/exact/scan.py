@@ -1,4 +1,4 @@
-"""The exact answer: every permitted row scored, ties at the limit complete.
+"""The exact answer: every permitted row scored, ties at the limit complete; candidates re-ranked.
 
 Rows are ranked by fast float32 scores first. All rows that the rounding of those scores could have
 pushed across the limit are then scored in float64, so the answer is that of exact arithmetic.
@@ -6,6 +6,7 @@ pushed across the limit are then scored in float64, so the answer is that of exa
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import inf
 from typing import Final
 
@@ -13,22 +14,20 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.gmm.dense import scan_dense
 from gcws_search.index.kernels.gmm.exact_rerank import ExactHits, HitLimits, rerank_exactly
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
-from gcws_search.index.kernels.gmm.sparse import (
-    offer_sparse,
-    shared_masses,
-)
+from gcws_search.index.kernels.gmm.sparse import offer_sparse, shared_masses
 from gcws_search.index.kernels.gmm.tiled_scan import MANY, RUN, scan_tiles, tile_rows
 from gcws_search.index.kernels.ordering.hits import Heaps, empty_heaps, empty_lists
 from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.kernels.sparse.maxscore import scan_segment
 from gcws_search.index.kernels.sparse.postings import scratch
-from gcws_search.index.similarities.gmm import EPSILON, exact_scores, tolerance
+from gcws_search.index.similarities import EPSILON, GMM, Kernel, exact_scores, tolerance
 from gcws_search.index.threads import Workers
 
 _SPARE_HITS: Final = 8
@@ -52,118 +51,81 @@ def scan(
     skip (m,): a row that a query must not return, or -1.
     with_ties: whether all rows that tie with a query's last hit are wanted: they may be all.
     """
-    many = len(queries) >= MANY * workers.threads and view.fills_tiles
+    vectors, m, n = view.vectors, len(queries), len(view.vectors)
+    many = m >= MANY * workers.threads and view.fills_tiles
     scanner = Scanner(view, inverted, params.min_score, many=many)
-    return _Scan(scanner, view, params, queries, skip).hits(workers, with_ties=with_ties)
-
-
-class _Scan:
-    """One scan: its heaps are ranked in parts, then what they had no room for is collected."""
-
-    def __init__(
-        self,
-        scanner: Scanner,
-        view: RowView,
-        params: SearchParams,
-        queries: VectorBatch,
-        skip: Int64s,
-    ) -> None:
-        self._scanner = scanner
-        self._view = view
-        self._params = params
-        self._queries = queries
-        self._skip = skip
-        m = len(queries)
-        self._places = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
-        self._limits = HitLimits(
-            view.permitted_count,
-            params.limit,
-            float(params.min_score),
-            np.float32(2 * scanner.tolerance(queries)),
-        )
-        self._out = ExactHits(
-            np.empty((m, self._places), np.int64),
-            np.empty((m, self._places), np.float64),
-            np.empty(m, np.int64),
-            np.empty(m, np.float32),
-        )
-        self._incomplete: list[int] = []
-
-    def hits(self, workers: Workers, *, with_ties: bool) -> BatchHits:
-        """Return the hits of every query."""
-        queries, m, n = self._queries, len(self._queries), len(self._view.vectors)
-        if self._view.vectors.form == "dense" and n > 0 and m < workers.threads:
-            self._scan_rows(workers)
-        else:
-
-            def scan_queries(first: int, last: int) -> None:
-                some = queries if last - first == m else queries[first:last]
-                heaps = empty_heaps(last - first, self._places)
-                self._scanner.offer(some, self._skip[first:last], 0, n, heaps)
-                self._rank(some, slice(first, last), [heaps])
-
-            workers.split(m, scan_queries)
-        wider = self._complete(workers, with_ties) if any(self._incomplete) else {}
-        return BatchHits.of(
-            SCAN,
-            self._out.rows,
-            self._out.scores,
-            self._out.sizes,
-            expected_recall=1.0,
-            candidates=self._view.permitted_count,
-            scored=self._view.permitted_count,
-            wider=wider,
-        )
-
-    def _scan_rows(self, workers: Workers) -> None:
-        """Scan dense rows in parts for few queries."""
-        m, vectors = len(self._queries), self._view.vectors
+    places = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))
+    slack = np.float32(2 * scanner.tolerance(queries))
+    limits = HitLimits(view.permitted_count, params.limit, float(params.min_score), slack)
+    out = ExactHits(
+        np.empty((m, places), np.int64),
+        np.empty((m, places), np.float64),
+        np.empty(m, np.int64),
+        np.empty(m, np.float32),
+    )
+    incomplete: list[int] = []  # how many queries' heaps had no room
+    if vectors.form == "dense" and n > 0 and m < workers.threads:  # rows in parts, for few queries
         parts: list[Heaps] = []
 
         def scan_rows(first: int, last: int) -> None:
-            heaps = empty_heaps(m, self._places)
-            self._scanner.offer(self._queries, self._skip, first, last, heaps)
+            heaps = empty_heaps(m, places)
+            scanner.offer(queries, skip, first, last, heaps)
             parts.append(heaps)
 
-        faster = 1 if self._view.copies is None else _BYTES_A_FLOAT
+        faster = 1 if view.copies is None else _BYTES_A_FLOAT
         size = faster * _FLOATS_A_THREAD // max(1, m * vectors.dense.shape[1])
-        workers.split(len(vectors), scan_rows, min_size=size)
-        self._rank(self._queries, slice(0, m), parts)
+        workers.split(n, scan_rows, min_size=size)
+        held = _side_by_side(parts)
+        incomplete.append(rerank_exactly(rows_of(queries), scanner.rows, held, limits, out))
+    else:
 
-    def _rank(self, some: VectorBatch, part: slice, heaps: list[Heaps]) -> None:
-        """Rank what heaps of the same queries hold."""
-        if len(heaps) == 1:
-            ranked = Heaps(heaps[0].scores, heaps[0].rows, heaps[0].sizes.reshape(-1, 1))
-        else:
-            ranked = Heaps(
-                np.concatenate([each.scores for each in heaps], axis=1),
-                np.concatenate([each.rows for each in heaps], axis=1),
-                np.stack([each.sizes for each in heaps], axis=1),
-            )
-        out = self._out
-        if part.stop - part.start < len(self._queries):
-            out = ExactHits._make(each[part] for each in out)
-        self._incomplete.append(
-            rerank_exactly(rows_of(some), self._scanner.rows, ranked, self._limits, out)
-        )
+        def scan_queries(first: int, last: int) -> None:
+            some, ours, part = queries, out, slice(first, last)
+            if last - first < m:
+                some, ours = queries[part], ExactHits._make(each[part] for each in out)
+            heaps = empty_heaps(last - first, places)
+            scanner.offer(some, skip[part], 0, n, heaps)
+            held = _side_by_side([heaps])
+            incomplete.append(rerank_exactly(rows_of(some), scanner.rows, held, limits, ours))
 
-    def _complete(self, workers: Workers, with_ties: bool) -> dict[int, tuple[Int64s, Float64s]]:
-        """Answer the queries whose heaps had no room; return those with more hits than places."""
-        out, vectors, wider = self._out, self._view.vectors, {}
-        incomplete = np.flatnonzero(out.bounds < np.inf).tolist()
+        workers.split(m, scan_queries)
+    wider: dict[int, tuple[Int64s, Float64s]] = {}
+    left = np.flatnonzero(out.bounds < np.inf).tolist() if any(incomplete) else []
 
-        def answer(first: int, last: int) -> None:
-            for i in incomplete[first:last]:
-                query = self._queries[i : i + 1]
-                near = self._scanner.collect(query, int(self._skip[i]), float(out.bounds[i]))
-                found, exact = rescore(vectors, query, near, self._params)
-                out.sizes[i] = size = min(self._places, len(found))
-                out.rows[i, :size], out.scores[i, :size] = found[:size], exact[:size]
-                if with_ties and len(found) > self._places:
-                    wider[i] = found, exact
+    def complete(first: int, last: int) -> None:
+        """Answer queries whose heaps had no room; note those with more hits than places."""
+        for i in left[first:last]:
+            query = queries[i : i + 1]
+            near = scanner.collect(query, int(skip[i]), float(out.bounds[i]))
+            found, exact = rescore(vectors, query, near, params)
+            out.sizes[i] = count = min(places, len(found))
+            out.rows[i, :count], out.scores[i, :count] = found[:count], exact[:count]
+            if with_ties and len(found) > places:
+                wider[i] = found, exact
 
-        workers.split(len(incomplete), answer, pieces=_PIECES)
-        return wider
+    if left:
+        workers.split(len(left), complete, pieces=_PIECES)
+    return BatchHits.of(
+        SCAN,
+        out.rows,
+        out.scores,
+        out.sizes,
+        expected_recall=1.0,
+        candidates=view.permitted_count,
+        scored=view.permitted_count,
+        wider=wider,
+    )
+
+
+def _side_by_side(heaps: list[Heaps]) -> Heaps:
+    """Return heaps of the same queries as one; its sizes are (m, heaps)."""
+    if len(heaps) == 1:
+        return Heaps(heaps[0].scores, heaps[0].rows, heaps[0].sizes.reshape(-1, 1))
+    return Heaps(
+        np.concatenate([each.scores for each in heaps], axis=1),
+        np.concatenate([each.rows for each in heaps], axis=1),
+        np.stack([each.sizes for each in heaps], axis=1),
+    )
 
 
 def scan_work(
@@ -297,3 +259,79 @@ class Scanner:
         found = empty_lists(1, n)
         self.offer(query, np.array([skip]), first, n, found, bound=bound)
         return found.rows[0, : found.sizes[0]]
+
+
+Ranked = tuple[Int64s, Float64s]
+"""Rows and their scores, best first, equal scores by rising row; cut after the limit's ties."""
+
+
+def refuse_proof(kind: str, params: SearchParams) -> None:
+    """Raise InvalidParameter where recall is to be proven: estimates of another law prove none."""
+    if params.guarantee == "proven":
+        raise InvalidParameter(
+            expected=f"'measured': {kind} proves nothing", got="'proven'", loc=("guarantee",)
+        )
+
+
+def rerank(
+    vectors: VectorBatch,
+    query: VectorBatch,
+    rows: Int64s,
+    estimates: Float64s,
+    params: SearchParams,
+    kernel: Kernel,
+) -> Ranked:
+    """Return distinct candidates of one query, scored as ``params.rerank`` says."""
+    if params.rerank == "none":
+        return rank_rows(rows, estimates, params)
+    if params.rerank == "gmm" or kernel is GMM:
+        return rescore(vectors, query, rows, params)
+    return rank_rows(rows, kernel.scores(query, vectors[rows])[0], params)
+
+
+def scan_by(
+    kernel: Kernel,
+    view: RowView,
+    queries: VectorBatch,
+    params: SearchParams,
+    skip: Int64s,
+    workers: Workers,
+) -> BatchHits:
+    """Return the exact hits of every query out of all permitted rows, by GMM or a kernel."""
+    if params.rerank == "gmm" or kernel is GMM:
+        none = InvertedIndex()
+        return scan(view, queries, params, skip=skip, inverted=none, workers=workers)
+    permitted = np.flatnonzero(view.permitted)
+    vectors = view.vectors if len(permitted) == len(view.vectors) else view.vectors[permitted]
+    answers = []
+    for i in range(len(queries)):
+        scores = kernel.scores(queries[i : i + 1], vectors)[0]
+        others = permitted != skip[i]
+        answers.append(rank_rows(permitted[others], scores[others], params))
+    count = len(permitted)
+    return batch_hits(SCAN, answers, candidates=count, scored=count, expected_recall=1.0)
+
+
+def batch_hits(
+    method: int,
+    answers: Sequence[Ranked],
+    *,
+    candidates: Int64s | int,
+    scored: Int64s | int,
+    expected_recall: float = 0.0,
+) -> BatchHits:
+    """Return the hits of several queries from the answer to each; see `BatchHits.of`."""
+    sizes = np.array([len(rows) for rows, _ in answers], np.int64)
+    shape = len(answers), int(sizes.max(initial=0))
+    rows, scores = np.zeros(shape, np.int64), np.zeros(shape, np.float64)
+    for i, (found, exact) in enumerate(answers):
+        rows[i, : len(found)], scores[i, : len(found)] = found, exact
+    return BatchHits.of(
+        method,
+        rows,
+        scores,
+        sizes,
+        expected_recall=expected_recall,
+        candidates=candidates,
+        scored=scored,
+    )

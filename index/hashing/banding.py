@@ -7,10 +7,9 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import LANES, Float64s, UInt64s
-from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.arrays import Float64s, UInt64s
 from gcws_search.index.contracts.parameters import KEY_BITS, GcwsParams
-from gcws_search.index.hashing.gcws import Gcws, Signatures, round_up
+from gcws_search.index.hashing.gcws import Signatures
 from gcws_search.index.kernels.hashing.band_keys import (
     B_BIT,
     FULL,
@@ -18,7 +17,6 @@ from gcws_search.index.kernels.hashing.band_keys import (
     BandLayout,
     pack_keys,
 )
-from gcws_search.index.kernels.hashing.gcws_table import keys_from_table
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""
@@ -87,17 +85,6 @@ class BandPlan:
         """Write (n, b) keys in bands ``band`` … by the samples from number ``start`` on."""
         levels = signatures.levels.view(np.uint32)
         pack_keys(signatures.slots, levels, start, band, self.layout, out)
-
-    def draw(self, hash_: Gcws, batch: VectorBatch, out: UInt64s, *, band: int = 0) -> None:
-        """Sketch vectors and write their (n, b) keys in bands ``band`` … ``band`` + b - 1."""
-        if hash_.keeps_table:
-            table = hash_.parameters()
-            keys_from_table(batch.dense, table, hash_.slots, band, self.layout, out)
-        else:
-            start = band * self.band_width // LANES * LANES
-            count = round_up((band + out.shape[1]) * self.band_width - start)
-            signatures = hash_.sketch(batch, first=start, count=count)
-            self.pack(signatures, out, start=start, band=band)
 
     def keys(self, signatures: Signatures) -> UInt64s:
         """Return the (n, bands) keys of samples 0 … bands·band_width - 1."""

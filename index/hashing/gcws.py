@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
 import numpy as np
@@ -66,13 +67,13 @@ class Gcws:
         self.slots = 2 * dense_width if dense_width is not None else 0  # 0: not known
         table_bytes = self.slots * self.samples * 4 * np.dtype(np.float32).itemsize
         self.keeps_table = 0 < table_bytes <= _TABLE_BYTES
-        self._table: Float32s | None = None
         self._filling = threading.Lock()
 
     @property
     def nbytes(self) -> int:
         """Bytes of the parameter table, 0 until it is first needed."""
-        return 0 if self._table is None else self._table.nbytes
+        table: Float32s | None = self.__dict__.get("table")
+        return 0 if table is None else table.nbytes
 
     def sketch(self, batch: VectorBatch, *, first: int = 0, count: int | None = None) -> Signatures:
         """Draw samples first … first + count - 1 of each vector, multiples of 16; or all k."""
@@ -81,7 +82,7 @@ class Gcws:
         out_levels = np.empty((len(batch), wanted), np.uint32)
         if self.keeps_table:
             sketch_from_table(
-                batch.dense, self.parameters(), self.slots, first // LANES, out_slots, out_levels
+                batch.dense, self.table, self.slots, first // LANES, out_slots, out_levels
             )
         else:
             indptr, slots, values = compress_rows(batch)
@@ -90,15 +91,16 @@ class Gcws:
             )
         return Signatures(out_slots, out_levels.view(np.int32))
 
-    def parameters(self) -> Float32s:
-        """Return the table of parameters, made when it is first needed; see `fill_table`."""
-        if self._table is None:
-            with self._filling:
-                if self._table is None:
-                    table = large(self.slots * self.samples * 4, np.float32)
-                    fill_table(np.uint64(self.seed), self.slots, self.samples // LANES, table)
-                    self._table = table
-        return self._table
+    @cached_property
+    def table(self) -> Float32s:
+        """The table of parameters, made when it is first needed; see `fill_table`."""
+        with self._filling:
+            table: Float32s | None = self.__dict__.get("table")
+            if table is None:  # no other thread was quicker
+                table = large(self.slots * self.samples * 4, np.float32)
+                fill_table(np.uint64(self.seed), self.slots, self.samples // LANES, table)
+                self.__dict__["table"] = table
+        return table
 
 
 def compress_rows(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:

@@ -2,5 +2,6 @@
 
 - `band_keys`: from vectors to band keys
 - `tables`: sorted segments of keys, merged as they grow
-- `search`: by tables until the recall is proven, or candidates by depth, without a proof
+- `search`: by tables until the recall is proven, or candidates by depth, without a proof, ranked
+  by exact scores or by shared samples
 """

@@ -7,10 +7,11 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import UInt64s
+from gcws_search.index.contracts.arrays import LANES, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.hashing.banding import BandPlan
-from gcws_search.index.hashing.gcws import Gcws
+from gcws_search.index.hashing.gcws import Gcws, round_up
+from gcws_search.index.kernels.hashing.gcws_table import keys_from_table
 from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers, end_if
 
@@ -26,6 +27,7 @@ class BandKeys:
 
     def __init__(self, plan: BandPlan, hash_: Gcws, workers: Workers) -> None:
         self.plan = plan
+        self._layout = plan.layout
         self._hash = hash_
         self._workers = workers
 
@@ -41,7 +43,7 @@ class BandKeys:
         """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread."""
         keys = np.empty((len(batch), last - first), np.uint64)
         if len(batch) == 1:
-            self.plan.draw(self._hash, batch, keys, band=first)
+            self._write(batch, first, keys)
             return keys
 
         def draw(begin: int, end: int) -> None:
@@ -49,10 +51,22 @@ class BandKeys:
                 end_if(stop)
                 chunk = slice(start, min(start + _CHUNK_ROWS, end))
                 some = batch if chunk == slice(0, len(batch)) else batch[chunk]
-                self.plan.draw(self._hash, some, keys[chunk], band=first)
+                self._write(some, first, keys[chunk])
 
         (workers or self._workers).split(len(batch), draw, min_size=16)
         return keys
+
+    def _write(self, batch: VectorBatch, first: int, out: UInt64s) -> None:
+        """Sketch vectors and write their (n, b) keys in tables ``first`` … ``first`` + b - 1."""
+        hash_ = self._hash
+        if hash_.keeps_table:
+            keys_from_table(batch.dense, hash_.table, hash_.slots, first, self._layout, out)
+            return
+        width = self.plan.band_width
+        start = first * width // LANES * LANES
+        count = round_up((first + out.shape[1]) * width - start)
+        signatures = hash_.sketch(batch, first=start, count=count)
+        self.plan.pack(signatures, out, start=start, band=first)
 
     def in_tables(self, codes: UInt64s, tables: Tables, rows: VectorBatch) -> UInt64s:
         """Return the (n, bands) keys of the last n ``rows``; ``codes`` has those of the first."""

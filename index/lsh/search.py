@@ -1,7 +1,7 @@
 """Search by hash tables: probe until the recall is proven, or gather candidates by depth.
 
-Where a scan is quicker than probing, it answers. The stop rule and its proof are in
-`kernels.lsh.probe`.
+Where a scan is quicker than probing, it answers. The stop rule and its proof are in `kernels.lsh`.
+Candidates by depth are ranked by exact scores, or by the share of their samples that collide.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt64s
+from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt16s, UInt64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import BANDS, DEPTH, TABLES, BatchHits, LiveSample, RowView
-from gcws_search.index.contracts.parameters import SearchParams
+from gcws_search.index.contracts.parameters import GcwsParams, SearchParams
 from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import (
     Tally,
@@ -24,16 +24,16 @@ from gcws_search.index.cost_model import (
     scan_nanoseconds,
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.exact.rerank import Ranked, batch_hits
-from gcws_search.index.exact.scan import scan
+from gcws_search.index.exact.scan import Ranked, batch_hits, rank_rows, scan
 from gcws_search.index.hashing.banding import BandPlan
+from gcws_search.index.hashing.gcws import Gcws
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.lsh import probe as columns
 from gcws_search.index.kernels.lsh.gather import gather
 from gcws_search.index.kernels.lsh.probe import ProbeHits, ProbeRequests, Rule, probe
 from gcws_search.index.kernels.lsh.tables import TableSegments
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.similarities.gmm import tolerance
+from gcws_search.index.similarities import tolerance
 from gcws_search.index.threads import Workers
 
 
@@ -246,3 +246,45 @@ class TableSearch:
         if not plan.prefix and params.guarantee == "measured":
             return hits, np.arange(m)
         return hits, np.flatnonzero(counters[columns.ANSWERED])
+
+
+def search_by_samples(  # noqa: PLR0913 (what is searched, and for what)
+    plan: BandPlan,
+    hash_: Gcws,
+    gcws: GcwsParams,
+    tables: Tables,
+    view: RowView,
+    queries: VectorBatch,
+    *,
+    keys: UInt64s,
+    params: SearchParams,
+    skip: Int64s,
+    workers: Workers,
+) -> BatchHits:
+    """Return candidates of the tables, ranked by the share of their samples that collide.
+
+    The samples are those of the tables, drawn again. Chance collisions of b-bit codes are taken
+    off: of unrelated samples a share of 2^-b collides ([BBIT]). ``keys`` are those of the queries.
+    """
+    chance = 2.0**-gcws.bits if gcws.encoding == "b_bit" else 0.0
+    ours = _codes(plan, hash_, gcws, queries)
+
+    def rank(query: int, rows: Int64s) -> Ranked:
+        share = np.mean(_codes(plan, hash_, gcws, view.vectors[rows]) == ours[query], axis=1)
+        return rank_rows(rows, np.maximum(0.0, (share - chance) / (1.0 - chance)), params)
+
+    return search_tables(
+        TABLES, plan, tables, view, keys, rank, params=params, skip=skip, workers=workers
+    )
+
+
+def _codes(plan: BandPlan, hash_: Gcws, gcws: GcwsParams, batch: VectorBatch) -> UInt16s | UInt64s:
+    """Return (n, samples): what keys keep of each sample, equal where samples collide."""
+    signatures = hash_.sketch(batch)
+    if gcws.encoding == "b_bit":
+        return signatures.codes(gcws.bits, plan.samples)
+    slots = signatures.slots[:, : plan.samples].astype(np.uint64)
+    if gcws.encoding == "zero_bit":
+        return slots
+    levels = signatures.levels[:, : plan.samples].view(np.uint32).astype(np.uint64)
+    return slots << np.uint64(32) | levels

@@ -3,8 +3,7 @@
 - `space`: from input to arrays; what is wrong with an input; the transform
 - `inputs`: vectors that nobody has checked
 - `names`: names of coordinates
-- `growing_rows`: rows that grow at their end, in memory or in mapped files
-- `row_copies`: rows once more in bytes, for scans
+- `growing_rows`: rows that grow at their end, in memory or in mapped files; once more in bytes
 - `quantization`: rows in 8 or 16 bits a value, for the graph
 - `equal_rows`: groups of rows that are equal
 """

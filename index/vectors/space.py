@@ -309,7 +309,12 @@ class VectorSpace:
                 )
         single = norms.astype(np.float32)
         if raw.form == "dense":
-            return VectorBatch("dense", dense=_pad(values), norms=single)
+            width = padded_width(values.shape[1])
+            if width > values.shape[1]:  # zeros at the end up to whole vector registers
+                padded = np.zeros((len(values), width), np.float32)
+                padded[:, : values.shape[1]] = values
+                values = padded
+            return VectorBatch("dense", dense=values, norms=single)
         slots = raw.indices.astype(np.uint32) * np.uint32(2) + (values < 0)
         indptr, magnitudes = raw.indptr, np.abs(values)
         if not unchanged and not magnitudes.all():  # underflow of a power
@@ -406,16 +411,6 @@ class VectorSpace:
             return dense
         entries = slice(raw.indptr[row], raw.indptr[row + 1])
         return {"indices": raw.indices[entries].tolist(), "values": raw.values[entries].tolist()}
-
-
-def _pad(rows: Float32s) -> Float32s:
-    """Return rows with zeros at the end up to a whole number of vector registers."""
-    width = padded_width(rows.shape[1])
-    if width == rows.shape[1]:
-        return rows
-    padded = np.zeros((len(rows), width), np.float32)
-    padded[:, : rows.shape[1]] = rows
-    return padded
 
 
 def _compress(dense: Float32s) -> RawBatch:

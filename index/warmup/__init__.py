@@ -1,6 +1,5 @@
 """Kernels compiled before the first request.
 
-- `exercises`: calls that make every kernel compile
-- `compile`: the processes that run them
+- `compile`: calls that make every kernel compile, and the processes that run them
 - `release`: kernels compiled for other machines, in an installation or a wheel
 """

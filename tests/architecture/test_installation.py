@@ -23,7 +23,7 @@ SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gcws_search", "index", "se
 
 FEW = """
 from gcws_search.index.warmup import compile as warmup
-from gcws_search.index.warmup.exercises import chains
+from gcws_search.index.warmup.compile import chains
 todo = [[one for one in chain if one.name == "dense similarity"] for chain in chains()]
 warmup.chains = lambda: todo
 warmup.compile_kernels()
@@ -34,8 +34,8 @@ import json
 {FEW}
 from gcws_search.index.kernels.cache import KernelCache
 from gcws_search.index.kernels.gmm import dense
-from gcws_search.index.similarities.gmm import gmm_matrix
-from gcws_search.index.warmup.exercises import _Collection
+from gcws_search.index.similarities import gmm_matrix
+from gcws_search.index.warmup.compile import _Collection
 stats = dense.exact_dense.stats
 counts = [sum(stats.cache_hits.values()), sum(stats.cache_misses.values())]
 cpu = KernelCache.installed and KernelCache.installed.cpu.name

@@ -20,7 +20,8 @@ ARROWS: dict[str, set[str]] = {
     "payload": {"contracts"},
     "storage": {"contracts"},
     "vectors": EVERYWHERE,
-    "similarities": {"vectors"} | EVERYWHERE,
+    "polya": {"contracts"},
+    "similarities": {"polya", "vectors"} | EVERYWHERE,
     "hashing": EVERYWHERE,
     "exact": {"similarities"} | EVERYWHERE,
     "cost_model": {"hashing"} | EVERYWHERE,
@@ -28,7 +29,8 @@ ARROWS: dict[str, set[str]] = {
     "graph": {"cost_model", "exact", "hashing", "lsh", "vectors"} | EVERYWHERE,
     "joins": {"cost_model", "exact", "hashing", "lsh", "similarities"} | EVERYWHERE,
     "backend": {"joins", "similarities"} | EVERYWHERE,
-    "comparison": {"backend", "exact", "hashing", "lsh", "similarities", "vectors"} | EVERYWHERE,
+    "comparison": {"backend", "exact", "hashing", "lsh", "polya", "similarities", "vectors"}
+    | EVERYWHERE,
     "backends": {"backend", "comparison", "cost_model", "exact", "graph", "hashing", "joins", "lsh"}
     | {"similarities"}
     | EVERYWHERE,

@@ -14,7 +14,7 @@ from benchmarks.papers.correlation_theory import (
     variance_factor,
 )
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.similarities.public import correlation_from_gmm
+from gcws_search.index.similarities import correlation_from_gmm
 from tests.support.reference import kernels
 from tests.support.statistics import SIGMAS, variance_tolerance
 

@@ -6,7 +6,7 @@ import pytest
 from gcws_search.index.comparison.random_binning import RandomBinning
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import Distribution, RandomBinningParams
-from gcws_search.index.similarities.kernels import PolyaKernel
+from gcws_search.index.similarities import polya_kernel
 from tests.support.data import generated
 from tests.support.data.adapters import from_csr, space_of
 from tests.support.reference import kernels
@@ -55,7 +55,7 @@ def test_samples_collide_as_the_product_kernel_says(
 ) -> None:
     rows = near_pair(rng)
     batch = dense_batch(rows) if dense else sparse_batch(rows)
-    kernel = PolyaKernel(distribution, shape, 6.0)
+    kernel = polya_kernel(distribution, shape, 6.0)
     hits = 0
     for seed in range(SEEDS):
         params = RandomBinningParams(distribution=distribution, shape=shape, scale=6.0, seed=seed)
@@ -136,7 +136,7 @@ def test_pitches_near_0_tell_vectors_apart(
     rows = np.array([[1.0, 2.0], [1.0, 2.5]], np.float32)
     batch = dense_batch(rows)
     codes = of_dense(params, batch, SAMPLES).sketch(batch)
-    law = float(PolyaKernel(distribution, params.shape).scores(batch[:1], batch[1:])[0, 0])
+    law = float(polya_kernel(distribution, params.shape).scores(batch[:1], batch[1:])[0, 0])
     assert_proportion(int(np.count_nonzero(codes[0] == codes[1])), SAMPLES, law, slack=BIAS)
 
 

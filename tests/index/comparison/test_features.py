@@ -77,7 +77,7 @@ def test_candidates_are_scored_by_the_kernel_that_is_estimated(
         SearchParams(limit=5, rerank="own", recall=1.0),
     ):
         for i, hits in enumerate(index.search(queries, wanted)):
-            # GmmKernel is of float32, hits are not.
+            # GMM as a kernel is of float32, hits are not.
             np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)
             np.testing.assert_allclose(hits.scores, own[i, hits.rows], atol=4e-6)
 

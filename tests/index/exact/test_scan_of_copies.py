@@ -13,15 +13,14 @@ from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins.exact_join import all_pairs, compare_pairs
-from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins import PairSink, all_pairs, compare_pairs
 from gcws_search.index.kernels.gmm.rows import HitFilter, rows_of
 from gcws_search.index.kernels.ordering.hits import empty_heaps
 from gcws_search.index.kernels.quantized.rows import BYTES
 from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.threads import Workers
+from gcws_search.index.vectors.growing_rows import copies_of
 from gcws_search.index.vectors.quantization import Quantizer
-from gcws_search.index.vectors.row_copies import copies_of
 from tests.support.data.generated import Floats
 from tests.support.index.small_index import all_scores
 

@@ -19,8 +19,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins.exact_join import compare_pairs
-from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins import PairSink, compare_pairs
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace

@@ -10,8 +10,7 @@ from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.policies import PAIR_POLICY, PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
-from gcws_search.index.joins.exact_join import ExactJoin, PrefixJoin, compare_pairs
-from gcws_search.index.joins.pair_sink import PairSink
+from gcws_search.index.joins import ExactJoin, PairSink, PrefixJoin, compare_pairs
 from gcws_search.index.kernels.gmm.rows import rows_of
 from gcws_search.index.kernels.ordering.keys import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes

@@ -6,8 +6,7 @@ from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidVector
-from gcws_search.index.similarities.gmm import gmm, gmm_matrix, gmm_rows
-from gcws_search.index.similarities.public import similarity
+from gcws_search.index.similarities import gmm, gmm_matrix, gmm_rows, similarity
 from tests.support.data import generated
 from tests.support.data.adapters import LARGE_DIM, from_csr, prepared, signed_rows, space_of
 from tests.support.data.strategies import ordinary_values, sparse_vectors

@@ -10,14 +10,18 @@ import pytest
 from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.parameters import Distribution
-from gcws_search.index.similarities.kernels import Kernel, PolyaKernel, cosines, folded_differences
-from gcws_search.index.similarities.public import (
+from gcws_search.index.similarities import (
     KERNEL_NAMES,
+    Kernel,
+    cosines,
+    folded_differences,
     folded_rbf,
     gaussian,
     kernel_named,
     laplace,
     polya,
+    polya_along,
+    polya_kernel,
     rbf,
     score,
 )
@@ -65,7 +69,7 @@ def test_products_over_coordinates_agree_with_the_definition(
     rng: np.random.Generator, dense: bool, distribution: Distribution, shape: float | None
 ) -> None:
     rows, others = rows_of(rng, dense=dense)
-    values = PolyaKernel(distribution, shape, scale=20.0).scores(others[:1], rows[:2])
+    values = polya_kernel(distribution, shape, scale=20.0).scores(others[:1], rows[:2])
     truth = [
         [kernels.product(distribution, shape, 20.0, u, v) for v in signed_rows(rows[:2])]
         for u in signed_rows(others[:1])
@@ -157,10 +161,10 @@ def test_kernels_and_parameters_that_are_unknown_are_refused() -> None:
 def test_many_distances_have_the_values_that_few_have(
     rng: np.random.Generator, distribution: Distribution, shape: float | None
 ) -> None:
-    kernel = PolyaKernel(distribution, shape, scale=3.0)
+    along = polya_along(distribution, shape, scale=3.0)
     steps = np.exp(rng.uniform(-40, 20, 17 * 4096 - 4))
     distances = np.concatenate([[0.0, 1e-320, 1e300, 3.0], steps]).reshape(4, -1)
-    few = np.stack([[kernel.along(part) for part in np.split(row, 17)] for row in distances])
-    many = kernel.along(distances)
+    few = np.stack([[along(part) for part in np.split(row, 17)] for row in distances])
+    many = along(distances)
     np.testing.assert_allclose(many, few.reshape(many.shape), atol=3e-8)
     assert many[0, 0] == 1.0

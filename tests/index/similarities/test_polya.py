@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts.parameters import SHAPES, Distribution
-from gcws_search.index.similarities.kernels import PolyaKernel
-from gcws_search.index.similarities.polya import GammaPower, curve_of, pitches
+from gcws_search.index.polya import GammaPower, curve_of, pitches
+from gcws_search.index.similarities import polya_along
 from tests.support.reference import kernels
 from tests.support.statistics import SIGMAS
 
@@ -95,9 +95,9 @@ def test_the_mean_and_the_quantiles_are_the_distributions(
 def test_kernels_of_extreme_shapes_fall_from_1_to_0_and_are_convex(
     name: Distribution, shape: float
 ) -> None:
-    kernel = PolyaKernel(name, shape)
+    along = polya_along(name, shape)
     distances = np.concatenate([[0.0], np.geomspace(1e-9, 1e3, 400)])
-    values = kernel.along(distances)
+    values = along(distances)
     assert values[0] == 1.0
     slopes = np.diff(values) / np.diff(distances)
     assert np.all(np.diff(values) <= 1e-12)
@@ -109,10 +109,10 @@ def test_kernels_of_extreme_shapes_fall_from_1_to_0_and_are_convex(
 def test_the_area_under_a_standardised_kernel_is_its_scale(
     name: Distribution, shape: float | None
 ) -> None:
-    kernel = PolyaKernel(name, shape, scale=2.5)
+    along = polya_along(name, shape, scale=2.5)
     # r = e^z, by the midpoint rule: exact beyond what is asked for smooth, vanishing integrands.
     z = np.arange(-30.0, 14.0, 1e-3) + 5e-4
-    area = 2.0 * np.sum(kernel.along(np.exp(z)) * np.exp(z)) * 1e-3
+    area = 2.0 * np.sum(along(np.exp(z)) * np.exp(z)) * 1e-3
     assert area == pytest.approx(2.5, rel=1e-6)
 
 
@@ -126,7 +126,7 @@ def test_families_that_are_special_cases_of_others_are_the_same() -> None:
         (("weibull", 1.0), ("exponential", None)),
         (("nakagami", 1.0), ("weibull", 2.0)),
     ):
-        a, b = (PolyaKernel(*family).along(r) for family in (one, other))
+        a, b = (polya_along(*family)(r) for family in (one, other))
         np.testing.assert_allclose(a, b, atol=1e-14)
 
 

@@ -10,10 +10,9 @@ from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.kernels.quantized.scan import scan_copies
-from gcws_search.index.vectors import row_copies
-from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors import growing_rows
+from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
-from gcws_search.index.vectors.row_copies import copies_of
 from tests.support.data.adapters import space_of
 
 DIM = 64
@@ -85,7 +84,7 @@ def test_a_step_is_tried_by_the_scan_that_is_compiled_already(
         )
         return scan_copies(*arguments)
 
-    monkeypatch.setattr(row_copies, "scan_copies", scan)
+    monkeypatch.setattr(growing_rows, "scan_copies", scan)
     copies_in(grown(rng.standard_normal((2 * ENOUGH, DIM))).view())
     assert contiguous
     assert all(contiguous)

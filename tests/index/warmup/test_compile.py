@@ -13,8 +13,13 @@ from typing import NamedTuple
 import pytest
 
 from gcws_search.index.warmup import compile as warmup
-from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached, run
-from gcws_search.index.warmup.exercises import Exercise, chains
+from gcws_search.index.warmup.compile import (
+    Exercise,
+    chains,
+    compile_kernels,
+    kernels_are_cached,
+    run,
+)
 
 PROGRAM = """
 import json, os, resource, sys
@@ -22,7 +27,7 @@ from gcws_search.index.kernels import CACHE_FOLDER
 from gcws_search.index.kernels.gmm import dense, rows
 from gcws_search.index.warmup import compile as warmup
 from gcws_search.index.warmup.compile import compile_kernels, kernels_are_cached
-from gcws_search.index.warmup.exercises import chains
+from gcws_search.index.warmup.compile import chains
 
 if sys.argv[1] == "alone":
     warmup.available_threads = lambda: 1
@@ -44,7 +49,7 @@ print(json.dumps([seen, *counts, kernels_are_cached(), str(CACHE_FOLDER)]))
 ENDLESS = """
 import threading
 from gcws_search.index.warmup import compile as warmup
-from gcws_search.index.warmup.exercises import Exercise
+from gcws_search.index.warmup.compile import Exercise
 
 def wait():
     print("at work", flush=True)

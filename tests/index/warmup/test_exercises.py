@@ -27,9 +27,8 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.payload.filters import parse_filter
-from gcws_search.index.similarities.public import similarity
-from gcws_search.index.warmup.compile import compile_kernels
-from gcws_search.index.warmup.exercises import chains
+from gcws_search.index.similarities import similarity
+from gcws_search.index.warmup.compile import chains, compile_kernels
 from tests.support.paths import REPOSITORY
 
 KERNELS = "gcws_search.index.kernels."

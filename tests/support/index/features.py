@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gcws_search.index.comparison.feature_backend import FeatureState
+from gcws_search.index.comparison.features import FeatureState
 from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,
