@@ -9,8 +9,8 @@ in pieces of whole entries. Numbers go straight into one array.
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
 from typing import Annotated, Any, Final, NamedTuple, TypeVar, get_args, get_origin
@@ -33,7 +33,7 @@ PIECE_BYTES: Final = 1 << 17
 """Parsed in one or two milliseconds."""
 LONG_BYTES: Final = 1 << 18
 """A longer body is parsed in a thread."""
-_BLOCK_BYTES: Final = 1 << 18
+_BACK_BYTES: Final = 1 << 10
 _MAX_CONTAINERS: Final = 1 << 14
 """Lists and objects that are parsed together: the parser takes 300 bytes for an empty one."""
 _SMALL: Final = 16
@@ -46,15 +46,12 @@ _MAX_OPTION_VALUES: Final = 1 << 16
 _FILTER_WORDS: Final = 100
 """More than a condition has commas and brackets, values apart."""
 _QUOTE, _COMMA = ord('"'), ord(",")
-_IN_LIST: Final = 2
-"""Depth of a comma between the entries of a member."""
 _CASE: Final = 32
 """Between square and curly brackets, in ASCII."""
 _NAME: Final = re.compile(
     rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL
 )
 _BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
-_BLANK: Final = b" \t\r\n"
 _STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
@@ -172,15 +169,15 @@ class _Reader:
         start = _skip_blanks(self._body, start)
         if kind is not None and kind.is_closed and self._body[start : start + 1] == b"{":
             return self._read_object(kind, start, stop, place)
-        value = outline_value(self._body, start, stop, piece_bytes=self._piece_bytes)
-        if kind is not None and value.is_list and kind.takes_lists:
+        if kind is not None and kind.takes_lists and self._body[start : start + 1] == b"[":
+            value = outline_value(self._body, start, stop, piece_bytes=self._piece_bytes)
             return self._read_list(kind, value, place)
-        self._require_size(value.size, place)
+        self._require_size(start, stop, place)
         return None
 
     def _read_object(self, kind: _Kind, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
         """Return an object of models: without its long lists, which are then read into it."""
-        lists: list[tuple[Place, Member]] = []
+        lists: list[tuple[Place, Span]] = []
         text = self._skeleton(kind.models, start, stop, place, lists)
         found = self._validate(kind, text, place)
         for where, member in lists:
@@ -199,7 +196,7 @@ class _Reader:
         start: int,
         stop: int,
         place: Place,
-        lists: list[tuple[Place, Member]],
+        lists: list[tuple[Place, Span]],
     ) -> bytes:
         """Return an object's text without its long lists, which are added to ``lists``.
 
@@ -221,25 +218,25 @@ class _Reader:
     def _without_lists(
         self,
         kinds: Sequence[_Kind],
-        member: Member,
+        member: Span,
         place: Place,
-        lists: list[tuple[Place, Member]],
+        lists: list[tuple[Place, Span]],
     ) -> bytes:
         """Return the text of a member, which may be of several kinds, without its long lists."""
         if not kinds:
             return b"null"
         start, stop = member.start, member.stop
         if stop - start > self._piece_bytes:
-            if member.is_list and any(kind.takes_lists for kind in kinds):
+            if self._body[start : start + 1] == b"[" and any(kind.takes_lists for kind in kinds):
                 lists.append((place, member))
                 return b"[]"
             models = [model for kind in kinds for model in kind.models]
             if _are_closed(models) and self._body[start : start + 1] == b"{":
                 return self._skeleton(models, start, stop, place, lists)
-            self._require_size(member.size, place)
+            self._require_size(start, stop, place)
         return self._body[start:stop]
 
-    def _read_list(self, kind: _Kind, member: Member, place: Place) -> Any:  # noqa: ANN401
+    def _read_list(self, kind: _Kind, member: Span, place: Place) -> Any:  # noqa: ANN401
         """Return a list, or an array of numbers."""
         count = member.count(self._body)
         if len(place) > 1 and place[-1] in ("indices", "values", "names", "center"):
@@ -262,7 +259,7 @@ class _Reader:
                 found += part
         return found
 
-    def _pieces(self, member: Member) -> Iterator[Piece]:
+    def _pieces(self, member: Span) -> Iterator[Piece]:
         """Yield the entries of a list in pieces, smaller ones where they hold many containers."""
         for piece in member.pieces(self._body):
             text = b"[%s]" % self._body[piece.start : piece.stop]
@@ -290,8 +287,12 @@ class _Reader:
         except ValidationError as error:
             raise invalid_request(error, self._model, place=place, first=first) from None
 
-    def _require_size(self, size: Size, place: Place) -> None:
+    def _require_size(self, start: int, stop: int, place: Place) -> None:
         """Raise where a value that is read at once has more in it than any may have."""
+        containers = values = 0
+        for _, codes, _ in _scan(self._body, start, stop, self._piece_bytes):
+            containers += int(np.count_nonzero(codes | _CASE == ord("{")))
+            values += int(np.count_nonzero(codes | _CASE != ord("}")))
         limits, names = self._limits, set(place)
         is_filter = "filter" in names
         limit = _MAX_OPTION_VALUES
@@ -299,29 +300,13 @@ class _Reader:
             limit = limits.max_filter_values + _FILTER_WORDS * limits.max_filter_conditions
         elif "payload" in names:
             limit = limits.max_payload_bytes
-        if size.values > limit:
+        if values > limit:
             kind = InvalidFilter if is_filter else InvalidParameter
-            raise kind(expected=f"at most {limit} values", got=str(size.values), loc=place)
-        containers = max(limits.max_payload_bytes // 2, 1 << 18)
-        if size.containers > containers:
-            expected, got = f"at most {containers} lists and objects", str(size.containers)
-            raise InvalidParameter(expected=expected, got=got, loc=place)
-
-
-class Size(NamedTuple):
-    """Number of arrays and objects in a stretch of text, and of these and commas together."""
-
-    containers: int = 0
-    values: int = 0
-
-    def plus(self, opens: AnyArray, closes: AnyArray) -> Size:
-        """Return the size with more brackets and commas: which open, and which close."""
-        values = len(closes) - int(np.count_nonzero(closes))
-        return Size(self.containers + int(np.count_nonzero(opens)), self.values + values)
-
-    def minus(self, other: Size) -> Size:
-        """Return the size of a stretch without another that is part of it."""
-        return Size(self.containers - other.containers, self.values - other.values)
+            raise kind(expected=f"at most {limit} values", got=str(values), loc=place)
+        limit = max(limits.max_payload_bytes // 2, 1 << 18)
+        if containers > limit:
+            expected = f"at most {limit} lists and objects"
+            raise InvalidParameter(expected=expected, got=str(containers), loc=place)
 
 
 class Piece(NamedTuple):
@@ -333,30 +318,18 @@ class Piece(NamedTuple):
     stop: int
 
 
-class _Comma(NamedTuple):
-    """A comma between entries: its place in the text, and the number of the entry behind it."""
-
-    place: int
-    behind: int
-
-
-@dataclass(slots=True)
-class Member:
+class Span(NamedTuple):
     """A member of an object, or a value by itself, which lies at start to stop of the text.
 
-    ``size`` is what is before the value while its end is not found. ``commas`` between the entries
-    of a list are counted; ``cuts`` are those at which it is cut, ``latest`` the last so far.
+    Of a list: the number of commas between its entries, and some of these, at which it is cut, by
+    their places; with each the number of commas up to it.
     """
 
     name: str
-    has_name: bool
     start: int
-    is_list: bool
-    size: Size
-    stop: int = 0
+    stop: int
     commas: int = 0
-    cuts: list[_Comma] = field(default_factory=list)
-    latest: _Comma = field(default_factory=lambda: _Comma(0, 0))
+    cuts: Sequence[tuple[int, int]] = ()
 
     def count(self, text: bytes) -> int:
         """Return the number of a list's entries."""
@@ -365,55 +338,92 @@ class Member:
 
     def pieces(self, text: bytes) -> Iterator[Piece]:
         """Yield the entries of a list: those of a piece, or one that is longer than a piece."""
-        first, last = _Comma(self.start, 0), _Comma(self.stop - 1, self.count(text))
+        first, last = (self.start, 0), (self.stop - 1, self.count(text))
         for (comma, number), (stop, until) in pairwise((first, *self.cuts, last)):
             if self.commas and _skip_blanks(text, comma + 1) >= stop:
                 raise ValueError(f"expected a value, got none between bytes {comma} and {stop}")
             yield Piece(number, until - number, comma + 1, stop)
 
-    def cut(self, places: AnyArray, piece_bytes: int) -> None:
-        """Count commas at these places, and cut at some of them."""
-        before, commas = self.latest, self.commas
-        while len(places):
-            last = self.cuts[-1].place if self.cuts else self.start
-            beyond = int(np.searchsorted(places, last + piece_bytes, "right"))
-            if beyond == len(places):
-                break
-            near = _Comma(int(places[beyond - 1]), commas + beyond) if beyond else before
-            far = _Comma(int(places[beyond]), commas + beyond + 1)
-            self.cuts.append(near if near.place > last else far)
-        self.commas += len(places)
-        if len(places):
-            self.latest = _Comma(int(places[-1]), self.commas)
-
-    def end(self, stop: int, size: Size, piece_bytes: int) -> None:
-        """Note where the value ends, and the size of all the text before."""
-        self.stop, self.size = stop, size.minus(self.size)
-        last = self.cuts[-1].place if self.cuts else self.start
-        if self.is_list and stop - last > piece_bytes and self.latest.place > last:
-            self.cuts.append(self.latest)
-
 
 def outline_object(
     text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
-) -> list[Member]:
+) -> list[Span]:
     """Return the members of an object; what is in their values is not looked at.
 
     Lists are cut into pieces of at most ``piece_bytes``, and single entries that are longer.
     ValueError: it is not JSON.
     """
-    outline = _Outline(text, start, stop, piece_bytes)
-    outline.add_all()
-    return outline.members()
+    stop = len(text) if stop is None else stop
+    borders: list[tuple[int, int]] = []  # commas between members, and the end of the object
+    cuts: dict[int, int] = {}
+    commas = 0
+    for places, codes, depths in _scan(text, start, stop, piece_bytes):
+        inner = np.flatnonzero((codes == _COMMA) & (depths == 2))  # noqa: PLR2004  # in a member
+        outer = np.flatnonzero((depths < 1) | ((codes == _COMMA) & (depths == 1)))
+        if len(borders) + len(outer) > _MAX_MEMBERS:
+            raise ValueError(f"expected at most {_MAX_MEMBERS} members of an object, got more")
+        counts = commas + np.searchsorted(inner, outer)
+        borders += zip(places[outer].tolist(), counts.tolist(), strict=True)
+        commas = _add_cuts(cuts, places[inner], commas)
+    begin = _skip_blanks(text, start)
+    codes = b"".join(text[place : place + 1] for place, _ in borders)
+    end = borders[-1][0] + 1 if borders else stop
+    is_one = text[begin : begin + 1] == b"{" and codes == b"," * (len(borders) - 1) + b"}"
+    if not is_one or _skip_blanks(text, end) < stop:
+        raise ValueError("expected one object, got another bracket or comma, or more behind it")
+    if len(borders) == 1 and _skip_blanks(text, begin + 1) == end - 1:
+        return []
+    marks = [*cuts.items()]
+    return [
+        _member(text, before, behind, marks) for before, behind in pairwise([(begin, 0), *borders])
+    ]
+
+
+def _member(
+    text: bytes, before: tuple[int, int], behind: tuple[int, int], marks: list[tuple[int, int]]
+) -> Span:
+    """Return the member between two commas, or brackets, with the commas of lists up to each."""
+    found = _NAME.match(text, before[0] + 1, behind[0])
+    start = found.end() if found else behind[0]
+    stop = _skip_blanks_back(text, start, behind[0])
+    is_list = text[start : start + 1] == b"["
+    if found is None or start == stop or (is_list and text[stop - 1 : stop] != b"]"):
+        raise ValueError(f"expected a name and a value before byte {behind[0]}")
+    name = from_json(found[1])
+    if not is_list:
+        return Span(name, start, stop)
+    ours = marks[bisect_left(marks, (start,)) : bisect_left(marks, (stop,))]
+    cuts = [(place, number - before[1]) for place, number in ours]
+    return Span(name, start, stop, behind[1] - before[1], cuts)
 
 
 def outline_value(
     text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
-) -> Member:
-    """Return a text that is one value of any kind, as a member without a name."""
-    outline = _Outline(text, start, stop, piece_bytes, is_value=True)
-    outline.add_all()
-    return outline.value()
+) -> Span:
+    """Return a text that is one list, as a member without a name."""
+    stop = len(text) if stop is None else stop
+    cuts: dict[int, int] = {}
+    commas = ends = 0
+    for places, codes, depths in _scan(text, start, stop, piece_bytes):
+        ends += int(np.count_nonzero(depths < 1))
+        commas = _add_cuts(cuts, places[(codes == _COMMA) & (depths == 1)], commas)
+    start = _skip_blanks(text, start)
+    stop = _skip_blanks_back(text, start, stop)
+    if ends != 1 or text[stop - 1 : stop] != b"]":
+        raise ValueError("expected one list, got another bracket or comma")
+    return Span("", start, stop, commas, [*cuts.items()])
+
+
+def _add_cuts(cuts: dict[int, int], places: AnyArray, before: int) -> int:
+    """Cut lists at the first and the last comma of a block; return the number of commas so far.
+
+    So a piece lies within a block, or is the one entry between two commas.
+    """
+    count = before + len(places)
+    if len(places):
+        cuts[int(places[0])] = before + 1
+        cuts[int(places[-1])] = count
+    return count
 
 
 def _skip_blanks(text: bytes, start: int) -> int:
@@ -424,135 +434,45 @@ def _skip_blanks(text: bytes, start: int) -> int:
 
 def _skip_blanks_back(text: bytes, start: int, stop: int) -> int:
     """Return where the blanks before ``stop`` begin."""
-    while stop > start:
-        near = max(start, stop - _BLOCK_BYTES)
-        length = len(text[near:stop].rstrip(_BLANK))
-        if length:
-            return near + length
-        stop = near
+    while stop > start and text[stop - 1] in b" \t\r\n":
+        near = max(start, stop - _BACK_BYTES)
+        stop = near + len(text[near:stop].rstrip(b" \t\r\n"))
     return stop
 
 
-class _Outline:
-    """The members of an object, or the only value, found so far."""
+def _scan(
+    text: bytes, start: int, stop: int, block_bytes: int
+) -> Iterator[tuple[AnyArray, AnyArray, AnyArray]]:
+    """Yield the brackets and commas of a value, those in strings left out, a block at a time.
 
-    def __init__(
-        self, text: bytes, start: int, stop: int | None, piece_bytes: int, *, is_value: bool = False
-    ) -> None:
-        self._text = text
-        self._start = start
-        self._stop = len(text) if stop is None else stop
-        self._piece_bytes = piece_bytes
-        self._found: list[Member] = []
-        self._depth = 0
-        self._size = Size()
-        self._end = 0
-        if is_value:
-            self._depth = 1
-            start = _skip_blanks(text, start)
-            is_list = text[start : start + 1] == b"["
-            self._found = [Member("", True, start, is_list, Size())]
-
-    def add_all(self) -> None:
-        """Take note of all brackets and commas."""
-        for places, codes in self._blocks():
-            if len(places):
-                self._add(places, codes)
-
-    def members(self) -> list[Member]:
-        """Return the members, when all of the text has been added."""
-        if not self._end or _skip_blanks(self._text, self._end) < self._stop:
-            got = "more" if self._end else "the end"
-            raise ValueError(f"expected one object, got {got}")
-        return self._found
-
-    def value(self) -> Member:
-        """Return the only value, when all of the text has been added."""
-        [member] = self._found
-        if self._depth != 1:
-            raise ValueError("expected one value, got an end within it")
-        self._finish(self._stop, self._size, b",")
-        return member
-
-    def _blocks(self) -> Iterator[tuple[AnyArray, AnyArray]]:
-        """Yield where brackets and commas outside of strings are, and which, a block at a time."""
-        inside, is_escaped = 0, False
-        for start in range(self._start, self._stop, _BLOCK_BYTES):
-            block = self._text[start : min(start + _BLOCK_BYTES, self._stop)]
-            if is_escaped:
-                block = b"." + block[1:]
-            is_escaped = False
-            if b"\\" in block:
-                block = block.replace(rb"\\", b"..").replace(rb"\"", b"..")
-                is_escaped = block.endswith(b"\\")
-            codes = np.frombuffer(block, np.uint8)
-            quotes = np.add.accumulate((codes == _QUOTE).view(np.uint8), dtype=np.uint8)
-            quotes += np.uint8(inside)  # modulo 256
-            folded = codes | _CASE
-            found = ((folded == ord("{")) | (folded == ord("}")) | (codes == _COMMA)) & (
-                quotes & 1 == 0
-            )
-            places = np.flatnonzero(found)
-            inside = int(quotes[-1]) & 1
-            yield places + start, codes[places]
-        if inside:
-            raise ValueError("a string that does not end")
-
-    def _add(self, places: AnyArray, codes: AnyArray) -> None:
-        """Take note of the brackets and commas of a block."""
+    Of each its place, its code, and the number of brackets that are open behind it.
+    """
+    inside, is_escaped, depth = 0, False, 0
+    step = max(1, block_bytes)
+    for first in range(start, stop, step):
+        block = text[first : min(first + step, stop)]
+        if is_escaped:
+            block = b"." + block[1:]
+        is_escaped = False
+        if b"\\" in block:
+            block = block.replace(rb"\\", b"..").replace(rb"\"", b"..")
+            is_escaped = block.endswith(b"\\")
+        codes = np.frombuffer(block, np.uint8)
+        quotes = np.add.accumulate((codes == _QUOTE).view(np.uint8), dtype=np.uint8)
+        quotes += np.uint8(inside)  # modulo 256
+        inside = int(quotes[-1]) & 1
         folded = codes | _CASE
-        opens, closes = folded == ord("{"), folded == ord("}")
-        commas = codes == _COMMA
-        depths = np.cumsum(opens.view(np.int8) - closes.view(np.int8), dtype=np.int32)
-        depths += self._depth
-        if depths.max() > _MAX_DEEP:
-            raise ValueError(f"more than {_MAX_DEEP} levels")
-        of_lists = np.flatnonzero(commas & (depths == _IN_LIST))
-        done = 0
-        for at in np.flatnonzero(depths <= 1 - closes.view(np.int8)).tolist():
-            upto = int(np.searchsorted(of_lists, at))
-            self._pass(places[of_lists[done:upto]])
-            done = upto
-            self._step(int(places[at]), self._size.plus(opens[: at + 1], closes[: at + 1]))
-        self._pass(places[of_lists[done:]])
-        self._depth = int(depths[-1])
-        self._size = self._size.plus(opens, closes)
-
-    def _pass(self, places: AnyArray) -> None:
-        """Count commas between the entries of the last member."""
-        if self._found and self._found[-1].is_list:
-            self._found[-1].cut(places, self._piece_bytes)
-
-    def _step(self, place: int, size: Size) -> None:
-        """Pass a bracket or comma of the outermost object."""
-        code, is_first = self._text[place : place + 1], not self._found
-        if self._end or code in b"[]" or is_first != (code == b"{"):
-            raise ValueError(f"expected one object, got another bracket or comma, at byte {place}")
-        if is_first and _skip_blanks(self._text, self._start) < place:
-            raise ValueError(f"expected an object, got something before it, at byte {place}")
-        if not is_first:
-            self._finish(place, size, code)
-        if code == b"}":
-            self._end = place + 1
-        else:
-            self._begin(place + 1, size)
-
-    def _begin(self, place: int, size: Size) -> None:
-        if len(self._found) == _MAX_MEMBERS:
-            raise ValueError(f"expected at most {_MAX_MEMBERS} members of an object, got more")
-        found = _NAME.match(self._text, place, self._stop)
-        name, start = (from_json(found[1]), found.end()) if found else ("", place)
-        is_list = self._text[start : start + 1] == b"["
-        self._found.append(Member(name, found is not None, start, is_list, size))
-
-    def _finish(self, place: int, size: Size, code: bytes) -> None:
-        member = self._found[-1]
-        stop = _skip_blanks_back(self._text, member.start, place)
-        is_empty = stop == member.start
-        if is_empty and not member.has_name and code == b"}" and len(self._found) == 1:
-            self._found.clear()  # an empty object
-            return
-        is_open = member.is_list and self._text[stop - 1 : stop] != b"]"
-        if is_empty or not member.has_name or is_open:
-            raise ValueError(f"expected a name and a value before byte {place}")
-        member.end(stop, size, self._piece_bytes)
+        is_bracket = (folded == ord("{")) | (folded == ord("}"))
+        places = np.flatnonzero((is_bracket | (codes == _COMMA)) & (quotes & 1 == 0))
+        codes, folded = codes[places], folded[places]
+        steps = (folded == ord("{")).view(np.int8) - (folded == ord("}")).view(np.int8)
+        depths = np.cumsum(steps, dtype=np.int32) + np.int32(depth)
+        if len(depths):
+            depth = int(depths[-1])
+            if depths.max() > _MAX_DEEP:
+                raise ValueError(f"more than {_MAX_DEEP} levels")
+            yield places + first, codes, depths
+    if inside:
+        raise ValueError("a string that does not end")
+    if depth:
+        raise ValueError("expected one value, got an end within it")

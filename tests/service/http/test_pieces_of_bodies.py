@@ -58,7 +58,7 @@ def read_in_pieces(text: bytes, piece_bytes: int) -> Any:  # noqa: ANN401
     found: dict[str, Any] = {}
     for member in json_bodies.outline_object(text, piece_bytes=piece_bytes):
         value = from_json(text[member.start : member.stop])
-        if member.is_list:
+        if text[member.start : member.start + 1] == b"[":
             entries: list[Any] = []
             for first, count, start, stop in member.pieces(text):
                 assert first == len(entries)
