@@ -18,7 +18,6 @@ from gcws_search.service.api import (
     openapi,
     page,
     query,
-    sketch,
     snapshots,
 )
 from gcws_search.service.contract import RouterProtocol
@@ -52,7 +51,6 @@ _ROUTERS = (
     snapshots.reading,
     snapshots.writing,
     analysis.router,
-    sketch.router,
     query.comparing,
     health.router,
     health.service_router,

@@ -42,7 +42,7 @@ class QueryRequest(NamedTuple):
     with_vector: bool
     explain: bool
     offset: int = 0
-    """The first hits of each ranking that are not shown; see `service.api.pages`."""
+    """The first hits of each ranking that are not shown; see `service.api.query`."""
     unknown_names: Sequence[str] = ()
     """Names that the query alone has."""
     with_unknown: ix.SparseVector | None = None

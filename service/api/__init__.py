@@ -1,13 +1,11 @@
 """The API: routes, the bodies that they take and the answers that they give.
 
 - `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
-- `query`: searches; two vectors compared
-- `analysis`: long reads of a whole collection: near-duplicate pairs, map, profile
-- `sketch`: vectors as hashes
+- `query`: searches, and pages of their rankings; two vectors compared
+- `analysis`: long reads of a whole collection: near-duplicate pairs, map, profile; hashes
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`, `backend_bodies`: what clients send
 - `requests`: bodies become calls of the index
-- `pages`: pages of a ranking by `offset`
 - `answers`: what clients get
 - `openapi`: the API page
 - `page`: the page in a browser, and its files

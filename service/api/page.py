@@ -4,9 +4,7 @@ import asyncio
 import gzip
 import hashlib
 import importlib.util
-from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -40,71 +38,59 @@ _API_PAGE: Final = ("swagger-ui-bundle.js", "swagger-ui.css")
 """Files of the package ``fastapi_offline``."""
 _PLACEHOLDER: Final = b"{assets}"
 """Stands in HTML for the address of the files."""
+_DOCUMENTS: Final = ("index.html", "docs.html")
 _DIGITS: Final = 16
 
 router = APIRouter(include_in_schema=False)
 
 
-@dataclass(frozen=True)
-class Asset:
-    """One file as it is served."""
-
-    body: bytes
-    media_type: str
-
-    @cached_property
-    def compressed(self) -> bytes:
-        """The body in gzip."""
-        return gzip.compress(self.body, mtime=0)
-
-
-class Assets:
-    """All files of the page by their names, such as ``vendor/uplot.js``.
-
-    ``version`` is a hash of all names and contents.
-    """
-
-    def __init__(self) -> None:
-        self.files = dict(_files())
-        whole = hashlib.sha256()
-        for name, asset in sorted(self.files.items()):
-            whole.update(f"{name}\0{len(asset.body)}\0".encode() + asset.body)
-        self.version = whole.hexdigest()[:_DIGITS]
-
-    def document(self, name: str) -> Asset:
-        """Return an HTML file with the address of the others, relative to the root, in it."""
-        found = self.files[name]
-        address = f"page/{self.version}".encode()
-        return Asset(found.body.replace(_PLACEHOLDER, address), found.media_type)
-
-
-def _files() -> Iterator[tuple[str, Asset]]:
+def read_files() -> dict[str, bytes]:
+    """Return all files of the page by their names, such as ``vendor/uplot.js``."""
     folder = Path(__file__).parents[1] / "page" / "static"
-    for path in folder.rglob("*"):
-        if path.suffix in _MEDIA_TYPES:
-            yield path.relative_to(folder).as_posix(), _asset(path)
-    found = importlib.util.find_spec("fastapi_offline")
-    if found is None or found.origin is None:
+    found = {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in folder.rglob("*")
+        if path.suffix in _MEDIA_TYPES
+    }
+    package = importlib.util.find_spec("fastapi_offline")
+    if package is None or package.origin is None:
         raise ModuleNotFoundError("expected the package fastapi-offline, got none")
     for name in _API_PAGE:
-        yield f"vendor/{name}", _asset(Path(found.origin).parent / "static" / name)
+        found[f"vendor/{name}"] = (Path(package.origin).parent / "static" / name).read_bytes()
+    return found
 
 
-def _asset(path: Path) -> Asset:
-    return Asset(path.read_bytes(), _MEDIA_TYPES[path.suffix])
+def version_of(files: dict[str, bytes]) -> str:
+    """Return a hash of all names and contents."""
+    whole = hashlib.sha256()
+    for name, body in sorted(files.items()):
+        whole.update(f"{name}\0{len(body)}\0".encode() + body)
+    return whole.hexdigest()[:_DIGITS]
 
 
 @cache
-def assets() -> Assets:
-    """Return the files of the page, which are read at the first request for one."""
-    return Assets()
+def _load() -> tuple[str, dict[str, bytes]]:
+    """Return the version of the page and its files, which are read at the first request for one.
+
+    Documents have the address of the other files, relative to the root, in them.
+    """
+    files = read_files()
+    version = version_of(files)
+    for name in _DOCUMENTS:
+        files[name] = files[name].replace(_PLACEHOLDER, f"page/{version}".encode())
+    return version, files
+
+
+@cache
+def _compress(body: bytes) -> bytes:
+    return gzip.compress(body, mtime=0)
 
 
 @router.get("/")
 async def show_root(request: Request) -> Response:
     """Show the page to a browser; say what the service is to all others."""
     if _wants_html(request):
-        return await _answer(request, assets().document("index.html"), "no-cache")
+        return await _answer(request, "index.html", "no-cache")
     await may_read(request)
     found = await show_service(request)
     found.headers["Vary"] = "Accept"
@@ -114,16 +100,16 @@ async def show_root(request: Request) -> Response:
 @router.get("/docs")
 async def show_api_page(request: Request) -> Response:
     """Show the API page."""
-    return await _answer(request, assets().document("docs.html"), "no-cache")
+    return await _answer(request, "docs.html", "no-cache")
 
 
 @router.get("/page/{version}/{name:path}")
 async def show_asset(request: Request, version: str, name: str) -> Response:
     """Show a file of the page, cached for ever: its address names its contents."""
-    found = assets().files.get(name) if version == assets().version else None
-    if found is None:
+    current, files = _load()
+    if version != current or name not in files:
         raise RouteNotFound(f"expected a file of the page, got {request.url.path!r}")
-    return await _answer(request, found, _FOR_EVER)
+    return await _answer(request, name, _FOR_EVER)
 
 
 def _wants_html(request: Request) -> bool:
@@ -131,10 +117,10 @@ def _wants_html(request: Request) -> bool:
     return any(kind.partition(";")[0].strip().lower() == "text/html" for kind in kinds)
 
 
-async def _answer(request: Request, asset: Asset, caching: str) -> Response:
+async def _answer(request: Request, name: str, caching: str) -> Response:
     headers = _SAFE | {"Cache-Control": caching, "Vary": "Accept, Accept-Encoding"}
-    body = asset.body
+    body = _load()[1][name]
     if "gzip" in request.headers.get("accept-encoding", ""):
-        body = await asyncio.to_thread(lambda: asset.compressed)
+        body = await asyncio.to_thread(_compress, body)
         headers["Content-Encoding"] = "gzip"
-    return Response(body, headers=headers, media_type=asset.media_type)
+    return Response(body, headers=headers, media_type=_MEDIA_TYPES[Path(name).suffix])

@@ -18,8 +18,9 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
-from gcws_search.service.api import pages, requests
+from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import QueryBody
+from gcws_search.service.api.query import search_page
 from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
@@ -210,7 +211,7 @@ class Owner:
             return [json_bytes(query_json(asked, each)) for each in found]
 
         if asked.offset:
-            return await pages.search(self.service, collection, asked, show)
+            return await search_page(self.service, collection, asked, show)
         return await self.service.searches.search(collection, asked, show)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.api import pages
+from gcws_search.service.api import query
 from gcws_search.service.contract import QueryRequest
 
 ITEMS = 3000
@@ -63,7 +63,7 @@ def page(collection: Any, offset: int, limit: int, recall: float) -> ix.QueryRes
         explain=False,
         offset=offset,
     )
-    [found] = asyncio.run(pages.search(SERVICE, collection, asked, list))
+    [found] = asyncio.run(query.search_page(SERVICE, collection, asked, list))
     return found
 
 
@@ -86,19 +86,19 @@ def test_a_deep_page_misses_about_as_many_hits_as_the_first() -> None:
     """Of 100 hits at 0.9, one is missed, so that the tenth page is shifted by one at most."""
     for offset in (10, 90, 500, 9990):
         asked = ix.SearchParams(limit=10, recall=0.9)
-        deepest = pages.searches(asked, offset, 100_000)[-1]
+        deepest = query.page_searches(asked, offset, 100_000)[-1]
         assert deepest.limit >= offset + 10
         assert deepest.limit * (1 - deepest.recall) == pytest.approx(1)
 
 
 def test_where_nothing_is_missed_a_page_takes_one_search() -> None:
     exact = ix.SearchParams(limit=10, recall=1)
-    assert pages.searches(exact, 20, 1000) == [ix.SearchParams(limit=30, recall=1)]
+    assert query.page_searches(exact, 20, 1000) == [ix.SearchParams(limit=30, recall=1)]
     fixed = ix.SearchParams(limit=10, candidates=200, rerank="none")
-    assert [each.limit for each in pages.searches(fixed, 20, 1000)] == [30]
+    assert [each.limit for each in query.page_searches(fixed, 20, 1000)] == [30]
 
 
 def test_no_search_goes_deeper_than_the_settings_permit() -> None:
     asked = ix.SearchParams(limit=10)
-    assert [each.limit for each in pages.searches(asked, 20, 40)] == [10, 40]
-    assert [each.limit for each in pages.searches(asked, 0, 40)] == [10]
+    assert [each.limit for each in query.page_searches(asked, 20, 40)] == [10, 40]
+    assert [each.limit for each in query.page_searches(asked, 0, 40)] == [10]

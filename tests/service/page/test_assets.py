@@ -10,7 +10,7 @@ from typing import Final
 import httpx
 import pytest
 
-from gcws_search.service.api.page import POLICY, Assets
+from gcws_search.service.api.page import POLICY, read_files, version_of
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Client, Serve, assert_problem
 
@@ -48,13 +48,13 @@ def test_every_vendored_file_is_listed_with_its_hash_and_licence() -> None:
 
 
 def test_a_changed_file_has_another_address() -> None:
-    first, second = Assets(), Assets()
-    assert first.version == second.version
-    assert re.fullmatch(r"[0-9a-f]{16}", first.version)
-    assert {"main.js", "style.css", "vendor/preact.js", "vendor/swagger-ui-bundle.js"} <= set(
-        first.files
-    )
-    assert not [name for name in first.files if name.endswith((".json", ".txt"))]
+    files = read_files()
+    version = version_of(files)
+    assert version == version_of(read_files())
+    assert version != version_of({**files, "main.js": b""})
+    assert re.fullmatch(r"[0-9a-f]{16}", version)
+    assert {"main.js", "style.css", "vendor/preact.js", "vendor/swagger-ui-bundle.js"} <= {*files}
+    assert not [name for name in files if name.endswith((".json", ".txt"))]
 
 
 # Our own files
@@ -133,7 +133,7 @@ def test_files_are_compressed_for_those_who_take_it(client: Client) -> None:
 
 @pytest.mark.parametrize("name", ["none.js", "../assets.py", "vendor/vendored.json", ""])
 def test_there_is_no_other_file(client: Client, name: str) -> None:
-    assert_problem(client.get(f"/page/{Assets().version}/{name}"), 404, "route_not_found")
+    assert_problem(client.get(f"/page/{version_of(read_files())}/{name}"), 404, "route_not_found")
 
 
 def test_another_version_has_no_files(client: Client) -> None:
