@@ -4,8 +4,7 @@
 - `http`: from a request to its endpoint
 - `errors`: what can go wrong before the index is asked
 - `problems`: errors as RFC 9457 answers, each with its status
-- `models`: what bodies are made of: ids, vectors, items
-- `json_bodies`: JSON checked by a compiled validator, a long one in pieces
+- `models`: what bodies are made of, and how JSON becomes one, a long one in pieces
 - `responses`: content types, answers as bytes
 - `contract`: what routes call
 - `messages`, `batcher`: what processes say of each other; queries answered by one call

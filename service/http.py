@@ -26,7 +26,7 @@ from starlette.routing import Match
 from starlette.types import Message, Receive, Scope, Send
 
 from gcws_search import index as ix
-from gcws_search.service import json_bodies, problems
+from gcws_search.service import models, problems
 from gcws_search.service.contract import (
     CatalogProtocol,
     CollectionProtocol,
@@ -45,10 +45,10 @@ from gcws_search.service.errors import (
 from gcws_search.service.execution.pools import AwaitedPuts, Pools
 from gcws_search.service.execution.startup import Startup
 from gcws_search.service.ingest.job import Loads
-from gcws_search.service.json_bodies import Model
 from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics
+from gcws_search.service.models import Model
 from gcws_search.service.responses import JSON, UNSAID, JsonResponse
 from gcws_search.service.server import BREAK_OFF, HAS_WHOLE_BODY, request_id
 from gcws_search.service.settings import Settings
@@ -238,7 +238,7 @@ def read_params(request: Request, model: type[Params]) -> Params:
     values: dict[str, str | list[str]] = {}
     for name in given:
         field = model.model_fields.get(name)
-        is_list = field is not None and json_bodies.entry_annotation(field.annotation) is not None
+        is_list = field is not None and models.entry_annotation(field.annotation) is not None
         values[name] = given.getlist(name) if is_list else given[name]
     try:
         return model.model_validate(values)
@@ -254,9 +254,9 @@ async def read_model(request: Request, model: type[Model]) -> Model:
         require_plain(request)
     guards: Guards = request.scope["app"].state.service
     body = await read_body(request, guards.settings.max_body_bytes, model.instead)
-    if len(body) > json_bodies.LONG_BYTES:
-        return await guards.workers.parsing.run(json_bodies.parse, model, body, guards.settings)
-    return json_bodies.parse(model, body, guards.settings)
+    if len(body) > models.LONG_BYTES:
+        return await guards.workers.parsing.run(models.parse, model, body, guards.settings)
+    return models.parse(model, body, guards.settings)
 
 
 async def read_body(request: Request, limit_bytes: int, instead: str = "") -> bytes:

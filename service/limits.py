@@ -12,7 +12,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import psutil
 from starlette.types import Scope
 
@@ -25,7 +24,6 @@ from gcws_search.service.errors import (
     Overloaded,
     ShardFull,
 )
-from gcws_search.service.models import Body, VectorBody
 from gcws_search.service.server import LAST_DESCRIPTORS
 from gcws_search.service.settings import Settings
 
@@ -42,19 +40,6 @@ _HIT_BYTES = 38
 """What a hit takes besides its id and payload; the score has 17 digits."""
 _MIN_HIT_BYTES = 23
 """An id of one character, and the score 0.0."""
-
-
-def list_limit(model: type[Body], name: str, settings: Settings) -> int:
-    """Return how many entries a list of a body may have, which is among its ``limited``."""
-    limit = model.limited[name]
-    return limit if isinstance(limit, int) else int(getattr(settings, limit))
-
-
-def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:
-    """Raise InvalidVector when a vector has more numbers than permitted."""
-    count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
-    if count > limits.max_nonzeros:
-        require_count(count, limits, *loc)
 
 
 def require_count(count: int, limits: Settings, *loc: str | int) -> None:

@@ -1,7 +1,31 @@
-"""What bodies are made of: strictness, examples, ids, vectors."""
+"""What bodies are made of, and how JSON becomes one of the models that describe them.
+
+A compiled parser keeps Python's lock until it is done, and makes objects that take up to 400 times
+the text. So NumPy counts brackets and commas outside of strings of a long body first, in blocks and
+without the lock. Long lists, however deep in models, are left out of what the parser gets and read
+afterwards in pieces of whole entries. Numbers go straight into one array.
+"""
+
+from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, cast
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import pairwise
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
+)
 
 import numpy as np
 import orjson
@@ -13,15 +37,48 @@ from pydantic import (
     Field,
     GetJsonSchemaHandler,
     PlainSerializer,
+    TypeAdapter,
+    ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, from_json
+from pydantic_core import CoreSchema, PydanticCustomError, from_json, to_json
 
 from gcws_search import index as ix
-from gcws_search.index import AnyArray
+from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
+from gcws_search.service.errors import MalformedBody
+from gcws_search.service.limits import require_at_most, require_count
+from gcws_search.service.problems import invalid_request, models_in
+from gcws_search.service.settings import Settings
 
 MAX_ID_LENGTH: Final = 255
 _FLOAT_BYTES: Final = 4
+Model = TypeVar("Model", bound="Body")
+Place = tuple[str | int, ...]
+
+PIECE_BYTES: Final = 1 << 17
+"""Parsed in one or two milliseconds."""
+LONG_BYTES: Final = 1 << 18
+"""A longer body is parsed in a thread."""
+_BACK_BYTES: Final = 1 << 10
+_MAX_CONTAINERS: Final = 1 << 14
+"""Lists and objects that are parsed together: the parser takes 300 bytes for an empty one."""
+_SMALL: Final = 16
+"""Parts of a piece that has more of them."""
+_MAX_DEEP: Final = 200
+"""About as deep as the parser itself goes."""
+_MAX_MEMBERS: Final = 256
+_MAX_OPTION_VALUES: Final = 1 << 16
+"""Values of a field that holds no vector, payload or filter."""
+_FILTER_WORDS: Final = 100
+"""More than a condition has commas and brackets, values apart."""
+_QUOTE, _COMMA = ord('"'), ord(",")
+_CASE: Final = 32
+"""Between square and curly brackets, in ASCII."""
+_NAME: Final = re.compile(
+    rb'[ \t\r\n]*+("[^"\\]*+(?:\\.[^"\\]*+)*+")[ \t\r\n]*+:[ \t\r\n]*+', re.DOTALL
+)
+_BLANKS: Final = re.compile(rb"[ \t\r\n]*+")
+_STRICT: Final = ConfigDict(strict=True, allow_inf_nan=False, hide_input_in_errors=True)
 
 
 def examples(*documents: dict[str, Any]) -> ConfigDict:
@@ -277,3 +334,442 @@ class ItemBody(Body):
 
 ShownVector = Numbers | SparseBody
 """As answers have it."""
+
+
+def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:
+    """Raise InvalidVector when a vector has more numbers than permitted."""
+    count = len(vector if isinstance(vector, np.ndarray) else vector.weights)
+    if count > limits.max_nonzeros:
+        require_count(count, limits, *loc)
+
+
+# Reading
+
+
+def parse(model: type[Model], body: bytes, limits: Settings) -> Model:
+    """Return a body as its model: JSON is parsed and checked by compiled code."""
+    body = body or model.without_body
+    if not body:
+        raise MalformedBody("expected a JSON object, got an empty body")
+    if len(body) > LONG_BYTES:
+        return parse_in_pieces(model, body, limits)
+    try:
+        found = model.model_validate_json(body)
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    for name, limit in model.limited.items():
+        count = len(getattr(found, name) or ())
+        if count > (limit if isinstance(limit, int) else getattr(limits, limit)):
+            require_at_most(count, list_limit(model, name, limits), name)
+    return found
+
+
+def list_limit(model: type[Body], name: str, settings: Settings) -> int:
+    """Return how many entries a list of a body may have, which is among its ``limited``."""
+    limit = model.limited[name]
+    return limit if isinstance(limit, int) else int(getattr(settings, limit))
+
+
+def parse_in_pieces(
+    model: type[Model], body: bytes, limits: Settings, *, piece_bytes: int = PIECE_BYTES
+) -> Model:
+    """Return a body as its model, counted first and read a piece at a time."""
+    found: Model = _Reader(model, body, limits, piece_bytes).read()
+    return found
+
+
+class _Kind(NamedTuple):
+    """What a value may be: its validator, the models among that, and the kind of its entries."""
+
+    adapter: TypeAdapter[Any]
+    models: tuple[type[BaseModel], ...]
+    takes_lists: bool
+    entries: _Kind | None
+
+    @classmethod
+    def of(cls, annotation: Any, metadata: Any = None) -> _Kind:  # noqa: ANN401
+        """Return the kind of an annotation."""
+        is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
+        whole: Any = annotation if metadata is None else Annotated[annotation, metadata]
+        adapter = TypeAdapter[Any](whole, config=None if is_model else _STRICT)
+        models = tuple(models_in(annotation))
+        entry = entry_annotation(annotation)
+        has_parts = entry is not None and bool([*models_in(entry)])
+        try:
+            adapter.validate_json(b"[]")
+        except ValidationError:
+            return cls(adapter, models, False, None)
+        return cls(adapter, models, True, cls.of(entry) if has_parts else None)
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether an object of this kind has the fields of its models alone."""
+        return _are_closed(self.models)
+
+
+def _are_closed(models: Sequence[type[BaseModel]]) -> bool:
+    closed = [model.model_config.get("extra") == "forbid" for model in models]
+    return bool(closed) and all(closed)
+
+
+def entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
+    """Return what the entries of a list may be, None where an annotation has no list."""
+    if get_origin(annotation) is list:
+        return get_args(annotation)[0]
+    found = (entry_annotation(part) for part in get_args(annotation))
+    return next((entry for entry in found if entry is not None), None)
+
+
+@lru_cache
+def _kind_of_field(model: type[BaseModel], name: str) -> _Kind:
+    info = model.model_fields[name]
+    is_model = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
+    return _Kind.of(info.annotation, None if is_model else info)
+
+
+@lru_cache
+def _kind_of_model(model: type[BaseModel]) -> _Kind:
+    return _Kind.of(model)
+
+
+class _Reader:
+    """Reads one body."""
+
+    def __init__(self, model: type[Body], body: bytes, limits: Settings, piece_bytes: int) -> None:
+        self._model = model
+        self._body = body
+        self._limits = limits
+        self._piece_bytes = piece_bytes
+
+    def read(self) -> Any:  # noqa: ANN401
+        body, kind = self._body, _kind_of_model(self._model)
+        start = _skip_blanks(body, 0)
+        try:
+            match body[start : start + 1]:
+                case b"{":
+                    return self._read_object(kind, start, len(body), ())
+                case b"[":
+                    return self._refuse_list()
+            return self._validate(kind, body, ())
+        except ValueError as error:
+            raise MalformedBody(f"Invalid JSON: {error}") from None
+
+    def _refuse_list(self) -> Any:  # noqa: ANN401
+        count = outline_value(self._body).count(self._body)
+        try:
+            return self._model.model_validate([None] * count)
+        except ValidationError as error:
+            raise invalid_request(error, self._model) from None
+
+    def _read_entry(self, kind: _Kind | None, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
+        """Return a long entry of a list; None where it has to be read at once."""
+        start = _skip_blanks(self._body, start)
+        if kind is not None and kind.is_closed and self._body[start : start + 1] == b"{":
+            return self._read_object(kind, start, stop, place)
+        if kind is not None and kind.takes_lists and self._body[start : start + 1] == b"[":
+            value = outline_value(self._body, start, stop, piece_bytes=self._piece_bytes)
+            return self._read_list(kind, value, place)
+        self._require_size(start, stop, place)
+        return None
+
+    def _read_object(self, kind: _Kind, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
+        """Return an object of models: without its long lists, which are then read into it."""
+        lists: list[tuple[Place, Span]] = []
+        text = self._skeleton(kind.models, start, stop, place, lists)
+        found = self._validate(kind, text, place)
+        for where, member in lists:
+            *outer, name = where[len(place) :]
+            holder: Any = found
+            for step in outer:
+                holder = getattr(holder, str(step))
+            model: type[BaseModel] = type(holder)
+            inner = _kind_of_field(model, str(name))
+            setattr(holder, str(name), self._read_list(inner, member, where))
+        return found
+
+    def _skeleton(
+        self,
+        models: Sequence[type[BaseModel]],
+        start: int,
+        stop: int,
+        place: Place,
+        lists: list[tuple[Place, Span]],
+    ) -> bytes:
+        """Return an object's text without its long lists, which are added to ``lists``.
+
+        What no model has a field for becomes null.
+        """
+        found = outline_object(self._body, start, stop, piece_bytes=self._piece_bytes)
+        members = {member.name: member for member in found}
+        if not place:
+            for name in self._model.limited.keys() & members.keys():
+                limit = list_limit(self._model, name, self._limits)
+                require_at_most(members[name].count(self._body), limit, name)
+        parts = []
+        for name, member in members.items():
+            kinds = [_kind_of_field(each, name) for each in models if name in each.model_fields]
+            value = self._without_lists(kinds, member, (*place, name), lists)
+            parts.append(b"%s:%s" % (to_json(name), value))
+        return b"{%s}" % b",".join(parts)
+
+    def _without_lists(
+        self,
+        kinds: Sequence[_Kind],
+        member: Span,
+        place: Place,
+        lists: list[tuple[Place, Span]],
+    ) -> bytes:
+        """Return the text of a member, which may be of several kinds, without its long lists."""
+        if not kinds:
+            return b"null"
+        start, stop = member.start, member.stop
+        if stop - start > self._piece_bytes:
+            if self._body[start : start + 1] == b"[" and any(kind.takes_lists for kind in kinds):
+                lists.append((place, member))
+                return b"[]"
+            models = [model for kind in kinds for model in kind.models]
+            if _are_closed(models) and self._body[start : start + 1] == b"{":
+                return self._skeleton(models, start, stop, place, lists)
+            self._require_size(start, stop, place)
+        return self._body[start:stop]
+
+    def _read_list(self, kind: _Kind, member: Span, place: Place) -> Any:  # noqa: ANN401
+        """Return a list, or an array of numbers."""
+        count = member.count(self._body)
+        if len(place) > 1 and place[-1] in ("indices", "values", "names", "center"):
+            require_count(count, self._limits, *place[:-1])
+        found: Any = None
+        for piece in self._pieces(member):
+            part = self._read_piece(kind, piece, place)
+            if isinstance(part, np.ndarray):
+                if found is None:
+                    require_count(count, self._limits, *place)
+                    found = np.empty(count, part.dtype)
+                if isinstance(found, np.ndarray):
+                    found[piece.first : piece.first + piece.entries] = part
+                    continue
+                part = part.tolist()
+            elif isinstance(found, np.ndarray):  # integers beyond 64 bits
+                found = found[: piece.first].tolist()
+            found = part if found is None else found
+            if found is not part:
+                found += part
+        return found
+
+    def _pieces(self, member: Span) -> Iterator[Piece]:
+        """Yield the entries of a list in pieces, smaller ones where they hold many containers."""
+        for piece in member.pieces(self._body):
+            text = b"[%s]" % self._body[piece.start : piece.stop]
+            if piece.entries == 1 or text.count(b"[") + text.count(b"{") <= _MAX_CONTAINERS:
+                yield piece
+                continue
+            shift = piece.start - 1
+            for part in outline_value(text, piece_bytes=self._piece_bytes // _SMALL).pieces(text):
+                first, start, stop = piece.first + part.first, part.start + shift, part.stop + shift
+                yield Piece(first, part.entries, start, stop)
+
+    def _read_piece(self, kind: _Kind, piece: Piece, place: Place) -> Any:  # noqa: ANN401
+        """Return some entries of a list."""
+        if piece.entries == 1 and piece.stop - piece.start > self._piece_bytes:
+            inner = (*place, piece.first)
+            entry = self._read_entry(kind.entries, piece.start, piece.stop, inner)
+            if entry is not None:
+                return [entry]
+        text = b"[%s]" % self._body[piece.start : piece.stop]
+        return self._validate(kind, text, place, piece.first)
+
+    def _validate(self, kind: _Kind, text: bytes, place: Place, first: int | None = None) -> Any:  # noqa: ANN401
+        try:
+            return kind.adapter.validate_json(text)
+        except ValidationError as error:
+            raise invalid_request(error, self._model, place=place, first=first) from None
+
+    def _require_size(self, start: int, stop: int, place: Place) -> None:
+        """Raise where a value that is read at once has more in it than any may have."""
+        containers = values = 0
+        for _, codes, _ in _scan(self._body, start, stop, self._piece_bytes):
+            containers += int(np.count_nonzero(codes | _CASE == ord("{")))
+            values += int(np.count_nonzero(codes | _CASE != ord("}")))
+        limits, names = self._limits, set(place)
+        is_filter = "filter" in names
+        limit = _MAX_OPTION_VALUES
+        if is_filter:
+            limit = limits.max_filter_values + _FILTER_WORDS * limits.max_filter_conditions
+        elif "payload" in names:
+            limit = limits.max_payload_bytes
+        if values > limit:
+            kind = InvalidFilter if is_filter else InvalidParameter
+            raise kind(expected=f"at most {limit} values", got=str(values), loc=place)
+        limit = max(limits.max_payload_bytes // 2, 1 << 18)
+        if containers > limit:
+            expected = f"at most {limit} lists and objects"
+            raise InvalidParameter(expected=expected, got=str(containers), loc=place)
+
+
+class Piece(NamedTuple):
+    """Entries of a list: the number of the first, how many, and where they lie in the text."""
+
+    first: int
+    entries: int
+    start: int
+    stop: int
+
+
+class Span(NamedTuple):
+    """A member of an object, or a value by itself, which lies at start to stop of the text.
+
+    Of a list: the number of commas between its entries, and some of these, at which it is cut, by
+    their places; with each the number of commas up to it.
+    """
+
+    name: str
+    start: int
+    stop: int
+    commas: int = 0
+    cuts: Sequence[tuple[int, int]] = ()
+
+    def count(self, text: bytes) -> int:
+        """Return the number of a list's entries."""
+        is_empty = not self.commas and _skip_blanks(text, self.start + 1) >= self.stop - 1
+        return 0 if is_empty else self.commas + 1
+
+    def pieces(self, text: bytes) -> Iterator[Piece]:
+        """Yield the entries of a list: those of a piece, or one that is longer than a piece."""
+        first, last = (self.start, 0), (self.stop - 1, self.count(text))
+        for (comma, number), (stop, until) in pairwise((first, *self.cuts, last)):
+            if self.commas and _skip_blanks(text, comma + 1) >= stop:
+                raise ValueError(f"expected a value, got none between bytes {comma} and {stop}")
+            yield Piece(number, until - number, comma + 1, stop)
+
+
+def outline_object(
+    text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
+) -> list[Span]:
+    """Return the members of an object; what is in their values is not looked at.
+
+    Lists are cut into pieces of at most ``piece_bytes``, and single entries that are longer.
+    ValueError: it is not JSON.
+    """
+    stop = len(text) if stop is None else stop
+    borders: list[tuple[int, int]] = []  # commas between members, and the end of the object
+    cuts: dict[int, int] = {}
+    commas = 0
+    for places, codes, depths in _scan(text, start, stop, piece_bytes):
+        inner = np.flatnonzero((codes == _COMMA) & (depths == 2))  # noqa: PLR2004  # in a member
+        outer = np.flatnonzero((depths < 1) | ((codes == _COMMA) & (depths == 1)))
+        if len(borders) + len(outer) > _MAX_MEMBERS:
+            raise ValueError(f"expected at most {_MAX_MEMBERS} members of an object, got more")
+        counts = commas + np.searchsorted(inner, outer)
+        borders += zip(places[outer].tolist(), counts.tolist(), strict=True)
+        commas = _add_cuts(cuts, places[inner], commas)
+    begin = _skip_blanks(text, start)
+    signs = b"".join(text[place : place + 1] for place, _ in borders)
+    end = borders[-1][0] + 1 if borders else stop
+    is_one = text[begin : begin + 1] == b"{" and signs == b"," * (len(borders) - 1) + b"}"
+    if not is_one or _skip_blanks(text, end) < stop:
+        raise ValueError("expected one object, got another bracket or comma, or more behind it")
+    if len(borders) == 1 and _skip_blanks(text, begin + 1) == end - 1:
+        return []
+    marks = [*cuts.items()]
+    return [
+        _member(text, before, behind, marks) for before, behind in pairwise([(begin, 0), *borders])
+    ]
+
+
+def _member(
+    text: bytes, before: tuple[int, int], behind: tuple[int, int], marks: list[tuple[int, int]]
+) -> Span:
+    """Return the member between two commas, or brackets, with the commas of lists up to each."""
+    found = _NAME.match(text, before[0] + 1, behind[0])
+    start = found.end() if found else behind[0]
+    stop = _skip_blanks_back(text, start, behind[0])
+    is_list = text[start : start + 1] == b"["
+    if found is None or start == stop or (is_list and text[stop - 1 : stop] != b"]"):
+        raise ValueError(f"expected a name and a value before byte {behind[0]}")
+    name = from_json(found[1])
+    if not is_list:
+        return Span(name, start, stop)
+    ours = marks[bisect_left(marks, (start,)) : bisect_left(marks, (stop,))]
+    cuts = [(place, number - before[1]) for place, number in ours]
+    return Span(name, start, stop, behind[1] - before[1], cuts)
+
+
+def outline_value(
+    text: bytes, start: int = 0, stop: int | None = None, *, piece_bytes: int = PIECE_BYTES
+) -> Span:
+    """Return a text that is one list, as a member without a name."""
+    stop = len(text) if stop is None else stop
+    cuts: dict[int, int] = {}
+    commas = ends = 0
+    for places, codes, depths in _scan(text, start, stop, piece_bytes):
+        ends += int(np.count_nonzero(depths < 1))
+        commas = _add_cuts(cuts, places[(codes == _COMMA) & (depths == 1)], commas)
+    start = _skip_blanks(text, start)
+    stop = _skip_blanks_back(text, start, stop)
+    if ends != 1 or text[stop - 1 : stop] != b"]":
+        raise ValueError("expected one list, got another bracket or comma")
+    return Span("", start, stop, commas, [*cuts.items()])
+
+
+def _add_cuts(cuts: dict[int, int], places: AnyArray, before: int) -> int:
+    """Cut lists at the first and the last comma of a block; return the number of commas so far.
+
+    So a piece lies within a block, or is the one entry between two commas.
+    """
+    count = before + len(places)
+    if len(places):
+        cuts[int(places[0])] = before + 1
+        cuts[int(places[-1])] = count
+    return count
+
+
+def _skip_blanks(text: bytes, start: int) -> int:
+    """Return where the blanks from a place on end."""
+    found = _BLANKS.match(text, start)
+    return start if found is None else found.end()
+
+
+def _skip_blanks_back(text: bytes, start: int, stop: int) -> int:
+    """Return where the blanks before ``stop`` begin."""
+    while stop > start and text[stop - 1] in b" \t\r\n":
+        near = max(start, stop - _BACK_BYTES)
+        stop = near + len(text[near:stop].rstrip(b" \t\r\n"))
+    return stop
+
+
+def _scan(
+    text: bytes, start: int, stop: int, block_bytes: int
+) -> Iterator[tuple[AnyArray, AnyArray, AnyArray]]:
+    """Yield the brackets and commas of a value, those in strings left out, a block at a time.
+
+    Of each its place, its code, and the number of brackets that are open behind it.
+    """
+    inside, is_escaped, depth = 0, False, 0
+    step = max(1, block_bytes)
+    for first in range(start, stop, step):
+        block = text[first : min(first + step, stop)]
+        if is_escaped:
+            block = b"." + block[1:]
+        is_escaped = False
+        if b"\\" in block:
+            block = block.replace(rb"\\", b"..").replace(rb"\"", b"..")
+            is_escaped = block.endswith(b"\\")
+        codes = np.frombuffer(block, np.uint8)
+        quotes = np.add.accumulate((codes == _QUOTE).view(np.uint8), dtype=np.uint8)
+        quotes += np.uint8(inside)  # modulo 256
+        inside = int(quotes[-1]) & 1
+        folded = codes | _CASE
+        is_bracket = (folded == ord("{")) | (folded == ord("}"))
+        places = np.flatnonzero((is_bracket | (codes == _COMMA)) & (quotes & 1 == 0))
+        codes, folded = codes[places], folded[places]
+        steps = (folded == ord("{")).view(np.int8) - (folded == ord("}")).view(np.int8)
+        depths = np.cumsum(steps, dtype=np.int32) + np.int32(depth)
+        if len(depths):
+            depth = int(depths[-1])
+            if depths.max() > _MAX_DEEP:
+                raise ValueError(f"more than {_MAX_DEEP} levels")
+            yield places + first, codes, depths
+    if inside:
+        raise ValueError("a string that does not end")
+    if depth:
+        raise ValueError("expected one value, got an end within it")

@@ -17,7 +17,7 @@ import orjson
 from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
-from gcws_search.service import json_bodies, problems
+from gcws_search.service import models, problems
 from gcws_search.service.api import requests
 from gcws_search.service.api.answers import (
     BatchAnswer,
@@ -51,8 +51,8 @@ from gcws_search.service.http import (
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.limits import AnswerBytes, require_short_vector
-from gcws_search.service.models import Body
+from gcws_search.service.limits import AnswerBytes
+from gcws_search.service.models import Body, require_short_vector
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -125,7 +125,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
             raise requests.only(error, "vector") from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
-    is_long = len(body) > json_bodies.LONG_BYTES
+    is_long = len(body) > models.LONG_BYTES
     asked = await service.workers.parsing.run(read) if is_long else read()
     return await _answer_one(service, collection, asked)
 
@@ -242,7 +242,7 @@ def _require_none(params: BatchParams) -> None:
 def _read_json(
     service: Service, collection: CollectionProtocol, body: bytes
 ) -> tuple[list[QueryRequest], _Bad]:
-    batch = json_bodies.parse(BatchBody, body, service.settings)
+    batch = models.parse(BatchBody, body, service.settings)
     if any(map(requests.reads_names, batch.queries)):
         collection.load_names()
     if batch.on_error == "stop":

@@ -33,7 +33,6 @@ from gcws_search.service.limits import (
     require_count,
     require_short_id,
     require_short_payload,
-    require_short_vector,
 )
 from gcws_search.service.models import (
     ItemBody,
@@ -41,6 +40,7 @@ from gcws_search.service.models import (
     PackedBody,
     VectorBody,
     json_text,
+    require_short_vector,
     vector_of,
 )
 from gcws_search.service.problems import invalid_request

@@ -15,7 +15,7 @@ from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from gcws_search.service import json_bodies, problems
+from gcws_search.service import models, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.execution.pools import Pools
@@ -130,7 +130,7 @@ async def query(request: Request) -> Response:
     name = request.path_params["name"]
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes)
-    body = json_bodies.parse(QueryBody, text, service.settings)
+    body = models.parse(QueryBody, text, service.settings)
     asked = encode_query(name, body, service.settings)
     if asked is not None:
         answer = await service.link.ask(FrameKind.QUERY, *asked)
@@ -146,10 +146,10 @@ async def query_batch(request: Request) -> Response:
     text = await read_body(request, service.settings.max_body_bytes)
 
     def read() -> tuple[bytes, bytes] | None:
-        found = json_bodies.parse(BatchBody, text, service.settings).queries
+        found = models.parse(BatchBody, text, service.settings).queries
         return encode_matrix(found, service.settings) if found else None
 
-    short = len(text) <= json_bodies.LONG_BYTES
+    short = len(text) <= models.LONG_BYTES
     matrix = read() if short else await service.workers.parsing.run(read)
     if matrix is None or len(matrix[1]) > service.settings.max_body_bytes:
         return Forwarded(service.http, text)
@@ -165,7 +165,7 @@ async def put_items(request: Request) -> Response:
     """Store items; the body is checked here, and read again by the owner."""
     service = front_of(request)
     text = await read_body(request, service.settings.max_body_bytes, PutItemsBody.instead)
-    json_bodies.parse(PutItemsBody, text, service.settings)
+    models.parse(PutItemsBody, text, service.settings)
     return await _whole(request, text)
 
 

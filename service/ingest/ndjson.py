@@ -7,15 +7,14 @@ from typing import TypeAlias
 import numpy as np
 
 from gcws_search import index as ix
-from gcws_search.service import json_bodies
+from gcws_search.service import models
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.source import ItemRows, Reject, Source
 from gcws_search.service.limits import (
     require_short_id,
     require_short_payload,
-    require_short_vector,
 )
-from gcws_search.service.models import ItemBody, vector_of
+from gcws_search.service.models import ItemBody, require_short_vector, vector_of
 from gcws_search.service.settings import Settings
 
 _Item: TypeAlias = tuple[str | None, bytes | None, ix.OneVector]
@@ -67,7 +66,7 @@ def read_ndjson(source: Source, settings: Settings) -> Iterator[ItemRows]:
 
 def _item(line: bytes, settings: Settings) -> _Item:
     """Return id, payload and vector of one line."""
-    item = json_bodies.parse(ItemBody, line, settings)
+    item = models.parse(ItemBody, line, settings)
     item_id = None if item.id is None else str(item.id)
     if item_id is not None:
         require_short_id(item_id, settings, "id")

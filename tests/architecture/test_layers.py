@@ -67,8 +67,8 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 """Folder of gcws_search, and what else of the project it may import; numba comes with none."""
 
 SERVICE_FLOORS = (
-    "errors", "batcher", "messages", "models", "settings", "metrics", "server", "keys", "problems",
-    "limits", "contract", "responses", "json_bodies", "ingest", "execution", "http", "api",
+    "errors", "batcher", "messages", "settings", "metrics", "server", "keys", "problems",
+    "limits", "models", "contract", "responses", "ingest", "execution", "http", "api",
     "cluster", "app", "fronts", "cli",
 )  # fmt: skip
 """Packages and modules of service from the bottom up; each imports only those before it."""

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from gcws_search.index import InvalidInput
-from gcws_search.service import json_bodies
+from gcws_search.service import models
 from gcws_search.service.api.analysis import MapBody
 from gcws_search.service.api.bodies import (
     BatchBody,
@@ -56,7 +56,7 @@ def read_at_once(text: bytes) -> Any:  # noqa: ANN401
 def read_in_pieces(text: bytes, piece_bytes: int) -> Any:  # noqa: ANN401
     """Return an object, each member read as whole values between cuts."""
     found: dict[str, Any] = {}
-    for member in json_bodies.outline_object(text, piece_bytes=piece_bytes):
+    for member in models.outline_object(text, piece_bytes=piece_bytes):
         value = from_json(text[member.start : member.stop])
         if text[member.start : member.start + 1] == b"[":
             entries: list[Any] = []
@@ -172,7 +172,7 @@ def test_depth_is_bounded_as_it_is_at_once(depth: int, bracket: str) -> None:
 def test_no_piece_is_much_longer_than_asked() -> None:
     for entries in ([0.25] * 100_000, [{"a": [1, 2]}] * 20_000, ["x" * 50] * 9000):
         text = json.dumps({"b": 1, "entries": entries}).encode()
-        _, member = json_bodies.outline_object(text, piece_bytes=10_000)
+        _, member = models.outline_object(text, piece_bytes=10_000)
         sizes = [piece.stop - piece.start for piece in member.pieces(text)]
         assert max(sizes) <= 10_000
         assert sum(sizes) + len(sizes) >= len(text) - 100
@@ -215,7 +215,7 @@ BLANKS: Final = b" " * 150_000
 def test_a_value_with_blanks_in_it_is_what_it_is_without(model: type[Body], text: bytes) -> None:
     def result(blanks: bytes) -> Json:
         try:
-            return plain(json_bodies.parse(model, text.replace(b"%s", blanks), LIMITS))
+            return plain(models.parse(model, text.replace(b"%s", blanks), LIMITS))
         except InvalidRequest as error:
             return error.code, error.errors, str(error)
         except MalformedBody:
@@ -291,14 +291,14 @@ def test_a_long_body_is_read_as_a_short_one_is(
         except InvalidInput as error:
             return str(error)
 
-    found = result(json_bodies.parse_in_pieces, piece_bytes=piece_bytes)
-    assert found == result(json_bodies.parse)
+    found = result(models.parse_in_pieces, piece_bytes=piece_bytes)
+    assert found == result(models.parse)
 
 
 @pytest.mark.parametrize("text", [b'{"items": [', b"\xff", b"", b'{"items": [1,,2]}', b'{"a"}'])
 def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
     with pytest.raises(MalformedBody):
-        json_bodies.parse_in_pieces(PutItemsBody, text, LIMITS)
+        models.parse_in_pieces(PutItemsBody, text, LIMITS)
 
 
 def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import Put
-from gcws_search.service import json_bodies
+from gcws_search.service import models
 from gcws_search.service.api import requests
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
@@ -47,7 +47,7 @@ class Hostile:
 
 LONG = b'{"items": [' + b'{"id": "long", "vector": [1, 2, 3, 4]},' * 8000 + b"3]}"
 KINDS = {
-    "long bodies": Hostile(json_bodies, "parse_in_pieces", "PUT", "/items", LONG),
+    "long bodies": Hostile(models, "parse_in_pieces", "PUT", "/items", LONG),
     "batches": Hostile(
         requests, "batch", "POST", "/query/batch",
         b'{"queries": [{"vector": [1, 2, 3, 4]}]}',

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.index import AnyArray, InvalidInput
-from gcws_search.service import json_bodies
+from gcws_search.service import models
 from gcws_search.service.api import analysis, backend_bodies, bodies as requests
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.ingest import arrow, npy
@@ -97,7 +97,7 @@ class Case(NamedTuple):
 def json_case(name: str, model: type[Body], text: str, *, times: int = TIMES) -> Case:
     body = text.encode()
     most = times * len(body) + COUNT * ENTRY_BYTES + SPARE_BYTES
-    return Case(name, len(body), partial(json_bodies.parse, model, body, LIMITS), most)
+    return Case(name, len(body), partial(models.parse, model, body, LIMITS), most)
 
 
 def long_list(entry: str, size: int) -> str:
