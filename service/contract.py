@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from gcws_search.service.errors import ShardFull
 
 T = TypeVar("T")
-C_contra = TypeVar("C_contra", contravariant=True)
 
 Point = str | Sequence[float] | ix.OneVector
 """An id or a vector."""
@@ -281,12 +280,12 @@ class CatalogProtocol(Protocol):
         """Make a collection of a snapshot."""
 
 
-class SearchesProtocol(Protocol[C_contra]):
+class SearchesProtocol(Protocol):
     """Searches the collections of one kind."""
 
     def search(
         self,
-        collection: C_contra,
+        collection: Any,  # noqa: ANN401  # of the kind it searches
         asked: QueryRequest,
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
@@ -299,7 +298,7 @@ class SearchesProtocol(Protocol[C_contra]):
 
     def search_batch(
         self,
-        collection: C_contra,
+        collection: Any,  # noqa: ANN401  # of the kind it searches
         asked: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
     ) -> Awaitable[T]:
@@ -310,7 +309,7 @@ class SearchesProtocol(Protocol[C_contra]):
         """
 
 
-class RouterProtocol(CatalogProtocol, SearchesProtocol[Any], Protocol):
+class RouterProtocol(CatalogProtocol, SearchesProtocol, Protocol):
     """The collections of a cluster."""
 
     @property

@@ -83,7 +83,7 @@ class Service(Guards):
 
     startup: Startup
     collections: CatalogProtocol
-    searches: SearchesProtocol[Any]
+    searches: SearchesProtocol
     cluster: RouterProtocol | None
     puts: AwaitedPuts
     room: Room

@@ -245,16 +245,17 @@ def _read_json(
     batch = models.parse(BatchBody, body, service.settings)
     if any(map(requests.reads_names, batch.queries)):
         collection.load_names()
-    if batch.on_error == "stop":
-        return requests.batch(batch, collection, service.settings), {}
     asked: list[QueryRequest] = []
     bad: _Bad = {}
     for number, one in enumerate(batch.queries):
         try:
             query = requests.query(one, collection, service.settings)
-            _require_a_rest(query, collection)
+            if batch.on_error == "skip":
+                _require_a_rest(query, collection)
         except ix.InvalidInput as error:
             bad[number] = error.at("queries", number)
+            if batch.on_error == "stop":
+                raise bad[number] from None
         else:
             asked.append(query)
     return asked, bad

@@ -14,7 +14,6 @@ from pydantic_core import from_json
 from gcws_search import index as ix
 from gcws_search.service.api.backend_bodies import BODY_OF, AttachBody
 from gcws_search.service.api.bodies import (
-    BatchBody,
     BatchParams,
     CompareBody,
     CreateBody,
@@ -382,17 +381,6 @@ def with_unknown_apart(
         error.loc = (name, rest[int(row)], *inner)
         raise
     return [(rest, together), *parts]
-
-
-def batch(body: BatchBody, collection: CollectionProtocol, limits: Settings) -> list[QueryRequest]:
-    """Return the queries of a batch; errors name the query."""
-    queries = []
-    for number, one in enumerate(body.queries):
-        try:
-            queries.append(query(one, collection, limits))
-        except ix.InvalidInput as error:
-            raise error.at("queries", number) from None
-    return queries
 
 
 def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Settings) -> QueryRequest:
