@@ -55,16 +55,6 @@ class HostRefused(ServiceError):
         )
 
 
-class ExposedWithoutKey(ServiceError):
-    """The settings would open the service to others, and no key guards it."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            f"expected a key (GCWS_API_KEY or GCWS_API_KEY_FILE) before listening on {host!r}, "
-            "which others than this machine may reach; got none (GCWS_ALLOW_NO_KEY=true permits it)"
-        )
-
-
 class RouteNotFound(ServiceError):
     """No route has this path."""
 

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from gcws_search.service.errors import ExposedWithoutKey, KeyMissing, KeyRefused
+from gcws_search.service.errors import KeyMissing, KeyRefused, ServiceError
 from gcws_search.service.settings import Settings
 
 Permission = Literal["read", "write"]
@@ -111,11 +111,15 @@ def _secret(given: SecretStr | None, file: Path | None) -> str | None:
 
 
 def require_guard(settings: Settings) -> None:
-    """Raise ExposedWithoutKey where others than this machine could come in without a key."""
+    """Raise ServiceError where others than this machine could come in without a key."""
     reached_at = settings.published_host or settings.host
     guarded = ApiKeys(settings).are_set
     if not (guarded or settings.allow_no_key or is_loopback(reached_at)):
-        raise ExposedWithoutKey(reached_at)
+        raise ServiceError(
+            "expected a key (GCWS_API_KEY or GCWS_API_KEY_FILE) before listening on "
+            f"{reached_at!r}, which others than this machine may reach; got none "
+            "(GCWS_ALLOW_NO_KEY=true permits it)"
+        )
 
 
 @lru_cache(maxsize=64)

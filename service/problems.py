@@ -68,7 +68,6 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.KeyRefused: Kind(403, "key_refused"),
     sv.OriginRefused: Kind(403, "origin_refused"),
     sv.HostRefused: Kind(403, "host_refused"),
-    sv.ExposedWithoutKey: Kind(500, "internal_error"),
     sv.RouteNotFound: Kind(404, "route_not_found"),
     sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
     sv.BodyTooLarge: Kind(413, "body_too_large"),

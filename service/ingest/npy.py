@@ -62,8 +62,12 @@ def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False)
     read = _READERS.get(version)
     if read is None:
         raise MalformedBody(f"expected .npy of version 1 to 3, got version {version[0]}")
+    length = reader.read(2 if version == (1, 0) else 4)
     try:
-        shape, fortran_order, dtype = read(_Head(reader), _MAX_HEADER_BYTES)
+        if int.from_bytes(length, "little") > _MAX_HEADER_BYTES:
+            raise ValueError(f"expected at most {_MAX_HEADER_BYTES} bytes")
+        head = io.BytesIO(length + reader.read(int.from_bytes(length, "little")))
+        shape, fortran_order, dtype = read(head, _MAX_HEADER_BYTES)
     except _UNREADABLE as error:
         text = str(error).partition("\n")[0][:80]
         raise MalformedBody(f"expected an .npy header, got another: {text}") from None
@@ -72,18 +76,6 @@ def read_header(reader: ByteReader, settings: Settings, *, is_one: bool = False)
     header = _header(shape, dtype, fortran_order)
     require_count(header.shape[1], settings)
     return header
-
-
-class _Head:
-    """Reads a header of at most `_MAX_HEADER_BYTES`."""
-
-    def __init__(self, reader: ByteReader) -> None:
-        self._reader = reader
-
-    def read(self, size: int = -1, /) -> bytes:
-        if size > _MAX_HEADER_BYTES:
-            raise ValueError(f"expected at most {_MAX_HEADER_BYTES} bytes, got {size}")
-        return self._reader.read(size)
 
 
 def _start_words(start: bytes) -> str:

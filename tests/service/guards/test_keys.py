@@ -10,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from gcws_search.service.app import create_app
-from gcws_search.service.errors import ExposedWithoutKey
+from gcws_search.service.errors import ServiceError
 from gcws_search.service.keys import (
     cluster_key,
     database_url,
@@ -179,9 +179,9 @@ def test_loopback_is_what_surely_is(host: str, alone: bool) -> None:
 
 def test_without_a_key_only_loopback_is_listened_on(tmp_path: Path) -> None:
     (tmp_path / "keys").write_text("k\n")
-    with pytest.raises(ExposedWithoutKey, match=r"0\.0\.0\.0"):
+    with pytest.raises(ServiceError, match=r"0\.0\.0\.0"):
         require_guard(Settings(host="0.0.0.0"))
-    with pytest.raises(ExposedWithoutKey, match=r"10\.0\.0\.7"):
+    with pytest.raises(ServiceError, match=r"10\.0\.0\.7"):
         require_guard(Settings(host="127.0.0.1", published_host="10.0.0.7"))
     for permitted in (
         Settings(),
