@@ -155,7 +155,6 @@ Id = Annotated[
         }
     ),
 ]
-Payload = dict[str, Any]
 Numbers = Annotated[list[float], FirstErrorOnly()]
 Names = Annotated[list[str], FirstErrorOnly()]
 
@@ -221,10 +220,6 @@ class Body(BaseModel):
     model_config = ConfigDict(
         extra="forbid", strict=True, allow_inf_nan=False, hide_input_in_errors=True
     )
-
-
-class Answer(BaseModel):
-    """What a client gets; described here, written by hand on the hot path."""
 
 
 class SparseBody(Body):
@@ -330,10 +325,6 @@ class ItemBody(Body):
     payload: Document | None = Field(
         default=None, description="Any JSON object; returned with hits, and what filters look at."
     )
-
-
-ShownVector = Numbers | SparseBody
-"""As answers have it."""
 
 
 def require_short_vector(vector: VectorBody, limits: Settings, *loc: str | int) -> None:

@@ -142,6 +142,12 @@ class JsonResponse(Response):
         ]
 
 
+def shows(name: str, *statuses: int, kind: str = JSON) -> dict[int | str, dict[str, Any]]:
+    """Return what a route declares of its answer, which ``api/answers.json`` describes."""
+    schema = {"$ref": f"#/components/schemas/{name}"}
+    return {status: {"content": {kind: {"schema": schema}}} for status in statuses or (200,)}
+
+
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """Return what a route declares of its problems."""
     return {

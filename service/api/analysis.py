@@ -12,13 +12,19 @@ from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.answers import MapAnswer, PairAnswer, ProfileAnswer, SketchAnswer
 from gcws_search.service.api.backend_bodies import body_of
 from gcws_search.service.api.bodies import FilterDocument, PairsBody, SketchBody
 from gcws_search.service.http import json_router, may_read, service_of
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
-from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, JsonResponse, json_bytes, map_json
+from gcws_search.service.responses import (
+    BODY_PROBLEMS,
+    NDJSON,
+    JsonResponse,
+    json_bytes,
+    map_json,
+    shows,
+)
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
 _LINES_A_PIECE: Final = 1000
@@ -83,7 +89,7 @@ class ProfileBody(Body):
 @router.post(
     "/pairs",
     response_class=Response,
-    responses={200: {"content": {NDJSON: {"schema": PairAnswer.model_json_schema()}}}},
+    responses=shows("PairAnswer", kind=NDJSON),
 )
 async def pairs(request: Request, name: str, body: PairsBody) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
@@ -117,7 +123,7 @@ async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
         yield b"".join(json_bytes({"a": a, "b": b, "score": s}) + b"\n" for a, b, s in piece)
 
 
-@router.post("/map", response_model=MapAnswer)
+@router.post("/map", responses=shows("MapAnswer"))
 async def show_map(request: Request, name: str, body: MapBody) -> Response:
     """Give a sample of items, and others, places in a plane and neighbours within the sample.
 
@@ -137,7 +143,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     return await service.workers.analyses.run(work)
 
 
-@router.post("/profile", response_model=ProfileAnswer)
+@router.post("/profile", responses=shows("ProfileAnswer"))
 async def show_profile(request: Request, name: str, body: ProfileBody) -> Response:
     """Show how similar items are, how full their vectors, and how large their buckets.
 
@@ -154,7 +160,7 @@ async def show_profile(request: Request, name: str, body: ProfileBody) -> Respon
     return await service.workers.analyses.run(work)
 
 
-@router.post("/sketch", response_model=SketchAnswer)
+@router.post("/sketch", responses=shows("SketchAnswer"))
 async def sketch(request: Request, name: str, body: SketchBody) -> Response:
     """Hash vectors with the collection's own randomness."""
     service = service_of(request)

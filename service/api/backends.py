@@ -8,18 +8,17 @@ from fastapi import Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.answers import BackendAnswer, CompareAnswer
 from gcws_search.service.api.backend_bodies import AttachBody
 from gcws_search.service.api.bodies import CompareBody
 from gcws_search.service.http import json_router, may_read, may_write, service_of
-from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse
+from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse, shows
 
 writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)
 
 reading = json_router("/v1/collections/{name}", "backends", may_read, BODY_PROBLEMS)
 
 
-@writing.post("", status_code=201, response_model=BackendAnswer)
+@writing.post("", status_code=201, responses=shows("BackendAnswer", 201))
 async def attach_backend(request: Request, name: str, body: AttachBody) -> Response:
     """Attach a comparison backend: it is made from the stored vectors, beside queries and writes.
 
@@ -43,7 +42,7 @@ async def drop_backend(request: Request, name: str, backend: str) -> Response:
     return Response(status_code=204)
 
 
-@reading.post("/compare", response_model=CompareAnswer)
+@reading.post("/compare", responses=shows("CompareAnswer"))
 async def compare(request: Request, name: str, body: CompareBody) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
     service = service_of(request)

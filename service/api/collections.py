@@ -8,13 +8,6 @@ from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.answers import (
-    CollectionAnswer,
-    CollectionList,
-    CurveAnswer,
-    NamesAnswer,
-    RecallAnswer,
-)
 from gcws_search.service.api.bodies import (
     CreateBody,
     CurveParams,
@@ -30,13 +23,14 @@ from gcws_search.service.responses import (
     WRITE_PROBLEMS,
     JsonResponse,
     collection_json,
+    shows,
 )
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections", "collections", may_write, WRITE_PROBLEMS)
 
 
-@reading.get("", response_model=CollectionList)
+@reading.get("", responses=shows("CollectionList"))
 async def list_collections(request: Request) -> Response:
     """List all collections."""
     service = service_of(request)
@@ -54,9 +48,7 @@ async def list_collections(request: Request) -> Response:
     return JsonResponse({"collections": collections})
 
 
-@writing.put(
-    "/{name}", response_model=CollectionAnswer, responses={201: {"model": CollectionAnswer}}
-)
+@writing.put("/{name}", responses=shows("CollectionAnswer", 200, 201))
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
@@ -66,7 +58,7 @@ async def create_collection(request: Request, name: str, body: CreateBody) -> Re
     return JsonResponse(description, 201 if is_new else 200)
 
 
-@reading.get("/{name}", response_model=CollectionAnswer)
+@reading.get("/{name}", responses=shows("CollectionAnswer"))
 async def describe_collection(request: Request, name: str) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
     service = service_of(request)
@@ -74,7 +66,7 @@ async def describe_collection(request: Request, name: str) -> Response:
     return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
-@writing.patch("/{name}", response_model=CollectionAnswer)
+@writing.patch("/{name}", responses=shows("CollectionAnswer"))
 async def change_collection(request: Request, name: str, body: PatchBody) -> Response:
     """Replace the metadata of a collection: any JSON object, which every reader is shown.
 
@@ -88,7 +80,7 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
-@reading.get("/{name}/recall", response_model=RecallAnswer)
+@reading.get("/{name}/recall", responses=shows("RecallAnswer"))
 async def show_recall(request: Request, name: str) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
     service = service_of(request)
@@ -99,7 +91,7 @@ async def show_recall(request: Request, name: str) -> Response:
     return JsonResponse({**audited, "waiting": found.waiting})
 
 
-@reading.get("/{name}/curve", response_model=CurveAnswer)
+@reading.get("/{name}/curve", responses=shows("CurveAnswer"))
 async def show_curve(
     request: Request, name: str, params: Annotated[CurveParams, Query()]
 ) -> Response:
@@ -115,7 +107,7 @@ async def show_curve(
     return JsonResponse({**asdict(curve), "points": points})
 
 
-@writing.put("/{name}/names", response_model=NamesAnswer)
+@writing.put("/{name}/names", responses=shows("NamesAnswer"))
 async def set_names(request: Request, name: str, body: NamesBody) -> Response:
     """Give a collection of fixed `dim` the names of its coordinates, in the place of all before.
 
@@ -129,7 +121,7 @@ async def set_names(request: Request, name: str, body: NamesBody) -> Response:
     return JsonResponse(_name(collection, found))
 
 
-@reading.get("/{name}/names", response_model=NamesAnswer)
+@reading.get("/{name}/names", responses=shows("NamesAnswer"))
 async def list_names(
     request: Request, name: str, params: Annotated[NamesParams, Query()]
 ) -> Response:

@@ -5,9 +5,8 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from gcws_search.service.api.answers import Health, Readiness, ServiceAnswer
 from gcws_search.service.http import json_router, may_read, permission_of, service_of
-from gcws_search.service.responses import JSON, JsonResponse, json_bytes, problem_responses
+from gcws_search.service.responses import JSON, JsonResponse, json_bytes, problem_responses, shows
 from gcws_search.version import program_version
 
 router = APIRouter(tags=["health"])
@@ -15,19 +14,19 @@ service_router = json_router("", "health", may_read, problem_responses(401, 403,
 metrics_router = APIRouter(tags=["health"], dependencies=[Depends(may_read)])
 
 
-@router.get("/livez", response_model=Health)
+@router.get("/livez", responses=shows("Health"))
 async def livez(request: Request) -> Response:
     """Tell that the process answers."""
     return JsonResponse({"status": "ok", "phase": service_of(request).startup.progress.phase})
 
 
-@router.get("/healthz", response_model=Health)
+@router.get("/healthz", responses=shows("Health"))
 async def healthz(request: Request) -> Response:
     """Tell the same as /livez."""
     return await livez(request)
 
 
-@router.get("/readyz", response_model=Readiness, responses={503: {"model": Readiness}})
+@router.get("/readyz", responses=shows("Readiness", 200, 503))
 async def readyz(request: Request) -> Response:
     """All collections are loaded and the kernels compiled; 503 and how far it is until then."""
     service = service_of(request)
@@ -40,7 +39,7 @@ async def readyz(request: Request) -> Response:
     return Response(json_bytes(document), 503, {"Retry-After": "1"}, media_type=JSON)
 
 
-@service_router.get("/v1", response_model=ServiceAnswer)
+@service_router.get("/v1", responses=shows("ServiceAnswer"))
 async def show_service(request: Request) -> Response:
     """Say what this service is, how far its start has come, and what the key sent permits.
 

@@ -6,7 +6,6 @@ from fastapi import Query, Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.answers import DeleteAnswer, ItemAnswer, PageAnswer, WriteAnswer
 from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
 from gcws_search.service.http import json_router, may_read, may_write, service_of
 from gcws_search.service.limits import AnswerBytes, id_in_url, require_at_most
@@ -16,6 +15,7 @@ from gcws_search.service.responses import (
     JsonResponse,
     ids_json,
     payload_json,
+    shows,
     vector_json,
 )
 
@@ -34,7 +34,7 @@ def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
     return shown
 
 
-@writing.put("", response_model=WriteAnswer)
+@writing.put("", responses=shows("WriteAnswer"))
 async def put_items(request: Request, name: str, body: PutItemsBody) -> Response:
     """Store items, all or nothing; the answer means they are on disk.
 
@@ -64,7 +64,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     return JsonResponse(told)
 
 
-@writing.post("/delete", response_model=DeleteAnswer)
+@writing.post("/delete", responses=shows("DeleteAnswer"))
 async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Response:
     """Delete items by their ids, or all that a filter permits."""
     service = service_of(request)
@@ -82,7 +82,7 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
     return JsonResponse({"deleted": deleted})
 
 
-@reading.get("", response_model=PageAnswer)
+@reading.get("", responses=shows("PageAnswer"))
 async def page_items(
     request: Request, name: str, params: Annotated[PageParams, Query()]
 ) -> Response:
@@ -115,7 +115,7 @@ async def page_items(
     return await service.workers.searches.run(work)
 
 
-@reading.get("/{item_id:any_text}", response_model=ItemAnswer)
+@reading.get("/{item_id:any_text}", responses=shows("ItemAnswer"))
 async def show_item(request: Request, name: str, item_id: str) -> Response:
     """Show one item as it was sent."""
     service = service_of(request)

@@ -14,7 +14,6 @@ from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
 from gcws_search.service import problems
-from gcws_search.service.api.answers import LoadAnswer, LoadList
 from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
@@ -60,6 +59,7 @@ from gcws_search.service.responses import (
     WRITE_PROBLEMS,
     JsonResponse,
     json_bytes,
+    shows,
 )
 
 reading = json_router("/v1/collections/{name}", "items", may_read, READ_PROBLEMS)
@@ -166,7 +166,7 @@ class _Lines(Response):
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-@writing.post("/load", response_model=LoadAnswer, openapi_extra={"requestBody": _BODIES})
+@writing.post("/load", responses=shows("LoadAnswer"), openapi_extra={"requestBody": _BODIES})
 async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
     """Store a stream of items of any length, committed a chunk at a time.
 
@@ -212,7 +212,7 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     return _Lines(_progress_lines(first, run, task, service))
 
 
-@reading.get("/loads", response_model=LoadList)
+@reading.get("/loads", responses=shows("LoadList"))
 async def list_loads(request: Request, name: str) -> Response:
     """List the loads under way and the last 20, the last first.
 

@@ -1,15 +1,18 @@
 """The API page: what the routes say, and what no signature shows."""
 
+import json
+from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from gcws_search.service.api.answers import LoadEnd, LoadProgress, Problem
 from gcws_search.service.api.bodies import BatchBody
-from gcws_search.service.models import Answer, Body
+from gcws_search.service.models import Body
 from gcws_search.service.responses import ARROW, NDJSON, NPY
 
+_ANSWERS: Final = Path(__file__).with_name("answers.json")
+"""Schemas of answers, which no answer passes through."""
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _KEYS: dict[str, dict[str, Any]] = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -71,9 +74,7 @@ _WATCHED: Final[dict[str, Any]] = {
     "schema": {
         "description": "With `Accept: application/x-ndjson`: a line a chunk committed, then the "
         "summary.",
-        "anyOf": [
-            {"$ref": f"#/components/schemas/{model.__name__}"} for model in (LoadProgress, LoadEnd)
-        ],
+        "anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in ("LoadProgress", "LoadEnd")],
         "examples": [{"committed": 8192, "rejected": 0}],
     }
 }
@@ -102,23 +103,18 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     components = page.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
     _, extra = models_json_schema(
-        [
-            (Problem, "serialization"),
-            (LoadProgress, "serialization"),
-            (LoadEnd, "serialization"),
-            (BatchBody, "validation"),
-        ],
-        ref_template="#/components/schemas/{model}",
+        [(BatchBody, "validation")], ref_template="#/components/schemas/{model}"
     )
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    for model in (*Body.__subclasses__(), *Answer.__subclasses__()):
+    for model in Body.__subclasses__():
         # The framework drops every null, also those inside examples.
         extra_parts = model.model_config.get("json_schema_extra")
         if isinstance(extra_parts, dict) and model.__name__ in schemas:
             schemas[model.__name__] |= extra_parts
+    schemas |= read_answers()
     components["securitySchemes"] = _KEYS
     for path, operations in page["paths"].items():
         for operation in operations.values():
@@ -130,7 +126,20 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
             _drop_framework_errors(operation)
     page["info"]["description"] += _EVERYWHERE
     _describe_streams(page["paths"])
+    pairs = page["paths"]["/v1/collections/{name}/pairs"]["post"]["responses"]["200"]
+    pairs["content"][NDJSON]["schema"] = schemas.pop("PairAnswer")  # of one line, not of all
     return page
+
+
+def read_answers() -> dict[str, dict[str, Any]]:
+    """Return the schemas of all answers by their names, with the titles that bodies have too."""
+    found: dict[str, dict[str, Any]] = json.loads(_ANSWERS.read_text())
+    for name, schema in found.items():
+        schema |= {"title": name, "type": "object"}
+        for field, shown in schema["properties"].items():
+            if not any("$ref" in part for part in (shown, *shown.get("anyOf", ())[:1])):
+                shown["title"] = field.replace("_", " ").title()
+    return found
 
 
 def _describe_streams(paths: dict[str, Any]) -> None:

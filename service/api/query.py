@@ -19,13 +19,6 @@ from fastapi import Query, Request, Response
 from gcws_search import index as ix
 from gcws_search.service import models, problems
 from gcws_search.service.api import requests
-from gcws_search.service.api.answers import (
-    BatchAnswer,
-    CountAnswer,
-    ExplanationAnswer,
-    QueryAnswer,
-    SimilarityAnswer,
-)
 from gcws_search.service.api.bodies import (
     BatchBody,
     BatchParams,
@@ -61,6 +54,7 @@ from gcws_search.service.responses import (
     JsonResponse,
     json_bytes,
     query_json,
+    shows,
 )
 
 T = TypeVar("T")
@@ -85,7 +79,7 @@ def _bodies(model: type[Body]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
-@router.post("/query", response_model=QueryAnswer, openapi_extra=_bodies(QueryBody))
+@router.post("/query", responses=shows("QueryAnswer"), openapi_extra=_bodies(QueryBody))
 async def query(request: Request, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
@@ -144,7 +138,7 @@ async def _answer_one(
         raise requests.only(error, "vector") from None
 
 
-@router.post("/count", response_model=CountAnswer)
+@router.post("/count", responses=shows("CountAnswer"))
 async def count_items(request: Request, name: str, body: CountBody) -> Response:
     """Count the items that pass a filter, exactly."""
     service = service_of(request)
@@ -154,7 +148,7 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
     return JsonResponse({"count": count})
 
 
-@router.post("/explain", response_model=ExplanationAnswer)
+@router.post("/explain", responses=shows("ExplanationAnswer"))
 async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     """Say what each coordinate adds to the similarity of two items, or vectors."""
     service = service_of(request)
@@ -169,7 +163,7 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
     return await service.workers.batches.run(work)
 
 
-@comparing.post("/similarity", response_model=SimilarityAnswer)
+@comparing.post("/similarity", responses=shows("SimilarityAnswer"))
 async def similarity(request: Request, body: SimilarityBody) -> Response:
     """Compare two vectors by an exact kernel; all but the zero vector can be compared."""
     kernel = ix.kernel_named(body.kernel, body.params)
@@ -189,7 +183,7 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     return JsonResponse({"score": score})
 
 
-@router.post("/query/batch", response_model=BatchAnswer, openapi_extra=_bodies(BatchBody))
+@router.post("/query/batch", responses=shows("BatchAnswer"), openapi_extra=_bodies(BatchBody))
 async def query_batch(
     request: Request, name: str, params: Annotated[BatchParams, Query()]
 ) -> Response:

@@ -9,7 +9,6 @@ from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
 
 from gcws_search import index as ix
-from gcws_search.service.api.answers import CollectionAnswer, SnapshotAnswer, SnapshotList
 from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.http import (
@@ -29,6 +28,7 @@ from gcws_search.service.responses import (
     WRITE_PROBLEMS,
     JsonResponse,
     collection_json,
+    shows,
 )
 
 reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read, READ_PROBLEMS)
@@ -53,7 +53,7 @@ def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:
     }
 
 
-@writing.post("", status_code=201, response_model=SnapshotAnswer)
+@writing.post("", status_code=201, responses=shows("SnapshotAnswer", 201))
 async def create_snapshot(request: Request, name: str) -> Response:
     """Make a snapshot of a collection as it is at one moment, beside queries and writes.
 
@@ -65,7 +65,7 @@ async def create_snapshot(request: Request, name: str) -> Response:
     return JsonResponse(_shown(snapshot), 201)
 
 
-@reading.get("", response_model=SnapshotList)
+@reading.get("", responses=shows("SnapshotList"))
 async def list_snapshots(request: Request, name: str) -> Response:
     """List a collection's snapshots by name, also after it has been dropped."""
     service = service_of(request)
@@ -99,7 +99,7 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
 @writing.put(
     "/{snapshot}",
     status_code=201,
-    response_model=SnapshotAnswer,
+    responses=shows("SnapshotAnswer", 201),
     openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
 )
 async def upload_snapshot(
@@ -141,7 +141,7 @@ async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
     yield bytes(waiting)
 
 
-@writing.post("/{snapshot}/restore", response_model=CollectionAnswer)
+@writing.post("/{snapshot}/restore", responses=shows("CollectionAnswer"))
 async def restore_snapshot(
     request: Request, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
 ) -> Response:
