@@ -35,13 +35,12 @@ from pydantic import (
     ConfigDict,
     FailFast,
     Field,
-    GetJsonSchemaHandler,
     PlainSerializer,
     TypeAdapter,
     ValidationError,
     WithJsonSchema,
 )
-from pydantic_core import CoreSchema, PydanticCustomError, from_json, to_json
+from pydantic_core import PydanticCustomError, from_json, to_json
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray, InvalidFilter, InvalidParameter
@@ -118,22 +117,9 @@ def bounds(low: int, high: int | None = None) -> dict[str, Any]:
     return {"minimum": low} if high is None else {"minimum": low, "maximum": high}
 
 
-class ShownAs:
-    """Shows a field on the API page as another model than its own, or as a field of that."""
-
-    def __init__(self, model: type[BaseModel], field: str | None = None) -> None:
-        self._model = model
-        self._field = field
-
-    def __get_pydantic_json_schema__(
-        self, _schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> dict[str, Any]:
-        """Return the schema of the other model, or of its field."""
-        shown = handler(self._model.__pydantic_core_schema__)
-        if self._field is None:
-            return shown
-        found: dict[str, Any] = handler.resolve_ref_schema(shown)["properties"][self._field]
-        return found
+def reference(name: str) -> dict[str, Any]:
+    """Return what stands on the API page for a schema of this name."""
+    return {"$ref": f"#/components/schemas/{name}"}
 
 
 class FirstErrorOnly(FailFast):

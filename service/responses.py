@@ -9,6 +9,7 @@ from fastapi import Response
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
+from gcws_search.service.models import reference
 from gcws_search.service.problems import CONTENT_TYPE
 
 JSON = "application/json"
@@ -143,9 +144,9 @@ class JsonResponse(Response):
 
 
 def shows(name: str, *statuses: int, kind: str = JSON) -> dict[int | str, dict[str, Any]]:
-    """Return what a route declares of its answer, which ``api/answers.json`` describes."""
-    schema = {"$ref": f"#/components/schemas/{name}"}
-    return {status: {"content": {kind: {"schema": schema}}} for status in statuses or (200,)}
+    """Return what a route declares of its answer, which ``api/schemas.json`` describes."""
+    content = {kind: {"schema": reference(name)}}
+    return {status: {"content": content} for status in statuses or (200,)}
 
 
 def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -153,7 +154,7 @@ def problem_responses(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {
         status: {
             "description": _MEANINGS[status],
-            "content": {CONTENT_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            "content": {CONTENT_TYPE: {"schema": reference("Problem")}},
         }
         for status in statuses
     }

@@ -6,6 +6,6 @@
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`, `backend_bodies`: what clients send
 - `requests`: bodies become calls of the index
-- `openapi`: the API page; ``answers.json`` describes what clients get
+- `openapi`: the API page; ``schemas.json`` describes what clients get
 - `page`: the page in a browser, and its files
 """

@@ -16,10 +16,10 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import Discriminator, Field, Tag, create_model
+from pydantic import Discriminator, Field, Tag, WithJsonSchema, create_model
 
 from gcws_search import index as ix
-from gcws_search.service.models import Body, ShownAs, examples
+from gcws_search.service.models import Body, examples, reference
 from gcws_search.service.problems import KIND
 
 _ENTRY: Final = re.compile(r"^(\w+(?:, \w+)*)(?: : .*)?\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)
@@ -164,9 +164,7 @@ def _tag(value: object) -> str | None:
 
 if TYPE_CHECKING:
     BackendBody = Any
-    AnyParamsBody = Any
 else:
-    AnyParamsBody = Union[tuple(_PARAMS.values())]  # noqa: UP007  # of as many as there are
     BackendBody = Annotated[
         Union[  # noqa: UP007
             tuple(
@@ -181,11 +179,10 @@ else:
         ),
     ]
 
-
-class _AnyParamsBody(Body):
-    """Stands for the parameters of any kind."""
-
-    params: AnyParamsBody
+_AnyParams = Annotated[
+    dict[str, Any],
+    WithJsonSchema({"anyOf": [reference(each.__name__) for each in _PARAMS.values()]}),
+]
 
 
 class AttachBody(Body):
@@ -205,6 +202,4 @@ class AttachBody(Body):
         "taken.",
         json_schema_extra={"minLength": 1, "maxLength": 128},
     )
-    params: Annotated[dict[str, Any], ShownAs(_AnyParamsBody, "params")] = Field(
-        default_factory=dict, description="Parameters of its kind."
-    )
+    params: _AnyParams = Field(default_factory=dict, description="Parameters of its kind.")

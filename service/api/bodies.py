@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
@@ -16,10 +16,10 @@ from gcws_search.service.models import (
     ItemBody,
     Names,
     Numbers,
-    ShownAs,
     VectorBody,
     bounds,
     examples,
+    reference,
 )
 
 _SHARE: Final[dict[str, Any]] = {"exclusiveMinimum": 0, "maximum": 1}
@@ -32,83 +32,8 @@ OnError = Annotated[
 ]
 
 
-class ValueBody(Body):
-    """Holds where the key has this scalar: 3 is 3.0, but neither "3" nor true."""
-
-    value: str | bool | int | float = Field(description="The scalar.")
-
-
-class AnyBody(Body):
-    """Holds where the key has one of these scalars."""
-
-    any: list[str | bool | int | float] = Field(description="The scalars; none: never holds.")
-
-
-class BoundsBody(Body):
-    """Holds where the key has a number within all bounds that are given, at least one."""
-
-    gt: float | None = Field(default=None, description="The number is above this.")
-    gte: float | None = Field(default=None, description="The number is this or above.")
-    lt: float | None = Field(default=None, description="The number is below this.")
-    lte: float | None = Field(default=None, description="The number is this or below.")
-
-
-_KEY: Final = (
-    "Key of the payload; dots reach into objects: `size.width`. A list stands for each of its "
-    "elements; one that fits is enough. A key that is missing does not fit."
-)
-
-
-class MatchBody(Body):
-    """A condition: the key's value equals one that is given."""
-
-    key: str = Field(description=_KEY, min_length=1, max_length=1024)
-    match: ValueBody | AnyBody = Field(description="One value, or several; one match is enough.")
-
-
-class RangeBody(Body):
-    """A condition: the key's value is a number between bounds."""
-
-    key: str = Field(description=_KEY, min_length=1, max_length=1024)
-    range: BoundsBody = Field(description="The bounds.")
-
-
-class FilterBody(Body):
-    """A condition on payloads; a filter may stand for a condition within another, 8 deep."""
-
-    model_config = examples(
-        {"must": [{"key": "label", "match": {"value": 3}}]},
-        {
-            "should": [
-                {"key": "tags", "match": {"any": ["x", "z"]}},
-                {"key": "price", "range": {"gt": 1, "lte": 2.5}},
-            ]
-        },
-        {
-            "must": [
-                {"key": "size.width", "range": {"gte": 10}},
-                {
-                    "should": [
-                        {"key": "sold", "match": {"value": False}},
-                        {"key": "label", "match": {"value": "new"}},
-                    ]
-                },
-            ],
-            "must_not": {"key": "label", "match": {"value": 1}},
-        },
-    )
-
-    must: "Clause" = Field(default=None, description="All of these hold.")
-    should: "Clause" = Field(default=None, description="At least one of these, where any is given.")
-    must_not: "Clause" = Field(default=None, description="None of these holds.")
-
-
-Condition = MatchBody | RangeBody | FilterBody
-Clause = list[Condition] | Condition | None
-FilterBody.model_rebuild()
-
-
-FilterDocument = Annotated[Document, ShownAs(FilterBody)]
+FilterDocument = Annotated[Document, WithJsonSchema(reference("FilterBody"))]
+"""`index` parses filters; ``schemas.json`` describes them."""
 
 
 if TYPE_CHECKING:

@@ -8,11 +8,11 @@ from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
 from gcws_search.service.api.bodies import BatchBody
-from gcws_search.service.models import Body
+from gcws_search.service.models import Body, reference
 from gcws_search.service.responses import ARROW, NDJSON, NPY
 
-_ANSWERS: Final = Path(__file__).with_name("answers.json")
-"""Schemas of answers, which no answer passes through."""
+_SCHEMAS: Final = Path(__file__).with_name("schemas.json")
+"""What no model checks: answers, and filters."""
 _OPEN_PATHS = ("/livez", "/readyz", "/healthz")
 _KEYS: dict[str, dict[str, Any]] = {
     "bearer": {"type": "http", "scheme": "bearer"},
@@ -74,7 +74,7 @@ _WATCHED: Final[dict[str, Any]] = {
     "schema": {
         "description": "With `Accept: application/x-ndjson`: a line a chunk committed, then the "
         "summary.",
-        "anyOf": [{"$ref": f"#/components/schemas/{name}"} for name in ("LoadProgress", "LoadEnd")],
+        "anyOf": [reference(name) for name in ("LoadProgress", "LoadEnd")],
         "examples": [{"committed": 8192, "rejected": 0}],
     }
 }
@@ -114,7 +114,7 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
         extra_parts = model.model_config.get("json_schema_extra")
         if isinstance(extra_parts, dict) and model.__name__ in schemas:
             schemas[model.__name__] |= extra_parts
-    schemas |= read_answers()
+    schemas |= read_schemas()
     components["securitySchemes"] = _KEYS
     for path, operations in page["paths"].items():
         for operation in operations.values():
@@ -131,9 +131,9 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     return page
 
 
-def read_answers() -> dict[str, dict[str, Any]]:
-    """Return the schemas of all answers by their names, with the titles that bodies have too."""
-    found: dict[str, dict[str, Any]] = json.loads(_ANSWERS.read_text())
+def read_schemas() -> dict[str, dict[str, Any]]:
+    """Return schemas that no model has by their names, with titles as those of models have."""
+    found: dict[str, dict[str, Any]] = json.loads(_SCHEMAS.read_text())
     for name, schema in found.items():
         schema |= {"title": name, "type": "object"}
         for field, shown in schema["properties"].items():

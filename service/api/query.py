@@ -45,7 +45,7 @@ from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
 from gcws_search.service.limits import AnswerBytes
-from gcws_search.service.models import Body, require_short_vector
+from gcws_search.service.models import Body, reference, require_short_vector
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -73,7 +73,7 @@ comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 
 def _bodies(model: type[Body]) -> dict[str, Any]:
     """Return how the API page describes a body of JSON, `.npy` or Arrow."""
-    by_json = {"schema": {"$ref": f"#/components/schemas/{model.__name__}"}}
+    by_json = {"schema": reference(model.__name__)}
     binary = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _PACKED}
     content = {JSON: by_json, **binary}
     return {"requestBody": {"required": True, "content": content}}
