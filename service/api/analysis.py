@@ -12,8 +12,7 @@ from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.backend_bodies import body_of
-from gcws_search.service.api.bodies import FilterDocument, PairsBody, SketchBody
+from gcws_search.service.api.bodies import FilterDocument, PairsBody, SketchBody, body_of
 from gcws_search.service.http import json_router, may_read, service_of
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples

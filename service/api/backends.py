@@ -8,8 +8,7 @@ from fastapi import Request, Response
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.backend_bodies import AttachBody
-from gcws_search.service.api.bodies import CompareBody
+from gcws_search.service.api.bodies import AttachBody, CompareBody
 from gcws_search.service.http import json_router, may_read, may_write, service_of
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse, shows
 

@@ -12,8 +12,9 @@ from pydantic import ValidationError
 from pydantic_core import from_json
 
 from gcws_search import index as ix
-from gcws_search.service.api.backend_bodies import BODY_OF, AttachBody
 from gcws_search.service.api.bodies import (
+    BODY_OF,
+    AttachBody,
     BatchParams,
     CompareBody,
     CreateBody,

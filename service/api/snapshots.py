@@ -7,9 +7,9 @@ from typing import Annotated, Any, BinaryIO, Final
 
 from fastapi import Query, Request, Response
 from fastapi.responses import StreamingResponse
+from pydantic import BaseModel, ConfigDict, Field
 
 from gcws_search import index as ix
-from gcws_search.service.api.bodies import RestoreParams, UploadParams
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.http import (
     body_pieces,
@@ -42,6 +42,28 @@ _FILE: Final[dict[str, Any]] = {
     "examples": ["SQLite format 3\u0000…"],
 }
 _CONTENT: Final = {SQLITE: {"schema": _FILE}}
+
+
+class UploadParams(BaseModel):
+    """What stands in the URL of an upload of a snapshot."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sha256: str | None = Field(
+        default=None,
+        pattern="^[0-9A-Fa-f]{64}$",
+        description="SHA-256 that the file must have, 64 hexadecimal digits.",
+    )
+
+
+class RestoreParams(BaseModel):
+    """What stands in the URL of a restore."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    replace: bool = Field(
+        default=False, description="Whether a collection of this name is replaced."
+    )
 
 
 def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from gcws_search.index import AnyArray, InvalidInput
 from gcws_search.service import models
-from gcws_search.service.api import analysis, backend_bodies, bodies as requests
+from gcws_search.service.api import analysis, bodies as requests
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.ingest import arrow, npy
 from gcws_search.service.ingest.ndjson import read_ndjson
@@ -79,7 +79,7 @@ FIELDS: Final[list[tuple[type[Body], str]]] = [
     (requests.CreateBody, "transform"),
     (requests.CreateBody, "backend"),
     (analysis.MapBody, "also"),
-    (backend_bodies.AttachBody, "params"),
+    (requests.AttachBody, "params"),
 ]
 OFTEN_ASKED: Final = 4
 """Fields at the beginning of the list that are tried with all shapes."""
