@@ -313,8 +313,7 @@ class GmmNystroem(_NystroemFeatures):
         How many rows are landmarks, 1-4096; all of them where there are fewer.
     seed : int
         Of the choice of landmarks.
-    n_jobs : int or None
-        Threads; -1 takes as many as the process may use.
+    n_jobs : see `RffFeatures`
     """
 
     _kind = "gmm_nystroem"
@@ -396,8 +395,7 @@ class GcwsFeatures(_OneHot):
         k, 1-16384.
     bits : int
         b, 1-16: bits of each winning slot that are used ([BBIT]).
-    n_jobs : int or None
-        Threads; -1 takes as many as the process may use.
+    n_jobs : see `RffFeatures`
     """
 
     samples: int = 256
@@ -423,8 +421,7 @@ class RandomBinningFeatures(_OneHot):
     distribution, shape, scale : see `RandomBinningParams`
     bits : int
         b, 1-16: bits that bins are hashed to.
-    n_jobs : int or None
-        Threads; -1 takes as many as the process may use.
+    n_jobs : see `RffFeatures`
     """
 
     samples: int = 256
@@ -460,8 +457,7 @@ class GmmNeighbors(_Estimator):
         Expected share of the true neighbours, in (0, 1]; 1 scans all rows.
     seed : int
         Of the hash.
-    n_jobs : int or None
-        Threads; -1 takes as many as the process may use.
+    n_jobs : see `RffFeatures`
 
     Attributes
     ----------

@@ -60,7 +60,11 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
             )
 
             require_cluster(settings)
-        raise typer.Exit(_run_processes(settings) if settings.workers > 1 else _run(settings))
+        if settings.workers > 1:
+            from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
+
+            raise typer.Exit(Processes(settings).run())
+        raise typer.Exit(_run(settings))
     except ModuleNotFoundError as error:
         joins_cluster = database_url(settings) is not None
         advice = "; pip install 'gcws-search[cluster]' adds it" if joins_cluster else ""
@@ -69,13 +73,6 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
     except (GcwsError, ServiceError, OSError, ValueError) as error:
         typer.echo(f"gcws-search: {error}", err=True)
         raise typer.Exit(1) from None
-
-
-def _run_processes(settings: Settings) -> int:
-    """Serve by several processes until told to stop; return the exit code."""
-    from gcws_search.service.fronts.processes import Processes  # noqa: PLC0415
-
-    return Processes(settings).run()
 
 
 def _run(settings: Settings) -> int:

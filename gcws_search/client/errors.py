@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from gcws_search.index.contracts import errors as index_errors
@@ -65,19 +65,16 @@ class AccessRefused(ServerError):
     """The key is missing, wrong, or may only read."""
 
 
-def _classes(root: type[GcwsError]) -> Iterator[type[GcwsError]]:
-    for cls in root.__subclasses__():
-        if cls.__module__ == index_errors.__name__:
-            yield cls
-            yield from _classes(cls)
-
-
 def _snake(name: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
 
 
 CLASSES: Final[Mapping[str, type[GcwsError]]] = {
-    **{_snake(cls.__name__): cls for cls in _classes(GcwsError)},
+    **{
+        _snake(name): cls
+        for name, cls in vars(index_errors).items()
+        if isinstance(cls, type) and issubclass(cls, GcwsError) and cls is not GcwsError
+    },
     "loading": index_errors.CollectionLoading,
 }
 """The code of a problem, and the class that it stands for."""

@@ -48,6 +48,7 @@ _SHOWN: Final = 20
 _OPEN: Final = "open"
 _MALFORMED: Final = "malformed_body"
 _COUNTS: Final = ("inserted", "updated", "rejected_count")
+_TOTALS: Final = ("inserted", "updated", "rejected", "dropped")
 
 
 @cli.command(
@@ -205,8 +206,7 @@ def load(
             if names and collection.config.dim is not None and not collection.names(limit=1):
                 collection.set_names(names)
             done.load_all(inputs, first)
-    done.tell(as_json)
-    if done.rejected:
+    if done.tell(as_json):
         raise typer.Exit(REJECTED)
 
 
@@ -267,16 +267,12 @@ def _drop_if_empty(found: Server, collection: Collection, is_new: bool) -> Itera
 
 @dataclass(slots=True)
 class _Load:
-    """Files loaded one after another: how, and the totals so far."""
+    """Files loaded one after another: how, and what became of each."""
 
     collection: Collection
     params: Mapping[str, str]
     key: str | None
     again: bool
-    inserted: int = 0
-    updated: int = 0
-    rejected: int = 0
-    dropped: int = 0
     files: list[dict[str, Any]] = field(default_factory=list)
 
     def load_all(self, inputs: list[InputFile | Folder], first: Source) -> None:
@@ -302,11 +298,13 @@ class _Load:
         inserted, updated = added.inserted, added.updated
         if before["complete"]:
             inserted, updated = inserted - before["inserted"], updated - before["updated"]
-        self.inserted += inserted
-        self.updated += updated
-        self.rejected += added.rejected_count
-        self.dropped += len(source.dropped)
-        told: dict[str, Any] = {"file": source.file.name, "inserted": inserted, "updated": updated}
+        told: dict[str, Any] = {
+            "file": source.file.name,
+            "inserted": inserted,
+            "updated": updated,
+            "rejected": added.rejected_count,
+            "dropped": len(source.dropped),
+        }
         if added.ids is not None:
             told["ids"] = added.ids._asdict()
         if added.loaded_before:
@@ -413,8 +411,8 @@ class _Load:
             typer.echo(f"{path}: {len(done.rejected)} rejected rows", err=True)
         return replace(done, loaded_before=_sum_before(before))
 
-    def tell(self, as_json: bool) -> None:
-        """Print the totals."""
+    def tell(self, as_json: bool) -> int:
+        """Print the totals, and return how many rows were rejected."""
         for each in self.files:
             if before := each.get("loaded_before"):
                 stored = before["inserted"] + before["updated"]
@@ -428,19 +426,15 @@ class _Load:
         given = [each["ids"] for each in self.files if "ids" in each]
         ids = {"first": given[0]["first"], "last": given[-1]["last"]} if given else None
         into = self.collection.name
-        told = {
-            "collection": into,
-            "inserted": self.inserted,
-            "updated": self.updated,
-            "rejected": self.rejected,
-            "dropped": self.dropped,
-            "files": self.files,
-        }
-        words = f"{into}: {self.inserted} inserted, {self.updated} updated"
-        words += f", {self.rejected} rejected" if self.rejected else ""
-        words += f", {self.dropped} left out for missing numbers" if self.dropped else ""
-        words += f", ids {ids['first']} to {ids['last']}" if ids and self.inserted else ""
+        counts: list[int] = [sum(each[word] for each in self.files) for word in _TOTALS]
+        inserted, updated, rejected, dropped = counts
+        told = {"collection": into, **dict(zip(_TOTALS, counts, strict=True)), "files": self.files}
+        words = f"{into}: {inserted} inserted, {updated} updated"
+        words += f", {rejected} rejected" if rejected else ""
+        words += f", {dropped} left out for missing numbers" if dropped else ""
+        words += f", ids {ids['first']} to {ids['last']}" if ids and inserted else ""
         tell(as_json, told if ids is None else told | {"ids": ids}, words)
+        return rejected
 
 
 def _sum_before(before: list[Mapping[str, Any] | None]) -> dict[str, Any] | None:
