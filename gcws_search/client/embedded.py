@@ -53,13 +53,12 @@ _BATCH_BYTES: Final = 32 << 20
 
 
 def open_file(
-    path: str | Path,
-    config: CollectionConfig | None,
-    *,
-    durability: Literal["full", "normal"],
-    threads: int | None,
+    path: str | Path, config: CollectionConfig | None, **options: Any
 ) -> EmbeddedCollection:
-    """Return the collection of a file, or of ":memory:"; see `Collection.open`."""
+    """Return the collection of a file, or of ":memory:"; see `Collection.open`.
+
+    ``options`` are ``durability`` and ``threads``.
+    """
     if str(path) == MEMORY:
         from gcws_search.index import StoredCollection  # noqa: PLC0415  # loads the compiler
 
@@ -70,7 +69,7 @@ def open_file(
                 got="none",
                 loc=("dim",),
             )
-        stored = StoredCollection.in_memory("memory", config, threads=threads)
+        stored = StoredCollection.in_memory("memory", config, threads=options["threads"])
         return EmbeddedCollection(stored, Path(MEMORY), lambda _: stored.close(dropped=True))
     file = Path(path)
     if file.suffix != _SUFFIX:
@@ -81,9 +80,7 @@ def open_file(
         )
     if config is None and not file.exists():
         raise CollectionNotFound(file.stem)
-    return OpenFolder.open(
-        file.parent.resolve(), file.stem, config, durability=durability, threads=threads
-    )
+    return OpenFolder.open(file.parent.resolve(), file.stem, config, **options)
 
 
 class OpenFolder:
@@ -92,32 +89,24 @@ class OpenFolder:
     _open: ClassVar[dict[Path, OpenFolder]] = {}
     _lock: ClassVar[threading.RLock] = threading.RLock()
 
-    def __init__(
-        self, path: Path, durability: Literal["full", "normal"], threads: int | None
-    ) -> None:
+    def __init__(self, path: Path, **options: Any) -> None:
         from gcws_search.index import Catalog  # noqa: PLC0415  # loads the compiler
 
         self.path = path
         self.process = os.getpid()
-        self.catalog = Catalog.open(path, durability=durability, threads=threads, only=())
+        self.catalog = Catalog.open(path, only=(), **options)
         self._users: dict[str, WeakSet[EmbeddedCollection]] = {}
 
     @classmethod
     def open(
-        cls,
-        path: Path,
-        name: str,
-        config: CollectionConfig | None,
-        *,
-        durability: Literal["full", "normal"],
-        threads: int | None,
+        cls, path: Path, name: str, config: CollectionConfig | None, **options: Any
     ) -> EmbeddedCollection:
         """Return a collection of a folder (resolved); it is created where it is not there.
 
         All that are opened by one name share its file, so a cell of a notebook can run twice.
         """
         with cls._lock:
-            folder = cls._open.get(path) or cls(path, durability, threads)
+            folder = cls._open.get(path) or cls(path, **options)
             if folder.process != os.getpid():
                 # SQLite takes locks that it knows of for this process's, which has none.
                 raise DirectoryLocked.before_fork(path, folder.process)
