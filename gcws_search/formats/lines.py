@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
-from itertools import chain, count, islice
+from itertools import count, islice
 from types import NoneType
 from typing import Any, Final
 
@@ -45,8 +45,7 @@ def read_lines(source: Source) -> None:
         first = _first_object(next(lines, b""), file.name)
     chosen = (choices.id, choices.vector, choices.payload)
     if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
-        source.export = None
-        _read_objects(source, file)
+        _read_objects(source, file, skip=0 if source.export is None else 1)
         return
     vector, payload = first["vector"], first.get("payload")
     if isinstance(vector, list):
@@ -105,11 +104,11 @@ def _readable(line: bytes) -> Any:
 # Objects whose keys are columns
 
 
-def _read_objects(source: Source, file: InputFile) -> None:
-    """Read lines of objects whose keys are columns."""
-    choices = source.choices
+def _read_objects(source: Source, file: InputFile, skip: int) -> None:
+    """Read lines of objects whose keys are columns, but for ``skip`` lines that describe them."""
+    choices, source.export = source.choices, None
     head = file.head if file.is_whole_head else file.head[: file.head.rfind(b"\n") + 1]
-    sample = _sample(head)
+    sample = _sample(head, skip)
     names = [*dict.fromkeys(name for found in sample for name in found)]
     columns = {name: [found.get(name) for found in sample] for name in names}
     tallies = {name: CellCounts.of_values(values) for name, values in columns.items()}
@@ -122,20 +121,14 @@ def _read_objects(source: Source, file: InputFile) -> None:
     word = text_words("NDJSON, flat objects", file.encoding, file.encoding_words)
     dim = len(layout.vector) if is_matrix else _first_length(columns, layout)
     describe_table(source, word, layout, dim, known, is_matrix=is_matrix)
-    source.read = lambda: _rows(source, file, layout)
+    source.read = lambda: _rows(source, file, layout, skip)
 
 
-def _sample(head: bytes) -> list[dict[str, Any]]:
+def _sample(head: bytes, skip: int) -> list[dict[str, Any]]:
     """Return the objects in the first part of a file; lines that are none are passed over."""
-    found = []
-    for line in head.splitlines():
-        try:
-            value = read_json(line) if line.strip() else None
-        except ValueError:
-            continue
-        if isinstance(value, dict) and value.keys() != {COLLECTION}:
-            found.append(value)
-    return found
+    lines = (line for line in head.splitlines() if line.strip())
+    values = map(_readable, islice(lines, skip, None))
+    return [value for value in values if isinstance(value, dict)]
 
 
 def _type(values: Sequence[Any], name: str, choices: Choices) -> Any:
@@ -173,12 +166,10 @@ def _object(line: bytes) -> dict[str, Any]:
     return found
 
 
-def _rows(source: Source, file: InputFile, layout: Layout) -> Iterator[Items]:
+def _rows(source: Source, file: InputFile, layout: Layout, skip: int) -> Iterator[Items]:
     """Yield the objects as items, which know their rows."""
     with file.open() as stream:
-        full = (line for line in stream if line.strip())
-        first = next(full, b"")
-        lines = full if _is_description(first) else chain([first], full)
+        lines = islice((line for line in stream if line.strip()), skip, None)
         row = 0
         while batch := [*islice(lines, BATCH_ROWS)]:
             yield _items(source, layout, batch, row)
@@ -245,14 +236,6 @@ def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
         return None if payload is None else write_json(payload)
     fields = {name: found[name] for name in names if found.get(name) is not None}
     return write_json(fields) if fields else None
-
-
-def _is_description(line: bytes) -> bool:
-    """Whether a line is an export's description of its collection."""
-    if b'"collection"' not in line[:20]:
-        return False
-    found = _readable(line)
-    return isinstance(found, dict) and found.keys() == {COLLECTION}
 
 
 def _list(found: Mapping[str, Any], name: str) -> list[Any]:

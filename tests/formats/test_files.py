@@ -287,6 +287,13 @@ def test_an_object_without_an_id_is_refused_by_its_row(tmp_path: Path, bad: str)
     assert items(tmp_path / "a.ndjson", lenient=True) == [("a", [1], None)]
 
 
+def test_a_row_whose_only_key_is_collection_describes_none(tmp_path: Path) -> None:
+    (tmp_path / "a.ndjson").write_text('{"collection": "a"}\n{"collection": "b", "x": 2}\n')
+    found = source(tmp_path / "a.ndjson", lenient=True)
+    assert sum(map(len, found.batches())) == 1
+    assert [each.row for each in found.unreadable] == [0]
+
+
 CELLS = st.text(st.characters(codec="utf-8", exclude_characters="\r\n\x00"), max_size=8)
 WRITTEN = st.lists(st.tuples(CELLS.filter(bool), CELLS), min_size=1, max_size=8)
 
