@@ -209,7 +209,7 @@ class RemoteCollection:
         return hits_of(lists, limit).spread(rejected)
 
     async def pairs(self, document: Mapping[str, Any]) -> list[Pair]:
-        """Return pairs, of which an answer has one a line."""
+        """Return pairs; an answer has one a line."""
         reply = await self.ask("POST", "pairs", orjson.dumps(document), JSON_HEADERS)
         return [Pair(**orjson.loads(line)) for line in reply.content.splitlines()]
 
