@@ -2,10 +2,6 @@ from .backends import (
     POLICIES as POLICIES,
     Policies as Policies,
 )
-from .background import (
-    give_way as give_way,
-    gives_way as gives_way,
-)
 from .collection.attached_backends import (
     notes_of_backend as notes_of_backend,
     require_landmarks as require_landmarks,
@@ -35,17 +31,12 @@ from .collection.group_commit import (
     QueuedWrite as QueuedWrite,
     Run as Run,
 )
-from .collection.ids import (
-    MAX_ID_LENGTH as MAX_ID_LENGTH,
-    check_ids as check_ids,
-    number_beyond as number_beyond,
-    number_items as number_items,
-)
 from .collection.item_map import (
     MAX_ALSO as MAX_ALSO,
     map_items as map_items,
 )
 from .collection.items import (
+    MAX_ID_LENGTH as MAX_ID_LENGTH,
     ItemBatch as ItemBatch,
     Page as Page,
     QueryResult as QueryResult,
@@ -53,12 +44,14 @@ from .collection.items import (
     ShardsAsked as ShardsAsked,
     StoredItem as StoredItem,
     Total as Total,
+    check_ids as check_ids,
+    number_beyond as number_beyond,
+    number_items as number_items,
     sequence_of as sequence_of,
 )
 from .collection.profile import (
     MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,
     PROFILE_SAMPLE as PROFILE_SAMPLE,
-    Profile as Profile,
     profile as profile,
 )
 from .collection.reclaim import (
@@ -169,11 +162,9 @@ from .hashing.gcws import (
     ALGORITHM_VERSION as ALGORITHM_VERSION,
     Signatures as Signatures,
 )
-from .payload.encoding import (
-    check_metadata as check_metadata,
-)
-from .payload.filters import (
+from .payload import (
     Filter as Filter,
+    check_metadata as check_metadata,
     parse_filter as parse_filter,
 )
 from .similarities import (
@@ -208,6 +199,8 @@ from .storage.snapshots import (
 )
 from .threads import (
     StoppedError as StoppedError,
+    give_way as give_way,
+    gives_way as gives_way,
     work_alone as work_alone,
 )
 from .vectors.inputs import (

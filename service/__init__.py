@@ -11,6 +11,9 @@
 - `keys`: who may do what (401, 403)
 - `limits`: how much one request may ask for, and all together (422, 503, 507)
 - `metrics`: numbers as Prometheus reads them
+- `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
+- `searches`: searches of this process's collections
+- `startup`: kernels compiled and collections opened in the background
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags
 - `cli`: the command ``serve``

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TypeAlias
 
 from fastapi import FastAPI
@@ -21,15 +22,15 @@ from gcws_search.service.api import (
     snapshots,
 )
 from gcws_search.service.contract import RouterProtocol
-from gcws_search.service.execution.pools import AwaitedPuts, Pools
-from gcws_search.service.execution.searches import LocalSearches
-from gcws_search.service.execution.startup import Startup, policies_of
 from gcws_search.service.http import Application, Service
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, database_url
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics
+from gcws_search.service.pools import AwaitedPuts, Pools
+from gcws_search.service.searches import LocalSearches
 from gcws_search.service.settings import Settings
+from gcws_search.service.startup import Startup
 from gcws_search.version import program_version
 
 _DESCRIPTION = """
@@ -79,7 +80,7 @@ def create_app(
         opened = catalog
         if opened is None:
             opened = await asyncio.to_thread(open_catalog, settings)
-        workers = Pools.of(settings)
+        workers = Pools(settings)
         startup = Startup(opened)
         cluster = await asyncio.to_thread(_join_cluster, settings, opened, metrics, open_router)
         if cluster is not None:
@@ -148,5 +149,5 @@ def open_catalog(settings: Settings, *, policies: Policies = POLICIES) -> Catalo
         settings.data_dir,
         durability=settings.durability,
         threads=settings.threads,
-        policies=policies_of(settings, policies),
+        policies=replace(policies, audit_share=settings.audit_share),
     )

@@ -243,7 +243,7 @@ class CollectionProtocol(Protocol):
     ) -> ix.ItemMap:
         """Return places in a plane for a sample of the items."""
 
-    def profile(self, sample: int, seed: int) -> ix.Profile:
+    def profile(self, sample: int, seed: int) -> dict[str, Any]:
         """Return histograms of a sample of the items."""
 
 

@@ -42,16 +42,16 @@ from gcws_search.service.errors import (
     TooManyCollections,
     UnsupportedMediaType,
 )
-from gcws_search.service.execution.pools import AwaitedPuts, Pools
-from gcws_search.service.execution.startup import Startup
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.models import Model
+from gcws_search.service.pools import AwaitedPuts, Pools
 from gcws_search.service.responses import JSON, UNSAID, JsonResponse
 from gcws_search.service.server import BREAK_OFF, HAS_WHOLE_BODY, request_id
 from gcws_search.service.settings import Settings
+from gcws_search.service.startup import Startup
 
 HEADERS: Final = "gcws.headers"
 """Where a request's scope has its headers by name, the first of each: a look-up, not a search."""

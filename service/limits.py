@@ -1,6 +1,6 @@
 """Limits: what one request may ask for (422), and what all together may have under way or stored.
 
-503 and 507 are decided here. The 429 of a full queue is raised in `execution.pools`.
+503 and 507 are decided here. The 429 of a full queue is raised in `pools`.
 """
 
 from __future__ import annotations

@@ -460,7 +460,7 @@ class Collection:
         InvalidParameter
         """
         return self._do(
-            lambda local: local.index.profile(sample, seed).to_dict(),
+            lambda local: local.index.profile(sample, seed),
             lambda remote: remote.post("profile", {"sample": sample, "seed": seed}, dict),
         )
 

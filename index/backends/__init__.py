@@ -14,7 +14,6 @@ from gcws_search.index.backend import Backend
 from gcws_search.index.backends.exact import ExactBackend
 from gcws_search.index.backends.gcws import GcwsBackend
 from gcws_search.index.backends.policies import POLICIES, Policies
-from gcws_search.index.background import Searches
 from gcws_search.index.comparison.features import FeatureBackend
 from gcws_search.index.comparison.random_binning import RandomBinningBackend
 from gcws_search.index.contracts.parameters import (
@@ -26,7 +25,7 @@ from gcws_search.index.contracts.parameters import (
     RandomBinningParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.threads import Workers
+from gcws_search.index.threads import Searches, Workers
 
 __all__ = [
     "POLICIES",

@@ -28,7 +28,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.cost_model import Tally
 from gcws_search.index.exact.inverted_index import InvertedIndex
@@ -64,19 +63,19 @@ class Delta:
         return Delta(codes, self.count + count, self) if count else self
 
     def has_room(
-        self, policy: DeltaPolicy, rows: VectorBatch, count: int = 0, numbers: int = 0
+        self, policies: Policies, rows: VectorBatch, count: int = 0, numbers: int = 0
     ) -> bool:
         """Return whether a scan stays cheap with ``count`` further rows of ``numbers`` numbers.
 
         The rows of the delta are the last of ``rows``.
         """
-        if self.count + count > policy.max_rows:
+        if self.count + count > policies.max_delta_rows:
             return False
         if rows.form == "dense":
             own = self.count * int(rows.dense.shape[1])
         else:
             own = int(rows.indptr[-1] - rows.indptr[-1 - self.count])
-        return own + numbers <= policy.max_numbers
+        return own + numbers <= policies.max_delta_numbers
 
     @property
     def codes(self) -> UInt64s:
@@ -119,7 +118,7 @@ def with_delta(
 
     The delta has the last ``count`` rows of the view.
     """
-    known = len(view.vectors) - count
+    known = view.vectors.count - count
     permitted = view.permitted[known:]
     new = int(np.count_nonzero(permitted))
     sample = view.sample
@@ -132,7 +131,7 @@ def with_delta(
     found = search(older, np.where(skip < known, skip, -1))
     if not new:
         return found
-    if len(queries) == 1 and found.sizes[0] >= params.limit:  # less is not among the best
+    if queries.count == 1 and found.sizes[0] >= params.limit:  # less is not among the best
         last_score = float(found.scores[0, params.limit - 1])
         params = replace(params, min_score=min(1.0, max(params.min_score, last_score)))
     near = scan(
@@ -238,8 +237,8 @@ class GcwsBackend(Backend[GcwsState]):
         """
         if state.graph_is_waiting:
             return True
-        delta = self._policies.delta
-        return state.graph_is_decided and state.delta.has_room(delta, rows, count, numbers)
+        delta = state.delta
+        return state.graph_is_decided and delta.has_room(self._policies, rows, count, numbers)
 
     def complete(self, state: GcwsState, rows: VectorBatch, workers: Workers) -> GcwsState:
         """Return the state with all of ``rows`` in tables and graph."""
@@ -250,7 +249,7 @@ class GcwsBackend(Backend[GcwsState]):
         needed = 0 if graph is None else graph.neighbours.tables
         tables = self.band_keys.widen(state.tables, rows, needed, workers)
         codes = self.band_keys.in_tables(delta.codes, tables, rows)
-        max_merge_rows = self._policies.delta.max_merge_rows
+        max_merge_rows = self._policies.max_merge_rows
         tables = tables.extend(codes, len(rows) - delta.count, workers, max_merge_rows)
         inverted = self._cover(state.inverted, rows, workers)
         if graph is not None:
@@ -416,7 +415,7 @@ class GcwsBackend(Backend[GcwsState]):
         if skip is not None:
             skipped = skip
         else:
-            skipped = _NONE if len(queries) == 1 else np.full(len(queries), -1, np.int64)
+            skipped = _NONE if queries.count == 1 else np.full(queries.count, -1, np.int64)
         if params.rerank == "none":
             refuse_proof("an estimate", params)
             return search_by_samples(
@@ -496,16 +495,16 @@ class GcwsBackend(Backend[GcwsState]):
         graph = state.graph
         if graph is None:
             return self._probe(state, view, queries, params, skip)
-        plan = graph.plan(state.tables, view, params, len(queries))
+        plan = graph.plan(state.tables, view, params, queries.count)
         if isinstance(plan, Skipped):
             return self._probe(state, view, queries, params, skip)
         untried = plan.tally is not None and plan.tally.seen < TRIED
-        first = min(TRIED, len(queries)) if untried else len(queries)
+        first = min(TRIED, queries.count) if untried else queries.count
         hits = self._by_graph((graph, plan), state, view, queries[:first], params, skip[:first])
-        if first == len(queries):
+        if first == queries.count:
             return hits
         rest = self._search_indexed(state, view, queries[first:], params, skip[first:])
-        every = np.arange(len(queries))
+        every = np.arange(queries.count)
         return BatchHits.combine([(every[:first], hits), (every[first:], rest)])
 
     def _by_graph(

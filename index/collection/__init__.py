@@ -5,13 +5,11 @@
 - `describe`: configuration, counts, bytes, statistics
 - `check`: a file checked and repaired
 - `memory_collection`: puts, deletes, the view of readers; when tombstones are compacted
-- `items`: what callers hand in and get: batches, views, results, pages
-- `row_store`: vectors, ids and payloads by row; which rows live, and their compaction
-- `ids`: which ids are permitted; from an id to its row
+- `items`: what callers hand in and get: batches, ids, views, results, pages
+- `row_store`: vectors, ids and payloads by row, and back; which rows live, their compaction
 - `backend_index`: a backend with its index of a view
 - `writer`: puts and deletes, in the file and in memory; one writer a collection
 - `group_commit`: the queue of writes that are committed together
-- `background_task`: a thread that begins when something is due
 - `recovery`: from a file to memory, at the start
 - `checkpoints`: the graph written to the file, part by part
 - `optimizer`: compactions and optimized indexes, made in the background

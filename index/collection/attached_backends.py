@@ -17,7 +17,6 @@ from typing import Any
 import orjson
 
 from gcws_search.index.backends import make_backend
-from gcws_search.index.background import give_way
 from gcws_search.index.collection.backend_index import (
     MAX_CATCHING_UP,
     SMALL_BATCH,
@@ -43,6 +42,7 @@ from gcws_search.index.contracts.saved_index import notes_of, text_of
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.schema import BackendRecord
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import give_way
 
 _log = logging.getLogger(__name__)
 
@@ -102,7 +102,11 @@ class AttachedBackends:
                 raise DamagedFile(self._store.name, reason) from error
             self._notes[record.name] = record.notes
             view = self._collection.view
-            notes, damage = self._notes_in(record)
+            notes, damage = dict[str, Any](), ""
+            try:
+                notes = {} if record.notes is None else notes_of(record.notes)
+            except ValueError as error:
+                damage = str(error)
             indexed = self._empty(record.name, params).restore(view.vectors, notes)
             if damage or (notes and not indexed.notes):
                 _log.warning(
@@ -114,16 +118,6 @@ class AttachedBackends:
             self._collection.attach(indexed)
             if progress is not None:
                 progress(view.count)
-
-    @staticmethod
-    def _notes_in(record: BackendRecord) -> tuple[dict[str, Any], str]:
-        """Return the notes of a backend, and what is wrong with them."""
-        if record.notes is None:
-            return {}, ""
-        try:
-            return notes_of(record.notes), ""
-        except ValueError as error:
-            return {}, str(error)
 
     def attach(
         self, params: BackendParams, name: str | None = None, notes: str | None = None

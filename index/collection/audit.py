@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from math import inf, log1p
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 import orjson
 
-from gcws_search.index.collection.background_task import BackgroundTask
+from gcws_search.index.backends import Policies
 from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
@@ -29,10 +29,10 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import StoreError
 from gcws_search.index.contracts.hits import METHOD, SCAN
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.contracts.policies import AuditPolicy
 from gcws_search.index.contracts.saved_index import count_of, fields_of, list_of, number_of
-from gcws_search.index.payload.filters import Filter
+from gcws_search.index.payload import Filter
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import BackgroundTask
 
 _log = logging.getLogger(__name__)
 
@@ -43,6 +43,8 @@ _SAVE_SECONDS: Final = 60.0
 _ROUNDING: Final = 1e-9
 _MAX_TALLIES: Final = 4096
 """Greatest number of tallies; the first are forgotten."""
+_WEEKS: Final = 53
+"""For how many weeks results are kept."""
 _MAX_COUNT: Final = 1 << 53
 
 
@@ -78,29 +80,19 @@ class AuditedQueries(NamedTuple):
     waiting: int
 
 
-class _Request(NamedTuple):
-    """What all queries of one tally asked for."""
-
-    week: str
-    recall: float
-    limit: int
+_Asked: TypeAlias = tuple[str, float, int]
+"""What all queries of one tally asked for: the week, recall and limit."""
+_Sums: TypeAlias = tuple[int, float, float]
+"""How many queries, what they found in all, and the sum of its squares."""
 
 
-@dataclass(slots=True)
-class _Tally:
-    """Sums over queries: how many, what each found, and its square."""
-
-    queries: int = 0
-    found: float = 0.0
-    squares: float = 0.0
-
-    def result(self, asked: _Request) -> AuditedRecall:
-        mean = self.found / self.queries
-        # Few queries that all found the same are less sure than their variance says.
-        variance = max(self.squares / self.queries - mean * mean, 1.0 / (self.queries + 1))
-        margin = _DEVIATIONS * (variance / self.queries) ** 0.5
-        low, high = max(0.0, mean - margin), min(1.0, mean + margin)
-        return AuditedRecall(*asked, self.queries, mean, low, high)
+def _result(asked: _Asked, sums: _Sums) -> AuditedRecall:
+    queries, found, squares = sums
+    mean = found / queries
+    # Few queries that all found the same are less sure than their variance says.
+    variance = max(squares / queries - mean * mean, 1.0 / (queries + 1))
+    margin = _DEVIATIONS * (variance / queries) ** 0.5
+    return AuditedRecall(*asked, queries, mean, max(0.0, mean - margin), min(1.0, mean + margin))
 
 
 class _Query(NamedTuple):
@@ -127,28 +119,28 @@ class RecallAudit:
     def __init__(
         self,
         collection: MemoryCollection,
-        policy: AuditPolicy,
+        policies: Policies,
         *,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self.policy = policy
+        self.policies = policies
         self.collection = collection
         self._backend = collection.backend
         self._clock = clock
         self._random = random.Random()
         self._waiting: deque[_Query] = deque()
         self._tallying = threading.Lock()
-        self._tallies: dict[_Request, _Tally] = {}
+        self._tallies: dict[_Asked, _Sums] = {}
         self._next_counts = True
         self._until_next = self._gap()
 
     def _gap(self) -> float:
         """Return which query from now on is audited next: 1 for the very next."""
-        share = self.policy.share
+        share = self.policies.audit_share
         if self._backend.finds_too_little():
-            share *= self.policy.low_recall_factor
+            share *= self.policies.low_recall_factor
         # More are drawn while queries find little: they would pull the mean of a week down.
-        self._next_counts = self._random.random() * min(share, 1.0) < self.policy.share
+        self._next_counts = self._random.random() * min(share, 1.0) < self.policies.audit_share
         if share >= 1:
             return 1
         return 1 + int(self._random.expovariate(-log1p(-share))) if share > 0 else inf
@@ -174,17 +166,17 @@ class RecallAudit:
     ) -> bool:
         """Draw from queries that the primary backend answered; return whether any was."""
         # Threads that count at once may pass over a few queries more: no lock on each search.
-        left = self._until_next = self._until_next - len(queries)
-        if left > 0 or not len(queries):
+        left = self._until_next = self._until_next - queries.count
+        if left > 0 or not queries.count:
             return False
-        number, counts = max(0, len(queries) + int(left) - 1), self._next_counts
+        number, counts = max(0, queries.count + int(left) - 1), self._next_counts
         self._until_next = self._gap()
         if (
             not self._backend.promises_recall
             or not params.recall < 1
             or params.guarantee != "measured"
             or params.rerank != "gmm"
-            or len(self._waiting) >= self.policy.max_waiting
+            or len(self._waiting) >= self.policies.max_waiting
         ):
             return False
         exact = results.found.work[number, METHOD] == SCAN
@@ -227,26 +219,27 @@ class RecallAudit:
 
     def _take(self, params: SearchParams, found: float, *, counts: bool) -> None:
         if counts:
-            asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
+            asked = self._asked(params)
             with self._tallying:
-                tally = self._tallies.setdefault(asked, _Tally())
-                tally.queries += 1
-                tally.found += found
-                tally.squares += found * found
+                queries, total, squares = self._tallies.get(asked, (0, 0.0, 0.0))
+                self._tallies[asked] = queries + 1, total + found, squares + found * found
                 self._forget()
         self._backend.take_audit(params.limit, params.recall, found)
 
+    def _asked(self, params: SearchParams) -> _Asked:
+        return _week(self._clock()), round(params.recall, 6), params.limit
+
     def _forget(self) -> None:
         """Leave out the first weeks, and what is beyond the room."""
-        weeks = sorted({asked.week for asked in self._tallies})[-self.policy.weeks :]
-        recent = sorted(asked for asked in self._tallies if asked.week >= weeks[0])[-_MAX_TALLIES:]
+        weeks = sorted({week for week, _, _ in self._tallies})[-_WEEKS:]
+        recent = sorted(asked for asked in self._tallies if asked[0] >= weeks[0])[-_MAX_TALLIES:]
         if len(recent) < len(self._tallies):
             self._tallies = {asked: self._tallies[asked] for asked in recent}
 
     def results(self) -> list[AuditedRecall]:
         """Return what was found, the last week first, by recall and limit; any thread."""
         with self._tallying:
-            found = [tally.result(asked) for asked, tally in sorted(self._tallies.items())]
+            found = [_result(*tally) for tally in sorted(self._tallies.items())]
         return sorted(found, key=lambda each: each.week, reverse=True)
 
     def this_week(self) -> list[AuditedRecall]:
@@ -256,18 +249,14 @@ class RecallAudit:
 
     def of(self, params: SearchParams) -> AuditedRecall | None:
         """Return what queries of this week found that asked for the same; None before any did."""
-        asked = _Request(_week(self._clock()), round(params.recall, 6), params.limit)
-        with self._tallying:
-            tally = self._tallies.get(asked)
-            return None if tally is None else tally.result(asked)
+        asked = self._asked(params)
+        sums = self._tallies.get(asked)
+        return None if sums is None else _result(asked, sums)
 
     def to_json(self) -> str:
         """Return what is kept in a file."""
         with self._tallying:
-            lines = [
-                [*asked, tally.queries, tally.found, tally.squares]
-                for asked, tally in self._tallies.items()
-            ]
+            lines = [[*asked, *sums] for asked, sums in self._tallies.items()]
         return orjson.dumps({"audited": lines}).decode()
 
     def restore(self, text: str | None) -> None:
@@ -279,20 +268,20 @@ class RecallAudit:
             self._tallies = tallies
 
 
-def tallies_of(text: str) -> dict[_Request, _Tally]:
+def tallies_of(text: str) -> dict[_Asked, _Sums]:
     """Return the sums that `RecallAudit.to_json` wrote; ValueError or KeyError where it did not."""
     lines = list_of(fields_of(orjson.loads(text))["audited"], max_count=_MAX_TALLIES)
     return dict(_read(line) for line in lines)
 
 
-def _read(line: Any) -> tuple[_Request, _Tally]:  # noqa: ANN401  # JSON
+def _read(line: Any) -> tuple[_Asked, _Sums]:  # noqa: ANN401  # JSON
     """Return a line of `RecallAudit.to_json`; ValueError where it is none."""
     week, recall, limit, queries, found, squares = list_of(line, max_count=6)
     if not isinstance(week, str) or len(week) > len("99999-W53"):
         raise ValueError(f"{week!r} is no week")
     count = count_of(queries, 1, _MAX_COUNT)
-    asked = _Request(week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT))
-    return asked, _Tally(count, number_of(found, 0, count), number_of(squares, 0, count))
+    asked = week, number_of(recall, 0, 1), count_of(limit, 1, _MAX_COUNT)
+    return asked, (count, number_of(found, 0, count), number_of(squares, 0, count))
 
 
 def _week(seconds: float) -> str:
@@ -303,7 +292,7 @@ def _week(seconds: float) -> str:
 class Auditor(BackgroundTask):
     """Answers some queries exactly, one at a time, and keeps in the file what they found.
 
-    After each it waits so long that audits take `AuditPolicy.busy` of the time.
+    After each it waits so long that audits take `Policies.audit_busy` of the time.
     """
 
     name = "audit"
@@ -349,7 +338,7 @@ class Auditor(BackgroundTask):
             _log.exception("collection %r: a query could not be audited", self._store.name)
         taken = time.perf_counter() - start
         self._save_if_due()
-        self.skip_pause.wait(taken * (1.0 / self._audit.policy.busy - 1.0))
+        self.skip_pause.wait(taken * (1.0 / self._audit.policies.audit_busy - 1.0))
 
     def _save_if_due(self) -> None:
         if time.monotonic() - self._last_saved < _SAVE_SECONDS:

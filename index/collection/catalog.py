@@ -1,7 +1,7 @@
 """The collections of a data directory, and which operations on one name exclude each other.
 
 A name is reserved before anything is written for it, so creating, dropping, restoring and making a
-snapshot of one collection never meet (`storage.reservations`). Each writes a file of its own.
+snapshot of one collection never meet (`Reservations`). Each writes a file of its own.
 Queries and writes go on beside them; so do operations of other names.
 """
 
@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search.index.backends import POLICIES, Policies
-from gcws_search.index.background import Searches
 from gcws_search.index.collection.check import findings_of
 from gcws_search.index.collection.describe import Summary
 from gcws_search.index.collection.reclaim import move_log
@@ -40,12 +39,21 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.storage.connection import Durability
-from gcws_search.index.storage.data_directory import DataDirectory, check_name, storage_errors
-from gcws_search.index.storage.reservations import Operation, Reservations
+from gcws_search.index.storage.data_directory import (
+    COPYING,
+    CREATING,
+    DROPPING,
+    LOADING,
+    RESTORING,
+    DataDirectory,
+    Reservations,
+    check_name,
+    storage_errors,
+)
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import StoppedError
+from gcws_search.index.threads import Searches, StoppedError
 
 Progress = Callable[[str, int, int], None]
 _Loaded = StoredCollection | StoreError
@@ -105,22 +113,11 @@ class Catalog:
     ) -> Catalog:
         """Take possession of a directory, made when it does not exist.
 
-        Parameters
-        ----------
-        durability : {"full", "normal"}
-            Whether a write is on the disk when it returns, or only safe from a crash of the
-            process.
-        threads : int or None
-            Threads for kernels; None takes as many as the process may use.
-        only : iterable of str or None
-            Names of the collections that `load` reads; None for all. `read` reads others.
-        policies : Policies
-            Of all its collections.
-
-        Raises
-        ------
-        DirectoryLocked
-            Another process, which it names, has it.
+        durability: whether a write is on the disk when it returns ("full"), or only safe from a
+            crash of the process.
+        threads: for kernels; None takes as many as the process may use.
+        only: names of the collections that `load` reads; None for all. `read` reads others.
+        Raises DirectoryLocked (another process, which it names, has it).
         """
         owned = DataDirectory(directory)
         try:
@@ -145,12 +142,9 @@ class Catalog:
 
         Called again, it reads those once more whose files the operating system had refused.
 
-        Parameters
-        ----------
-        progress : callable
-            Called with a collection's name, the items loaded so far, and the items of all files; an
-            item counts once more for each comparison backend it is taken into. A StoppedError that
-            it raises ends the load.
+        progress: called with a collection's name, the items loaded so far, and the items of all
+            files; an item counts once more for each comparison backend it is taken into. A
+            StoppedError that it raises ends the load.
         """
         with self._loading:
             if self._started:
@@ -185,7 +179,7 @@ class Catalog:
             if isinstance(found, _PASSING) and not self.closing:
                 with (
                     suppress(CollectionBusy, CollectionNotFound, StoreError),
-                    self._names.reserve(Operation.LOAD, name),
+                    self._names.reserve(LOADING, name),
                 ):
                     if self._collections.get(name) is found:
                         self._collections[name] = None
@@ -286,29 +280,17 @@ class Catalog:
         Of several that create one name at once, one makes it and the others wait for it. While a
         snapshot is being made of the collection, or is being restored in its place, it is returned.
 
-        Parameters
-        ----------
-        admit : callable or None
-            May refuse a collection that is new.
-
-        Raises
-        ------
-        InvalidParameter
-            The name is none.
-        CollectionExists
-            With another configuration.
-        CollectionBusy
-            It is being dropped, or restored where there is none.
-        CollectionLoading, DamagedFile, IncompatibleFile
-            It exists, and cannot be used.
-        DiskFull, OutOfDescriptors, StorageFailed
-            There is no such collection.
+        admit: may refuse a collection that is new.
+        Raises InvalidParameter (the name is none), CollectionExists (with another configuration),
+            CollectionBusy (it is being dropped, or restored where there is none);
+            CollectionLoading, DamagedFile, IncompatibleFile (it exists, and cannot be used);
+            DiskFull, OutOfDescriptors, StorageFailed (there is no such collection).
         """
         check_name(name)
         # Also while others load.
         if name in self._collections:
             return self._same(name, config), False
-        with self._names.reserve(Operation.CREATE, name):
+        with self._names.reserve(CREATING, name):
             self._require_open(name)
             if name in self._collections:
                 return self._same(name, config), False
@@ -340,7 +322,7 @@ class Catalog:
         try:
             found = self.get(name)
         except CollectionNotFound:  # it was there a moment ago
-            raise CollectionBusy(name, Operation.DROP.value) from None
+            raise CollectionBusy(name, DROPPING) from None
         if found.config != config:
             raise CollectionExists(name, found.config.difference(config))
         return found
@@ -370,11 +352,9 @@ class Catalog:
     def get(self, name: str) -> StoredCollection:
         """Return a collection.
 
-        Raises
-        ------
-        CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
-        DiskFull, OutOfDescriptors, StorageFailed
-            Its file could not be opened; a thread has just begun to try again.
+        Raises CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile; DiskFull,
+            OutOfDescriptors, StorageFailed (its file could not be opened; a thread has just begun
+            to try again).
         """
         try:
             found = self._collections[name]
@@ -391,16 +371,11 @@ class Catalog:
     def read(self, name: str) -> StoredCollection | None:
         """Return a collection, its file read now if it was not; None where there is no file.
 
-        Raises
-        ------
-        InvalidParameter
-            The name is none.
-        CollectionBusy, CollectionLoading
-        DamagedFile, IncompatibleFile, DiskFull, OutOfDescriptors, StorageFailed
-            The next call tries again.
+        Raises InvalidParameter (the name is none), CollectionBusy, CollectionLoading; DamagedFile,
+            IncompatibleFile, DiskFull, OutOfDescriptors, StorageFailed (the next call tries again).
         """
         check_name(name)
-        with self._names.reserve(Operation.LOAD, name):
+        with self._names.reserve(LOADING, name):
             if name in self._collections:
                 return self.get(name)
             if not self._directory.has(name):
@@ -433,17 +408,12 @@ class Catalog:
         It is not found once this begins. Writes, and backends that are being attached, then end
         with CollectionNotFound.
 
-        Raises
-        ------
-        CollectionNotFound, CollectionLoading
-        CollectionBusy
-            It is being created or dropped, or a snapshot is being made of it or restored.
-        DamagedFile
-            What is in the place of its file cannot be removed.
-        DiskFull, OutOfDescriptors, StorageFailed
-            It is there as it was.
+        Raises CollectionNotFound, CollectionLoading, CollectionBusy (it is being created or
+            dropped, or a snapshot is being made of it or restored), DamagedFile (what is in the
+            place of its file cannot be removed); DiskFull, OutOfDescriptors, StorageFailed (it is
+            there as it was).
         """
-        with self._names.reserve(Operation.DROP, name):
+        with self._names.reserve(DROPPING, name):
             self._require_open(name)
             if name not in self._collections:
                 raise CollectionNotFound(name)
@@ -469,22 +439,12 @@ class Catalog:
 
         Others may read, write, attach backends, or make a snapshot of it meanwhile.
 
-        Parameters
-        ----------
-        snapshot : str or None
-            Its name; None takes the time.
-
-        Raises
-        ------
-        SnapshotExists, DiskFull
-        CollectionBusy
-            The collection is being created, dropped or restored, or another snapshot is being
-            written under the name.
-        CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile
-        InvalidParameter
-            The name is none.
+        snapshot: its name; None takes the time.
+        Raises SnapshotExists, DiskFull, InvalidParameter (the name is none), CollectionBusy (the
+            collection is being created, dropped or restored, or another snapshot is being written
+            under the name), CollectionNotFound, CollectionLoading, DamagedFile, IncompatibleFile.
         """
-        with self._names.reserve(Operation.SNAPSHOT, name):
+        with self._names.reserve(COPYING, name):
             self._require_open(name)
             self._directory.require_owned(name)
             return self.snapshots.create(name, snapshot, self.get(name).copy_to)
@@ -497,31 +457,22 @@ class Catalog:
         Until then the one that it replaces is read and written. Writes to that one, backends that
         are being attached and what reads its file then end with CollectionLoading; searches go on.
 
-        Parameters
-        ----------
-        replace : bool
-            Whether it takes the place of the collection of this name, be that damaged.
-        admit : callable or None
-            May refuse a collection that is new.
-
-        Raises
-        ------
-        SnapshotNotFound
-        CollectionExists
-            There is one, and it is not to be replaced.
-        CollectionBusy
-            It is being created, dropped or restored, or a snapshot is being made of it.
-        CollectionLoading
-            The catalog still loads.
-        DamagedSnapshot, DirectoryLocked
-            Nothing was changed.
-        DiskFull, OutOfDescriptors, StorageFailed
-            It is as it was, or as the snapshot is.
+        replace: whether it takes the place of the collection of this name, be that damaged.
+        admit: may refuse a collection that is new.
+        Raises SnapshotNotFound, CollectionExists (there is one, and it is not to be replaced),
+            CollectionBusy (it is being created, dropped or restored, or a snapshot is being made of
+            it), CollectionLoading (the catalog still loads); DamagedSnapshot, DirectoryLocked
+            (nothing was changed); DiskFull, OutOfDescriptors, StorageFailed (it is as it was, or as
+            the snapshot is).
         """
         self.snapshots.get(name, snapshot)
-        with self._names.reserve(Operation.RESTORE, name):
+        with self._names.reserve(RESTORING, name):
             self._require_open(name)
-            before = self._current(name, replace=replace)
+            before = self._collections.get(name)
+            if name in self._collections and before is None:
+                raise CollectionLoading(name)
+            if before is not None and not replace:
+                raise CollectionExists(name, "already, and is not to be replaced")
             if not self._started:
                 raise CollectionLoading(name)
             with self._creating(name, admit):
@@ -532,10 +483,14 @@ class Catalog:
         unfinished = self._directory.unfinished_path(name)
         try:
             self.snapshots.copy(name, snapshot, unfinished)
-            if findings := find_faults(unfinished, name):
-                raise DamagedSnapshot(name, snapshot, findings)
-            self._require_open(name)
-            restored = self._read_file(unfinished, name, snapshot)
+            try:
+                findings = findings_of(unfinished, name)
+                if findings:
+                    raise DamagedSnapshot(name, snapshot, "; ".join(findings[:3]))
+                self._require_open(name)
+                restored = self._read_file(unfinished, name)
+            except (DamagedFile, IncompatibleFile) as error:
+                raise DamagedSnapshot(name, snapshot, str(error)) from error
             try:
                 self._replace(name, before, restored, unfinished)
             except BaseException:
@@ -545,15 +500,13 @@ class Catalog:
         finally:
             self._directory.discard(unfinished)
 
-    def _read_file(self, path: Path, name: str, snapshot: str) -> StoredCollection:
+    def _read_file(self, path: Path, name: str) -> StoredCollection:
         """Return the collection of a snapshot's copy, which has no name yet."""
         store = self._open_store(name, path)
         try:
             found = self._load_store(store, self._unless_closing, begins=False)
         except _Closing:
             raise CollectionNotFound(name) from None
-        if isinstance(found, DamagedFile | IncompatibleFile):
-            raise DamagedSnapshot(name, snapshot, str(found))
         if isinstance(found, StoreError):
             raise found
         return found
@@ -573,7 +526,7 @@ class Catalog:
             if isinstance(before, StoredCollection):
                 before.close(replaced=True)
                 with suppress(DamagedFile):  # it is replaced as it is
-                    move_log(self._directory.file(name), name, self._policies.reclaim)
+                    move_log(self._directory.file(name), name, self._policies.busy_seconds)
             restored.store.move(self._directory.file(name), publish)
         except BaseException:
             if is_published and before is not None:
@@ -582,10 +535,6 @@ class Catalog:
             else:
                 self._return_to(name, before)
             raise
-        self._adopt(name, restored)
-
-    def _adopt(self, name: str, restored: StoredCollection) -> None:
-        """Show a collection under the name of its file."""
         self._collections[name] = restored
         restored.begin()
 
@@ -600,15 +549,6 @@ class Catalog:
         else:
             with suppress(StoreError, CollectionNotFound):  # `get` says so
                 self._reload(name)
-
-    def _current(self, name: str, *, replace: bool) -> _Loaded | None:
-        found = self._collections.get(name)
-        if name in self._collections:
-            if found is None:
-                raise CollectionLoading(name)
-            if not replace:
-                raise CollectionExists(name, "already, and is not to be replaced")
-        return found
 
     def _reload(self, name: str) -> StoredCollection:
         """Load the file that now has this name."""
@@ -644,11 +584,3 @@ class Catalog:
                 collection.close()
             self._collections.clear()
             self._directory.close()
-
-
-def find_faults(path: Path, name: str) -> str:
-    """Return the faults of a file that is to become a collection; an empty text for none."""
-    try:
-        return "; ".join(findings_of(path, name)[:3])
-    except (DamagedFile, IncompatibleFile) as error:
-        return str(error)

@@ -11,8 +11,8 @@ from typing import Final
 
 from gcws_search.index.backends import make_backend
 from gcws_search.index.collection.audit import tallies_of
-from gcws_search.index.collection.ids import check_ids
-from gcws_search.index.collection.recovery import config_of, params_of, with_present_hash
+from gcws_search.index.collection.items import check_ids
+from gcws_search.index.collection.recovery import config_of, params_of
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import (
     DamagedFile,
@@ -21,13 +21,13 @@ from gcws_search.index.contracts.errors import (
     StoreError,
 )
 from gcws_search.index.contracts.saved_index import next_id_of, notes_of
-from gcws_search.index.payload.encoding import is_payload, metadata_of
+from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
+from gcws_search.index.payload import is_payload, metadata_of
 from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
 from gcws_search.index.storage.graph_parts import unpack
 from gcws_search.index.storage.opened_files import read_note
 from gcws_search.index.storage.records import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
-from gcws_search.index.storage.schema import BackendRecord, Identity
 from gcws_search.index.storage.store import MetaName, Store
 from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
@@ -48,18 +48,11 @@ _log = logging.getLogger(__name__)
 class Report:
     """What was found of one collection's file.
 
-    Attributes
-    ----------
-    items : int
-        Rows that are what was written.
-    findings : list of str
-        What is wrong, a line each; empty when nothing is.
-    more : int
-        How much more is wrong.
-    lost : int
-        Items that cannot be read any more.
-    repaired : bool
-        Whether the file has been replaced by one of all that is sound.
+    items: rows that are what was written.
+    findings: what is wrong, a line each; empty when nothing is.
+    more: how much more is wrong.
+    lost: items that cannot be read any more.
+    repaired: whether the file has been replaced by one of all that is sound.
     """
 
     name: str
@@ -90,21 +83,12 @@ class Report:
 def check_directory(
     path: Path, *, repair: bool = False, threads: int | None = None
 ) -> Iterator[Report]:
-    """Yield what is found of each collection, by name.
+    """Yield what is found of each collection of a data directory, by name.
 
-    Parameters
-    ----------
-    path : Path
-        A data directory that exists.
-    repair : bool
-        Whether a damaged file is replaced by one of all that is sound; the damaged one stays
+    repair: whether a damaged file is replaced by one of all that is sound; the damaged one stays
         beside it, as ``NAME.sqlite.damaged-NUMBER``.
-    threads : int or None
-        Threads for kernels; None takes as many as the process may use.
-
-    Raises
-    ------
-    DirectoryLocked
+    threads: for kernels; None takes as many as the process may use.
+    Raises DirectoryLocked.
     """
     directory = DataDirectory(path)
     try:
@@ -125,7 +109,7 @@ def check_file(
             note = read_note(path)
         if note is not None:
             report.find(note)
-        _examination(path, report, threads).run(None)
+        Examination(path, report, threads).run(None)
         if repair and report.findings:
             _repair(directory, report, threads)
     except (DamagedFile, IncompatibleFile) as error:
@@ -145,7 +129,7 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
     """
     report = Report(name)
     try:
-        _examination(path, report, threads).run(None, derived=False, skips_unreadable=False)
+        Examination(path, report, threads).run(None, derived=False, skips_unreadable=False)
     except StoreError:
         raise
     except Exception as error:
@@ -154,18 +138,11 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
     return report.findings
 
 
-def _examination(path: Path, report: Report, threads: int | None) -> Examination:
-    """Return what looks at a file, which is brought to the present format."""
-    with closing(Store(path, report.name, despite_note=True)) as store:
-        identity, last_sequence = store.identity, store.next_sequence - 1
-    return Examination(path, identity, last_sequence, report, threads)
-
-
 def _repair(directory: DataDirectory, report: Report, threads: int | None) -> None:
     """Put a file of all that is sound in the place of one that is damaged."""
     name, unfinished = report.name, directory.unfinished_path(report.name)
     try:
-        examination = _examination(directory.file(name), Report(name), threads)
+        examination = Examination(directory.file(name), Report(name), threads)
         Store.create(unfinished, name, examination.identity_of_copy)
         with closing(Store(unfinished, name, durability="normal")) as copy:
             examination.run(copy)
@@ -179,25 +156,19 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
 
 
 class Examination:
-    """One reading of a file from its first row to its last.
+    """One reading of a file from its first row to its last, once it is of the present format.
 
     identity_of_copy: what a copy is to say it is.
     Raises DamagedFile, IncompatibleFile.
     """
 
-    def __init__(
-        self,
-        path: Path,
-        identity: Identity,
-        last_sequence: int,
-        report: Report,
-        threads: int | None,
-    ) -> None:
+    def __init__(self, path: Path, report: Report, threads: int | None) -> None:
+        with closing(Store(path, report.name, despite_note=True)) as store:
+            identity, self._last_sequence = store.identity, store.next_sequence - 1
         config = config_of(identity, report.name)
         self._path = path
-        self.identity_of_copy = with_present_hash(identity)
+        self.identity_of_copy = replace(identity, algorithm_version=ALGORITHM_VERSION)
         self._is_outdated = identity != self.identity_of_copy
-        self._last_sequence = last_sequence
         self._report = report
         self._space = VectorSpace.of(config)
         self._backend = make_backend(config, threads=threads)
@@ -264,9 +235,7 @@ class Examination:
         # Codes of an earlier hash are replaced when the file is loaded.
         if not (self._is_outdated and _has_its_codes(row)):
             self._report.find(f"row {row.sequence}, id {_shown(row.id)}, has wrong codes")
-        return FoundRow(
-            row.sequence, row.id, row.vector, codes, row.payload, row.checksum, checksum
-        )
+        return replace(row, codes=codes, codes_checksum=checksum)
 
     def _examine_links(self, file: Salvage, copy: Store | None) -> None:
         """Check the saved index; the next start rebuilds what is lost of it."""
@@ -295,14 +264,23 @@ class Examination:
 
     def _examine_backends(self, file: Salvage, copy: Store | None, *, derived: bool) -> None:
         for record, is_written in file.backends():
-            if derived:
-                record = self._without_damaged_notes(record)  # noqa: PLW2901
-            if not is_written or not _is_readable(record, self._backend.kind):
+            kept = record
+            try:
+                if derived and record.notes is not None:
+                    notes_of(record.notes)
+            except ValueError as error:
+                self._report.find(f"the notes of backend {record.name!r}: {error}")
+                kept = replace(record, notes=None)
+            try:
+                params_of(record, self._backend.kind)
+            except (ValueError, InvalidInput):
+                is_written = False  # noqa: PLW2901
+            if not is_written:
                 self._report.find(
                     f"backend {record.name!r} is not what was written and must be attached again"
                 )
             elif copy is not None:
-                copy.add_backend(record)
+                copy.add_backend(kept)
 
     def _examine_loads(self, file: Salvage, copy: Store | None) -> None:
         for record, is_written in file.loads():
@@ -325,15 +303,6 @@ class Examination:
         if copy is not None:
             copy.replace_names(sound)
 
-    def _without_damaged_notes(self, record: BackendRecord) -> BackendRecord:
-        try:
-            if record.notes is not None:
-                notes_of(record.notes)
-        except ValueError as error:
-            self._report.find(f"the notes of backend {record.name!r}: {error}")
-            return replace(record, notes=None)
-        return record
-
 
 def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
     if rows:
@@ -349,14 +318,6 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
 
 def _has_its_codes(row: FoundRow) -> bool:
     return isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
-
-
-def _is_readable(record: BackendRecord, primary: str) -> bool:
-    try:
-        params_of(record, primary)
-    except (ValueError, InvalidInput):
-        return False
-    return True
 
 
 def _shown(item_id: object) -> str:

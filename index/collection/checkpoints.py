@@ -11,13 +11,11 @@ import logging
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
-from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
@@ -27,45 +25,19 @@ from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex, notes_o
 from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.storage.graph_parts import (
     Part,
-    joined,
+    join_parts,
     pack,
     parts_of,
     rows_of_part,
     unpack,
 )
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import BackgroundTask
 
 _NO_CHECKSUM: Final = -1
 """Of a part that is to be written, or removed, whatever is in its place."""
 
-T = TypeVar("T")
-
 _log = logging.getLogger(__name__)
-
-
-class Between(Protocol):
-    """Does some work while no change is being made, and returns its result; None when it cannot."""
-
-    def __call__(self, work: Callable[[], T], /) -> T | None:
-        """Do the work."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Copy:
-    """A part as it was at one moment.
-
-    links: (m, R) int32 or None, of these rows of the view; None where nothing is to be kept.
-    """
-
-    view: View
-    rows: slice
-    links: Int32s | None
-
-    def pack(self) -> bytes | None:
-        """Return the part's bytes, None when there are none."""
-        if self.links is None:
-            return None
-        return pack(self.rows, self.view.sequences, self.view.alive, self.links)
 
 
 class Checkpoints(BackgroundTask):
@@ -93,10 +65,9 @@ class Checkpoints(BackgroundTask):
 
         sequences: (n,) int64, sequence numbers of the rows, rising.
         """
-        read = joined(sequences, self._read_parts())
-        links = read.links
-        if len(read.deleted):
-            bridge(links, read.deleted, UNKNOWN)
+        links, deleted = join_parts(sequences, self._read_parts())
+        if len(deleted):
+            bridge(links, deleted, UNKNOWN)
         unknown = int((links[:, 0] == UNKNOWN).sum())
         self._next_sequence = self._store.next_sequence - unknown
         self._complete = unknown == 0
@@ -145,12 +116,13 @@ class Checkpoints(BackgroundTask):
 
     def start_if_due(self) -> None:
         """Write in another thread once many rows have been put; any thread."""
-        policy = self._collection.policies.checkpoints
+        collection, policies = self._collection, self._collection.policies
         put = self._store.next_sequence - self._next_sequence
-        if not policy.is_due(put, self._collection.count):
-            return
-        view = self._collection.view
-        if self._collection.backend.saved(view.state) is not None:
+        if (
+            put > policies.checkpoint_rows
+            and put > collection.count // policies.checkpoint_share
+            and collection.backend.saved(collection.view.state) is not None
+        ):
             self.start()
 
     def is_due(self) -> bool:
@@ -173,7 +145,7 @@ class Checkpoints(BackgroundTask):
         """Write all that the file does not have, one part after the other between changes."""
         resumed = time.perf_counter()
 
-        def between_changes(work: Callable[[], T]) -> T | None:
+        def between_changes(work: Callable[[], Any]) -> Any:  # noqa: ANN401
             nonlocal resumed
             # For as long as this took the interpreter from others they now have it.
             if self.stopping.wait(time.perf_counter() - resumed):
@@ -183,11 +155,12 @@ class Checkpoints(BackgroundTask):
 
         self._write(between_changes)
 
-    def _write(self, do: Between) -> None:
+    def _write(self, do: Callable[[Callable[[], Any]], Any]) -> None:
         """Bring the file up to date, until ``do`` does nothing more.
 
-        Only the copying of links goes through ``do``. So changes do not wait while this thread
-        waits for the interpreter, the disk or SQLite's lock.
+        ``do`` does some work while no change is being made; it returns None when it cannot. Only
+        the copying of links goes through it. So changes do not wait while this thread waits for the
+        interpreter, the disk or SQLite's lock.
         """
         self._next_sequence = self._store.next_sequence
         try:
@@ -200,7 +173,10 @@ class Checkpoints(BackgroundTask):
                 copy = do(partial(self._copy_part, number))
                 if copy is None:
                     return
-                self._write_part(number, copy.pack())
+                view, rows, links = copy
+                is_kept = links is not None
+                data = pack(rows, view.sequences, view.alive, links) if is_kept else None
+                self._write_part(number, data)
         except StoreError as error:
             self._warn("the next start rebuilds what could not be written", error)
         except Exception:
@@ -209,11 +185,12 @@ class Checkpoints(BackgroundTask):
         else:
             self._version = view.version
 
-    def _copy_part(self, number: int) -> _Copy:
+    def _copy_part(self, number: int) -> tuple[View, slice, Int32s | None]:
+        """Return a part's rows of the present view; no links where nothing is to be kept."""
         view = self._collection.view
         rows = rows_of_part(number, view.sequences)
         saved = self._collection.backend.saved(view.state)
-        return _Copy(view, rows, None if saved is None else _links_of(saved.links, rows))
+        return view, rows, None if saved is None else _links_of(saved.links, rows)
 
     def _write_part(self, number: int, data: bytes | None) -> None:
         checksum = None if data is None else zlib.crc32(data)

@@ -41,10 +41,7 @@ _KERNEL_ENTRIES: Final = 1 << 22
 class Comparison:
     """Backends side by side.
 
-    Attributes
-    ----------
-    best : (m, k) float64
-        GMM of each query and its exact neighbours, in any order; -inf for none.
+    best: (m, k) float64, GMM of each query and its exact neighbours, in any order; -inf for none.
     """
 
     backends: list[BackendComparison]
@@ -136,21 +133,7 @@ def compare(
     asked = [collection.index_of(view, name) for name in dict.fromkeys(names)]
     trial = _Trial(view, queries, params, primary.name, stop)
     backends = [trial.of(indexed) for indexed in asked]
-    return Comparison(backends, trial.truths["gmm"].best)
-
-
-@dataclass(frozen=True, slots=True)
-class _Truth:
-    """The best there is of each query, by one kernel.
-
-    threshold: (m,) float64, score of the last true hit; infinite where there are none.
-    counts: (m,) int64, true hits.
-    best: (m, k) float64, scores of the true hits; -inf for none.
-    """
-
-    threshold: Float64s
-    counts: Int64s
-    best: Float64s
+    return Comparison(backends, trial.best)
 
 
 class _Trial:
@@ -168,7 +151,7 @@ class _Trial:
         self._queries = queries
         self._params = params
         self._rows = RowView(view.vectors, view.alive, view.count)
-        self.truths = {"gmm": self._truth(GMM)}
+        self.best = self._truth(GMM)
 
     def _require_wanted(self) -> None:
         if self._stop is not None and self._stop.is_set():
@@ -178,7 +161,7 @@ class _Trial:
         """Return what one backend does."""
         kernel = indexed.backend.kernel
         found, seconds, candidates = self._search_one(indexed, replace(self._params, rerank="gmm"))
-        recall = self._recall(GMM, self.truths["gmm"], found)
+        recall = self._recall(GMM, self.best, found)
         own = recall
         if kernel is not GMM:
             found, _, _ = self._search_one(indexed, replace(self._params, rerank="own"))
@@ -225,11 +208,9 @@ class _Trial:
             candidates += found if len(rows) > 1 else 0
         return rows[1:], seconds[1:], candidates / len(self._queries)
 
-    def _truth(self, kernel: Kernel) -> _Truth:
-        """Return the best that any backend could find."""
-        m = len(self._queries)
-        none = np.full((m, min(self._params.limit, self._view.count)), -np.inf)
-        truth = _Truth(np.full(m, np.inf), np.zeros(m, np.int64), none)
+    def _truth(self, kernel: Kernel) -> Float64s:
+        """Return (m, k): the scores of the true hits of each query, in any order; -inf for none."""
+        best = np.full((len(self._queries), min(self._params.limit, self._view.count)), -np.inf)
         dead = self._view.alive == 0
         vectors = self._view.vectors
         step = max(1, _KERNEL_ENTRIES // max(1, len(vectors)))
@@ -246,11 +227,8 @@ class _Trial:
                     line[self._queries.skip[number]] = -np.inf
                 count = min(self._params.limit, int(np.isfinite(line).sum()))
                 if count:
-                    best = np.partition(line, len(line) - count)[len(line) - count :]
-                    truth.threshold[number] = best.min()
-                    truth.counts[number] = count
-                    truth.best[number, :count] = best
-        return truth
+                    best[number, :count] = np.partition(line, len(line) - count)[-count:]
+        return best
 
     def _with_unknown(
         self, kernel: Kernel, known: Float64s, number: int, rows: VectorBatch
@@ -261,15 +239,16 @@ class _Trial:
             return known
         return with_mass(known, self._queries.vectors[number : number + 1], rows, mass)
 
-    def _recall(self, kernel: Kernel, truth: _Truth, found: Sequence[Int64s]) -> float:
+    def _recall(self, kernel: Kernel, best: Float64s, found: Sequence[Int64s]) -> float:
         """Return the mean share of the true hits among those found; 1 where there are none."""
         shares = np.ones(len(found))
         for number, rows in enumerate(found):
-            if truth.counts[number]:
+            true = best[number, np.isfinite(best[number])]
+            if len(true):
                 query = self._queries.vectors[number : number + 1]
                 vectors = self._view.vectors[rows]
                 known = kernel.scores(query, vectors)[0]
                 scores = self._with_unknown(kernel, known, number, vectors)
-                threshold = truth.threshold[number] - _RELATIVE * abs(truth.threshold[number])
-                shares[number] = np.count_nonzero(scores >= threshold) / truth.counts[number]
+                threshold = true.min() - _RELATIVE * abs(true.min())
+                shares[number] = np.count_nonzero(scores >= threshold) / len(true)
         return float(shares.mean())

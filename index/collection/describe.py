@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gcws_search.index.collection.attached_backends import Building
 from gcws_search.index.collection.audit import AuditedRecall
-from gcws_search.index.collection.backend_index import Attached, BackendIndex
+from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.contracts.parameters import CollectionConfig, backend_document
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.storage.schema import FORMAT_VERSION
@@ -19,18 +18,11 @@ from gcws_search.index.storage.schema import FORMAT_VERSION
 class BackendDescription:
     """One backend of a collection.
 
-    Attributes
-    ----------
-    params : dict
-        As the API shows them.
-    primary : bool
-        Whether it answers queries that name none.
-    progress : float
-        Share of the work that is done; 1 when it is ready.
-    build_seconds : float
-        How long its index has taken to make, in this process.
-    stats : dict
-        For people.
+    params: as the API shows them.
+    primary: whether it answers queries that name none.
+    progress: share of the work that is done; 1 when it is ready.
+    build_seconds: how long its index has taken to make, in this process.
+    stats: for people.
     """
 
     name: str
@@ -48,22 +40,12 @@ class BackendDescription:
 class Description:
     """All there is to know of a collection.
 
-    Attributes
-    ----------
-    rows : int
-        Rows in memory, those of deleted items included until the next compaction.
-    names : int
-        Coordinates that have a name.
-    metadata : bytes or None
-        JSON text of an object.
-    bytes_in_memory, bytes_mapped : int
-        Vectors in mapped files count as the second alone.
-    commits : int
-        Commits of changes by this process.
-    commit_seconds : float
-        How long these have taken.
-    versions : dict
-        Of the file format, the hash and SQLite.
+    rows: in memory, those of deleted items included until the next compaction.
+    names: coordinates that have a name.
+    metadata: JSON text of an object.
+    bytes_in_memory, bytes_mapped: vectors in mapped files count as the second alone.
+    commits, commit_seconds: of changes by this process.
+    versions: of the file format, the hash and SQLite.
     """
 
     name: str
@@ -101,43 +83,19 @@ class Summary:
     audited: list[AuditedRecall]
 
 
-def describe_backend(indexed: BackendIndex, *, primary: bool = False) -> BackendDescription:
-    """Return the description of a backend that answers queries."""
+def describe_backend(each: BackendIndex | Building, *, primary: bool = False) -> BackendDescription:
+    """Return the description of a backend that answers queries, or of one that is being made."""
+    index = each if isinstance(each, BackendIndex) else None
     return BackendDescription(
-        name=indexed.name,
-        **backend_document(indexed.params),
+        name=each.name,
+        **backend_document(each.params),
         primary=primary,
-        status="ready",
-        progress=1.0,
-        bytes_in_memory=indexed.nbytes,
-        build_seconds=indexed.build_seconds,
-        stats=indexed.backend.stats(indexed.state),
+        status="building" if isinstance(each, Building) else "ready",
+        progress=each.progress if isinstance(each, Building) else 1.0,
+        bytes_in_memory=0 if index is None else index.nbytes,
+        build_seconds=0.0 if index is None else index.build_seconds,
+        stats={} if index is None else index.backend.stats(index.state),
     )
-
-
-def describe_building(building: Building) -> BackendDescription:
-    """Return the description of a backend that is being made."""
-    return BackendDescription(
-        name=building.name,
-        **backend_document(building.params),
-        primary=False,
-        status="building",
-        progress=building.progress,
-        bytes_in_memory=0,
-        build_seconds=0.0,
-        stats={},
-    )
-
-
-def describe_backends(
-    primary: BackendIndex, attached: Attached, building: Iterable[Building]
-) -> list[BackendDescription]:
-    """Return the descriptions of all backends, the primary one first."""
-    return [
-        describe_backend(primary, primary=True),
-        *map(describe_backend, attached.values()),
-        *(describe_building(each) for each in building if each.name not in attached),
-    ]
 
 
 def versions() -> dict[str, str]:

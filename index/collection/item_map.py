@@ -7,7 +7,7 @@ show is left to the neighbours. Neighbours are those within the sample, by exact
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -30,7 +30,7 @@ from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.payload.columns import first_scalar
+from gcws_search.index.payload import first_scalar
 from gcws_search.index.similarities import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
 
@@ -47,41 +47,33 @@ _AXES: Final = 2
 _ROWS_A_THREAD: Final = 64
 
 
-@dataclass(frozen=True, slots=True)
-class PrincipalComponents:
-    """Axes learned from landmarks."""
+def kernel_pca(landmarks: Float64s, *kernels: Float64s) -> list[Float64s]:
+    """Return (n, 2) of each kernel: places along the axes on which landmarks differ most.
 
-    means: Float64s  # (m,): mean kernel of each landmark with all of them
-    # (m, c): a / √λ of each axis; zeros for an axis along which the landmarks do not differ.
-    weights: Float64s
+    Zeros along an axis on which they do not differ.
 
-    @classmethod
-    def of(cls, kernel: Float64s, count: int) -> PrincipalComponents:
-        """Return ``count`` axes along which landmarks differ most, by their (m, m) kernel."""
-        m = len(kernel)
-        means = kernel.mean(axis=1)
-        centred = kernel - means[:, None] - means[None, :] + means.mean()
-        eigenvalues, vectors = np.linalg.eigh((centred + centred.T) / 2)
-        weights = np.zeros((m, count))
-        round_off = eigenvalues[-1] * m * np.finfo(np.float32).eps
-        for axis in range(min(count, m)):
-            value, vector = eigenvalues[-1 - axis], vectors[:, -1 - axis]
-            if value > max(round_off, 0.0):
-                # The sign of an eigenvector is anybody's: the greatest entry is positive.
-                sign = np.sign(vector[np.argmax(np.abs(vector))])
-                weights[:, axis] = sign * vector / np.sqrt(value)
-        return cls(means, weights)
-
-    def places(self, kernel: Float64s) -> Float64s:
-        """Return (n, c): where vectors lie on each axis, by their (n, m) kernel with landmarks."""
-        own = kernel.mean(axis=1, keepdims=True)
-        centred = kernel - own - self.means + self.means.mean()
-        places: Float64s = centred @ self.weights
-        return places
+    landmarks: (m, m), the kernel of landmarks among themselves.
+    kernels: (n, m), those of vectors with the landmarks.
+    """
+    m, means = len(landmarks), landmarks.mean(axis=1)
+    centred = landmarks - means[:, None] - means[None, :] + means.mean()
+    eigenvalues, vectors = np.linalg.eigh((centred + centred.T) / 2)
+    weights = np.zeros((m, _AXES))
+    round_off = eigenvalues[-1] * m * np.finfo(np.float32).eps
+    for axis in range(min(_AXES, m)):
+        value, vector = eigenvalues[-1 - axis], vectors[:, -1 - axis]
+        if value > max(round_off, 0.0):
+            # The sign of an eigenvector is anybody's: the greatest entry is positive.
+            sign = np.sign(vector[np.argmax(np.abs(vector))])
+            weights[:, axis] = sign * vector / np.sqrt(value)
+    return [
+        (kernel - kernel.mean(axis=1, keepdims=True) - means + means.mean()) @ weights
+        for kernel in kernels
+    ]
 
 
 if TYPE_CHECKING:
-    from gcws_search.index.payload.filters import Filter
+    from gcws_search.index.payload import Filter
 
 
 class _Point(NamedTuple):
@@ -180,11 +172,12 @@ def _coordinates(
         kernel[first:last] = gmm_matrix(sample[first:last], landmarks)
 
     workers.split(len(sample), fill, min_size=_ROWS_A_THREAD)
-    axes = PrincipalComponents.of(gmm_matrix(landmarks, landmarks).astype(np.float64), _AXES)
     others = np.empty((len(points), len(landmarks)))
     for number, point in enumerate(points):
         others[number] = _scores(point, landmarks)
-    return axes.places(kernel), axes.places(others)
+    own = gmm_matrix(landmarks, landmarks).astype(np.float64)
+    xy, also_xy = kernel_pca(own, kernel, others)
+    return xy, also_xy
 
 
 def _scores(point: _Point, rows: VectorBatch) -> Float64s:

@@ -1,9 +1,9 @@
-"""Items of callers and readers: batches that are put, views, results of queries."""
+"""Items of callers and readers: batches that are put and their ids, views, results of queries."""
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple, overload
@@ -19,7 +19,7 @@ from gcws_search.index.contracts.batches import (
     concatenate,
     join_rows,
 )
-from gcws_search.index.contracts.errors import InvalidParameter
+from gcws_search.index.contracts.errors import InvalidId, InvalidParameter
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
     METHOD,
@@ -29,8 +29,13 @@ from gcws_search.index.contracts.hits import (
     Explanation,
     Pairs,
 )
-from gcws_search.index.payload.columns import Columns
+from gcws_search.index.payload import Columns
 from gcws_search.index.vectors.space import VectorSpace
+
+MAX_ID_LENGTH: Final = 255
+"""Characters."""
+_MAX_ID_DIGITS: Final = 15
+"""Of an id that counts as a number: every program reads numbers up to there exactly."""
 
 Total = tuple[str, int, int, int, float]
 """A method of search, how many queries it answered, candidates found, rows scored, and the sum of
@@ -41,17 +46,9 @@ the recall to be expected of each."""
 class ItemBatch:
     """Items as sent.
 
-    Attributes
-    ----------
-    ids : sequence of str or None
-        None: the collection gives the item a number when it is stored.
-    payloads : list of bytes or None
-        Compact JSON text of an object; None without one.
-
-    Raises
-    ------
-    InvalidParameter
-        The three are not of one length.
+    ids: None: the collection gives the item a number when it is stored.
+    payloads: compact JSON text of an object; None without one.
+    Raises InvalidParameter (the three are not of one length).
     """
 
     ids: Sequence[str | None]
@@ -60,7 +57,7 @@ class ItemBatch:
 
     def __post_init__(self) -> None:
         """Check that the columns match."""
-        if not len(self.ids) == len(self.vectors) == len(self.payloads):
+        if not len(self.ids) == self.vectors.count == len(self.payloads):
             lengths = len(self.ids), len(self.vectors), len(self.payloads)
             raise InvalidParameter(
                 expected="as many ids as vectors and payloads",
@@ -161,20 +158,11 @@ class View:
 class QueryResult:
     """The hits of one query, by falling score, equal scores by id: all that an answer shows.
 
-    Attributes
-    ----------
-    payloads : sequence of bytes or None
-        JSON text of each hit, None for a hit without.
-    vectors : sequence of JsonVector or None
-        As sent, None for an item deleted since; None where they were not asked for.
-    explanation : Explanation or None
-        What the query cost; None where a cluster was not asked for it.
-    rows : sequence of int
-        In ``view``.
-    view : View or None
-        What was searched; None where that is elsewhere.
-    shards : ShardsAsked or None
-        Of a cluster.
+    payloads: JSON text of each hit, None for a hit without.
+    explanation: what the query cost; None where a cluster was not asked for it.
+    rows: in ``view``, which is None where what was searched is elsewhere.
+    vectors: as sent, None for an item deleted since; None where they were not asked for.
+    shards: of a cluster.
     """
 
     ids: list[str]
@@ -199,13 +187,8 @@ class ShardsAsked(NamedTuple):
 class QueryResults(Sequence[QueryResult]):
     """What a search found for several queries; `QueryResult` are made when they are asked for.
 
-    Attributes
-    ----------
-    view : View
-        What was searched.
-    found : BatchHits
-    limit : int
-        How many hits a query wanted; more than that were found where they tie with the last.
+    view: what was searched.
+    limit: how many hits a query wanted; more than that were found where they tie with the last.
     """
 
     view: View
@@ -333,15 +316,7 @@ _MAX_DIGITS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class StoredItem:
-    """An item as sent.
-
-    Attributes
-    ----------
-    vector : list or dict or None
-        As the API shows it; None where it was not asked for.
-    payload : bytes or None
-        JSON text.
-    """
+    """An item as sent; its vector as the API shows it, None where it was not asked for."""
 
     id: str
     vector: JsonVector | None
@@ -350,13 +325,7 @@ class StoredItem:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some items in the order in which they were put, and where the next page starts.
-
-    Attributes
-    ----------
-    next_cursor : str or None
-        None on the last page.
-    """
+    """Some items in the order in which they were put, and where the next page starts, if any."""
 
     items: list[StoredItem]
     next_cursor: str | None
@@ -374,3 +343,66 @@ def sequence_of(cursor: str | None) -> int:
     raise InvalidParameter(
         expected="a cursor that a page returned", got=repr(cursor[:40]), loc=("cursor",)
     )
+
+
+def check_ids(ids: Sequence[str | None], *, first_row: int = 0) -> None:
+    """Check the ids of a batch; None stands for an item that is given one.
+
+    ids: 1 to `MAX_ID_LENGTH` characters each.
+    first_row: number of the first id in errors.
+    Raises InvalidId (at ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone
+        surrogate)).
+    """
+    try:
+        "".join(ids).encode()  # type: ignore[arg-type]  # a TypeError where one is None
+        lengths = [*map(len, ids)]  # type: ignore[arg-type]
+        if not ids or (min(lengths) > 0 and max(lengths) <= MAX_ID_LENGTH):
+            return
+    except (TypeError, UnicodeEncodeError):
+        pass
+    for row, item_id in enumerate(ids, first_row):
+        if item_id is not None:
+            _check_id(item_id, row)
+
+
+def _check_id(value: object, row: int) -> None:
+    loc = (row, "id")
+    if not isinstance(value, str):
+        raise InvalidId(expected="a string", got=type(value).__name__, loc=loc)
+    if not 1 <= len(value) <= MAX_ID_LENGTH:
+        raise InvalidId(
+            expected=f"1 to {MAX_ID_LENGTH} characters", got=f"{len(value)} characters", loc=loc
+        )
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InvalidId(expected="Unicode text", got="a lone surrogate", loc=loc) from None
+
+
+def number_beyond(ids: Iterable[str | None]) -> int:
+    """Return the number that follows the highest of those ids that are numbers, 0 where none is.
+
+    Longer ones than `_MAX_ID_DIGITS` are hashes of something, not counts, and are passed over.
+    """
+    numbers = (
+        int(each) for each in ids if each and len(each) <= _MAX_ID_DIGITS and each.isdecimal()
+    )
+    return max(numbers, default=-1) + 1
+
+
+def number_items(
+    ids: Sequence[str | None], first: int, taken: Callable[[Sequence[str]], Sequence[str]]
+) -> tuple[list[str], range]:
+    """Give numbers that follow each other to the items that have no id.
+
+    ids: at least one is None.
+    first: the first number, unless an item has one of them.
+    taken: returns those of some ids that items have.
+    """
+    own = {each for each in ids if each is not None}
+    numbers = range(first, first + len(ids) - sum(each is not None for each in ids))
+    while found := own.intersection(names := [*map(str, numbers)]) | {*taken(names)}:
+        first = max(map(int, found)) + 1
+        numbers = range(first, first + len(numbers))
+    fresh = iter(names)
+    return [next(fresh) if each is None else each for each in ids], numbers

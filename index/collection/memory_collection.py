@@ -5,7 +5,7 @@ for the disk and never sees half a change. Row numbers follow the sequence numbe
 update gives an item a new sequence number and a new row. A deleted row is a tombstone until a
 compaction.
 
-Up to `DeltaPolicy.max_pending` committed items may be pending: they have ids and rows, but no view
+Up to `Policies.max_pending` committed items may be pending: they have ids and rows, but no view
 shows them. The next reader appends them all to the delta (`backends.gcws`) and publishes one view,
 because appending at each insert costs 20 µs.
 """
@@ -27,16 +27,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gcws_search.index.backends import POLICIES, Policies, make_backend
-from gcws_search.index.background import Searches
 from gcws_search.index.collection.backend_index import BackendIndex
-from gcws_search.index.collection.ids import RowsById, number_beyond
 from gcws_search.index.collection.items import (
     EncodedBatch,
     ItemBatch,
     QueryResults,
     View,
+    number_beyond,
 )
-from gcws_search.index.collection.row_store import Compaction, RowStore
+from gcws_search.index.collection.row_store import Compaction, RowsById, RowStore
 from gcws_search.index.contracts.analysis import CostCurve
 from gcws_search.index.contracts.arrays import Float64s, Int64s, UInt8s, with_room
 from gcws_search.index.contracts.batches import VectorBatch
@@ -44,13 +43,14 @@ from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.payload.encoding import compact
+from gcws_search.index.payload import compact
+from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:
-    from gcws_search.index.payload.filters import Filter
+    from gcws_search.index.payload import Filter
 
 _log = logging.getLogger(__name__)
 
@@ -240,7 +240,7 @@ class MemoryCollection:
                 count, numbers = count + len(part.ids), numbers + part.vectors.numbers
             if (
                 published.attached
-                or count > self.policies.delta.max_pending
+                or count > self.policies.max_pending
                 or not self.backend.can_defer(published.state, published.vectors, count, numbers)
             ):
                 return False
@@ -274,7 +274,7 @@ class MemoryCollection:
         attached = view.attached and {
             name: indexed.extend(rows, items.vectors) for name, indexed in view.attached.items()
         }
-        count = view.count + len(items) - replaced
+        count = view.count + len(items.ids) - replaced
         return row_store.view(state, count, view.version + 1, attached, rows)
 
     def remove(self, rows: Sequence[int]) -> None:
@@ -290,7 +290,7 @@ class MemoryCollection:
 
     def _compact_if_due(self) -> None:
         view = self.view
-        if self.policies.compaction.is_due(view.dead, view.count):
+        if self.policies.compactor(view.dead, view.count) == "write":
             try:
                 self.compact()
             except OSError as error:  # of mapped vectors
@@ -304,9 +304,9 @@ class MemoryCollection:
     @property
     def compaction_is_overdue(self) -> bool:
         """Whether tombstones should be removed in the background."""
-        view, policy = self.view, self.policies.compaction
-        is_postponed = view.version == self._postponed_at
-        return policy.is_due_in_background(view.dead, view.count) and not is_postponed
+        view = self.published
+        by_whom = self.policies.compactor(view.dead, view.count)
+        return by_whom == "background" and view.version != self._postponed_at
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.

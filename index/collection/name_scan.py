@@ -28,7 +28,7 @@ from gcws_search.index.similarities import exact_scores, gmm_matrix, tolerance
 from gcws_search.index.vectors.space import VectorSpace
 
 if TYPE_CHECKING:
-    from gcws_search.index.payload.filters import Filter
+    from gcws_search.index.payload import Filter
 
 
 def scan_with_unknown(

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from gcws_search.index.backends import Policies
 from gcws_search.index.collection.backend_index import MAX_CATCHING_UP, SMALL_BATCH, BackendIndex
-from gcws_search.index.collection.background_task import BackgroundTask
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import BackendNotFound
-from gcws_search.index.contracts.policies import OptimizerPolicy
-from gcws_search.index.threads import StoppedError
+from gcws_search.index.threads import BackgroundTask, StoppedError
 
 Publish = Callable[[Callable[[], bool]], bool | None]
 """Runs a function between two changes and returns its result; None once no changes are taken."""
@@ -104,16 +103,7 @@ class Arrivals:
     version: int
     time: float
 
-    @classmethod
-    def now(cls, view: View) -> Arrivals:
-        """Return those of the latest view."""
-        return cls(len(view), view.version, time.monotonic())
-
-    def seconds_for_each_row(self) -> float:
-        """Return the seconds since that moment, divided by the rows there were."""
-        return (time.monotonic() - self.time) / max(1, self.rows)
-
-    def pause(self, since: Arrivals, seconds_a_row: float, policy: OptimizerPolicy) -> float:
+    def pause(self, since: Arrivals, seconds_a_row: float, policies: Policies) -> float:
         """Return how many seconds to wait before looking again, 0 to begin now.
 
         Rows of a bulk load may come many at a time, with gaps in which none come.
@@ -121,10 +111,12 @@ class Arrivals:
         seconds_a_row: what optimizing takes for each row.
         """
         rows, seconds = self.rows - since.rows, self.time - since.time
-        if rows * seconds_a_row <= policy.max_growth_share * seconds:
+        if rows * seconds_a_row <= policies.max_growth_share * seconds:
             return 0.0
         gap = seconds / (self.version - since.version)
-        return min(max(policy.pause_seconds, policy.gap_factor * gap), policy.max_pause_seconds)
+        return min(
+            max(policies.pause_seconds, policies.gap_factor * gap), policies.max_pause_seconds
+        )
 
 
 class Optimizer(BackgroundTask):
@@ -152,27 +144,29 @@ class Optimizer(BackgroundTask):
         self._on_publish = on_publish
         self._paused = paused
         self._seen: Arrivals | None = None  # when it last looked, or began
-        self._seconds_a_row = collection.policies.optimizer.seconds_a_row
+        self._seconds_a_row = collection.policies.seconds_a_row
 
     def is_due(self) -> bool:
         """Return whether tombstones or an index are overdue."""
         if self._paused.is_set():
             return False
         collection = self._collection
-        return collection.compaction_is_overdue or collection.overdue(collection.view) is not None
+        # Not of the present view: a write would append what is left to the next reader.
+        view = collection.published
+        return collection.compaction_is_overdue or collection.overdue(view) is not None
 
     def step(self) -> None:
         """Compact, or optimize one index, and publish it."""
         self._wait_for_quiet()
         if self.stopping.is_set() or not self.is_due():  # much may have changed meanwhile
             return
-        policy = self._collection.policies.optimizer
         self._seen = began = self._now()
         compacts = self._collection.compaction_is_overdue
         published = optimize(self._collection, self._writer.run_between_changes, self.stopping)
         if not compacts:  # which takes much less
-            taken = max(began.seconds_for_each_row(), self._seconds_a_row / 2)
-            self._seconds_a_row = max(policy.seconds_a_row, taken)
+            seconds = time.monotonic() - began.time
+            taken = max(seconds / max(1, began.rows), self._seconds_a_row / 2)
+            self._seconds_a_row = max(self._collection.policies.seconds_a_row, taken)
         if published is None:
             self.stopping.set()  # nothing can be published any more
         elif published:
@@ -183,11 +177,11 @@ class Optimizer(BackgroundTask):
 
         It waits no longer than optimizing takes: a load that goes on may be endless.
         """
-        policy, began = self._collection.policies.optimizer, self._now()
-        since, pause = self._seen or began, policy.pause_seconds
+        policies, began = self._collection.policies, self._now()
+        since, pause = self._seen or began, policies.pause_seconds
         while pause and not self.skip_pause.wait(pause) and not self.stopping.is_set():
             self._seen = now = self._look()
-            pause = now.pause(since, self._seconds_a_row, policy)
+            pause = now.pause(since, self._seconds_a_row, policies)
             if now.time - began.time > self._seconds_a_row * now.rows:
                 return
             since = now
@@ -197,4 +191,5 @@ class Optimizer(BackgroundTask):
         return self._writer.run_between_changes(self._now) or self._now()
 
     def _now(self) -> Arrivals:
-        return Arrivals.now(self._collection.view)
+        view = self._collection.view
+        return Arrivals(len(view), view.version, time.monotonic())

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
@@ -37,34 +36,15 @@ _MIN_SEARCHED: Final = 32
 scans that read `_SCANNED_NUMBERS` in all can answer, and of `_MIN_SEARCHED` at least."""
 
 
-class Bucket(NamedTuple):
-    """One bucket: how many items it has, and the id of one of them."""
+def _depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[dict[str, Any]]:
+    """Return what each depth of the keys does, from one sample on.
 
-    size: int
-    id: str
-
-
-class Depth(NamedTuple):
-    """What one depth of the collection's keys does."""
-
-    samples: int  # how many samples a bucket's rows share
-    # (s,): at least the chance that a pair shares a bucket in some band, for each similarity.
-    probabilities: Float64s
-    buckets: int  # of the first table
-    mean_size: float  # of the bucket that an item lies in, on average over the items
-    largest: list[Bucket]  # at most ten, the largest first
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parts as the API shows them."""
-        return {
-            **self._asdict(),
-            "probabilities": self.probabilities.tolist(),
-            "largest": [each._asdict() for each in self.largest],
-        }
-
-
-def depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[Depth]:
-    """Return what each depth does, from one sample on; rows of the delta lie in no bucket yet."""
+    samples: that the rows of a bucket share.
+    probabilities: at least the chance that a pair shares a bucket in some band, by similarity.
+    buckets: of the first table; rows of the delta lie in none yet.
+    mean_size: of the bucket that an item lies in, on average over the items.
+    largest: at most ten buckets, the largest first, with the id of one item of each.
+    """
     plan, segments = backend.plan, view.state.tables.segments
     keys = np.concatenate([np.empty(0, np.uint64), *(each.keys[0] for each in segments)])
     rows = np.concatenate([np.empty(0, np.int32), *(each.rows[0] for each in segments)])
@@ -77,61 +57,31 @@ def depths(backend: GcwsBackend, view: View, similarities: Float64s) -> list[Dep
         prefixes = keys >> np.uint64(KEY_BITS - depth * plan.bits)
         starts = np.flatnonzero(np.diff(prefixes, prepend=~prefixes[:1]))
         sizes = np.diff(starts, append=len(keys))
-        largest = np.argsort(-sizes, kind="stable")[:_LARGEST]
+        largest = np.argsort(-sizes, kind="stable")[:_LARGEST].tolist()
+        shared = 1.0 - (1.0 - match_probabilities(plan, similarities, depth)) ** plan.bands
         found.append(
-            Depth(
-                depth * plan.step,
-                1.0 - (1.0 - match_probabilities(plan, similarities, depth)) ** plan.bands,
-                len(sizes),
-                float(np.square(sizes.astype(np.float64)).sum() / max(1, len(keys))),
-                [Bucket(int(sizes[i]), view.ids[rows[starts[i]]]) for i in largest.tolist()],
-            )
+            {
+                "samples": depth * plan.step,
+                "probabilities": shared.tolist(),
+                "buckets": len(sizes),
+                "mean_size": float(np.square(sizes.astype(float)).sum() / max(1, len(keys))),
+                "largest": [
+                    {"size": int(sizes[i]), "id": view.ids[rows[starts[i]]]} for i in largest
+                ],
+            }
         )
     return found
 
 
-class Histogram(NamedTuple):
-    """How many values lie between two edges."""
+def profile(
+    memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int = 0
+) -> dict[str, Any]:
+    """Return what a sample of items tells of a collection, under its transform, as JSON.
 
-    # (b + 1,): rising. A value on an edge counts above it; the last edge counts below.
-    edges: Float64s
-    counts: Int64s  # (b,)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return both as lists."""
-        return {"edges": self.edges.tolist(), "counts": self.counts.tolist()}
-
-
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """What a sample of items tells of a collection, under its transform."""
-
-    items: int  # of the collection
-    sample: int  # of these, drawn at random
-    pairs: Histogram  # GMM of random pairs, right to float32 rounding
-    # Exact GMM of an item and its nearest, and its tenth nearest, by searches of recall 0.95.
-    first: Histogram
-    tenth: Histogram
-    nonzeros: Histogram  # coordinates of an item that are not zero
-    negative: float  # share of these that are below zero
-    similarities: Float64s  # (s,): where the probabilities of ``depths`` are taken
-    depths: list[Depth]  # from one sample on; none for a backend that does not hash
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parts as the API shows them."""
-        histograms = ("pairs", "first", "tenth", "nonzeros")
-        return {
-            "items": self.items,
-            "sample": self.sample,
-            **{name: getattr(self, name).to_dict() for name in histograms},
-            "negative": self.negative,
-            "similarities": self.similarities.tolist(),
-            "depths": [each.to_dict() for each in self.depths],
-        }
-
-
-def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int = 0) -> Profile:
-    """Return the profile of a collection.
+    Histograms have ``edges``, rising, and ``counts`` between them: of the GMM of random pairs, of
+    an item and its nearest, and its tenth nearest, by searches of recall 0.95, and of the
+    coordinates of an item that are not zero. A value on an edge counts above it; the last edge
+    counts below.
 
     sample: items at most that are looked at, 1 to `MAX_PROFILE_SAMPLE`.
     seed: of their choice, and of that of the pairs.
@@ -150,17 +100,17 @@ def profile(memory: MemoryCollection, *, sample: int = PROFILE_SAMPLE, seed: int
     first, tenth = _neighbours(memory, view, rows)
     nonzeros, negative = _values(view.vectors[rows])
     similarities = np.linspace(0.0, 1.0, _BINS + 1)
-    return Profile(
-        items=view.count,
-        sample=len(rows),
-        pairs=_of_similarities(_pairs(view, live, rows, rng)),
-        first=_of_similarities(first),
-        tenth=_of_similarities(tenth),
-        nonzeros=_of_counts(nonzeros),
-        negative=negative,
-        similarities=similarities,
-        depths=depths(backend, view, similarities) if isinstance(backend, GcwsBackend) else [],
-    )
+    return {
+        "items": view.count,
+        "sample": len(rows),
+        "pairs": _histogram(_pairs(view, live, rows, rng), similarities),
+        "first": _histogram(first, similarities),
+        "tenth": _histogram(tenth, similarities),
+        "nonzeros": _histogram(nonzeros, _whole_edges(nonzeros)),
+        "negative": negative,  # share of the coordinates that are not zero
+        "similarities": similarities.tolist(),
+        "depths": _depths(backend, view, similarities) if isinstance(backend, GcwsBackend) else [],
+    }
 
 
 def _pairs(view: View, live: Int64s, rows: Int64s, rng: np.random.Generator) -> Float64s:
@@ -203,17 +153,12 @@ def _values(sample: VectorBatch) -> tuple[Int64s, float]:
     return counts.astype(np.int64), float(negative / max(1, counts.sum()))
 
 
-def _of_similarities(values: Float64s) -> Histogram:
-    return _histogram(values, np.linspace(0.0, 1.0, _BINS + 1))
-
-
-def _of_counts(values: Int64s) -> Histogram:
-    """Return a histogram whose edges are whole numbers."""
-    low, high = (int(values.min()), int(values.max())) if len(values) else (0, 0)
+def _whole_edges(counts: Int64s) -> Float64s:
+    """Return edges that are whole numbers, of at most `_COUNT_BINS` bins."""
+    low, high = (int(counts.min()), int(counts.max())) if len(counts) else (0, 0)
     step = -(-(high + 1 - low) // _COUNT_BINS)
-    return _histogram(values, np.arange(low, high + 1 + step, step, dtype=np.float64))
+    return np.arange(low, high + 1 + step, step, dtype=np.float64)
 
 
-def _histogram(values: AnyArray, edges: Float64s) -> Histogram:
-    counts, _ = np.histogram(values, edges)
-    return Histogram(edges, counts.astype(np.int64))
+def _histogram(values: AnyArray, edges: Float64s) -> dict[str, Any]:
+    return {"edges": edges.tolist(), "counts": np.histogram(values, edges)[0].tolist()}

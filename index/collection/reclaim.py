@@ -16,11 +16,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from gcws_search.index.collection.background_task import BackgroundTask
+from gcws_search.index.backends import Policies
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
-from gcws_search.index.contracts.policies import ReclaimPolicy
-from gcws_search.index.storage.connection import connect, set_up, sql_errors
+from gcws_search.index.storage.connection import connect, logged, sql_errors
 from gcws_search.index.storage.data_directory import (
     DataDirectory,
     bytes_of,
@@ -28,6 +27,7 @@ from gcws_search.index.storage.data_directory import (
     sync_file,
 )
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import BackgroundTask
 
 if TYPE_CHECKING:
     import sqlite3
@@ -49,13 +49,13 @@ class Reclaimer(BackgroundTask):
 
     name = "reclaimer"
 
-    def __init__(self, store: Store, writer: Writer, policy: ReclaimPolicy) -> None:
+    def __init__(self, store: Store, writer: Writer, policies: Policies) -> None:
         super().__init__()
         self._store = store
-        self._policy = policy
+        self._policies = policies
         self._writer = writer
         self._due = False
-        self._rest_seconds = policy.rest_seconds
+        self._rest_seconds = policies.reclaim_rest_seconds
 
     def request(self) -> None:
         """Begin soon: something has been deleted or updated; any thread."""
@@ -68,13 +68,12 @@ class Reclaimer(BackgroundTask):
 
     def step(self) -> None:
         """Rest, then reclaim what is due; closing the file empties the log of one that stops."""
-        policy = self._policy
         self.skip_pause.wait(self._rest_seconds)
         if self.stopping.is_set():
             return
         self._due = False
         self._rest_seconds = (
-            policy.rest_seconds
+            self._policies.reclaim_rest_seconds
             if self._try_reclaim()
             else min(2.0 * self._rest_seconds, _MAX_REST_SECONDS)
         )
@@ -104,10 +103,12 @@ class Reclaimer(BackgroundTask):
         name, path = self._store.name, self._store.path
         self._store.require_same_files()
         try:
-            with sql_errors(name, path), closing(connect(path)) as connection:
-                set_up(connection, "normal")
-                connection.execute("PRAGMA busy_timeout = 0")  # nobody waits for this thread
-                if self._policy.is_due(*_pages(connection)):
+            # Nobody waits for this thread.
+            opening = partial(connect, path, *logged("normal"), "busy_timeout = 0")
+            with sql_errors(name, path), closing(opening()) as connection:
+                pages = _number(connection, "page_count")
+                needed = max(self._policies.min_free_pages, pages // self._policies.free_share)
+                if _number(connection, "freelist_count") > needed:
                     self._release_pages(connection)
                 # Most of the log is moved while others write, the rest while they wait.
                 connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
@@ -126,11 +127,6 @@ class Reclaimer(BackgroundTask):
             resumed = time.perf_counter()
 
 
-def _pages(connection: sqlite3.Connection) -> tuple[int, int]:
-    """Return the numbers of free pages and of all pages."""
-    return _number(connection, "freelist_count"), _number(connection, "page_count")
-
-
 def _release_some_pages(connection: sqlite3.Connection, pages: int) -> bool:
     """Give some free pages back; False where none are left, or the file cannot."""
     before = _number(connection, "page_count")
@@ -139,15 +135,14 @@ def _release_some_pages(connection: sqlite3.Connection, pages: int) -> bool:
     return _number(connection, "page_count") < before
 
 
-def move_log(path: Path, name: str, policy: ReclaimPolicy) -> None:
+def move_log(path: Path, name: str, busy_seconds: float) -> None:
     """Move all that the log of a closed file holds into the file.
 
     Raises DiskFull, DamagedFile, DirectoryLocked (somebody reads it as it was before its last
         write).
     """
-    connecting = partial(connect, path, busy_seconds=policy.busy_seconds)
-    with sql_errors(name, path), closing(connecting()) as connection:
-        set_up(connection, "full")
+    opening = partial(connect, path, *logged("full"), busy_seconds=busy_seconds)
+    with sql_errors(name, path), closing(opening()) as connection:
         if _number(connection, "wal_checkpoint(FULL)") != 0:
             raise DirectoryLocked(path.parent, "a program that reads the file")
 
@@ -166,14 +161,8 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
 class Vacuumed:
     """A file that was rewritten without its free pages.
 
-    Attributes
-    ----------
-    name : str
-        Of the collection.
-    before, after : int
-        Bytes on the disk.
-    error : str or None
-        Why it was left as it is.
+    before, after: bytes on the disk.
+    error: why it was left as it is.
     """
 
     name: str
@@ -187,9 +176,7 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
 
     A file made before format 4 can give space back by itself after this alone.
 
-    Raises
-    ------
-    DirectoryLocked
+    Raises DirectoryLocked.
     """
     directory = DataDirectory(path)
     try:

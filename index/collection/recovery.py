@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import replace
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from typing import Any
 
 import orjson
 
 from gcws_search.index.backend import Backend
-from gcws_search.index.collection.ids import check_ids
-from gcws_search.index.collection.items import EncodedBatch
+from gcws_search.index.collection.items import EncodedBatch, check_ids
 from gcws_search.index.collection.writer import codes_from_blobs, codes_to_blobs
 from gcws_search.index.contracts.errors import DamagedFile, IncompatibleFile, InvalidInput
 from gcws_search.index.contracts.parameters import BackendParams, CollectionConfig, backend_params
 from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.payload.encoding import is_payload
+from gcws_search.index.payload import is_payload
 from gcws_search.index.storage.data_directory import check_name
 from gcws_search.index.storage.records import ReplaceCodes, RowBatch
 from gcws_search.index.storage.schema import BackendRecord, Identity
@@ -60,7 +58,12 @@ def _pieces(
     chunk_bytes: int,
     progress: Callable[[int], None] | None,
 ) -> Generator[EncodedBatch]:
-    with _replace_outdated_codes(store) as replace_codes:
+    version = store.identity.algorithm_version
+    replacing: AbstractContextManager[ReplaceCodes | None] = nullcontext()
+    if version != ALGORITHM_VERSION:
+        _log.info("collection %r: hashes from %d to %d", store.name, version, ALGORITHM_VERSION)
+        replacing = store.replacing_codes(ALGORITHM_VERSION)
+    with replacing as replace_codes:
         for chunk in store.chunks(chunk_bytes):
             try:
                 encoded = _decode(chunk, space, backend, rehash=replace_codes is not None)
@@ -73,18 +76,6 @@ def _pieces(
                 progress(len(chunk.ids))
 
 
-@contextmanager
-def _replace_outdated_codes(store: Store) -> Iterator[ReplaceCodes | None]:
-    """Take codes for the file where its own are outdated."""
-    version = store.identity.algorithm_version
-    if version == ALGORITHM_VERSION:
-        yield None
-        return
-    _log.info("collection %r: hashes from %d to %d", store.name, version, ALGORITHM_VERSION)
-    with store.replacing_codes(ALGORITHM_VERSION) as replace_codes:
-        yield replace_codes
-
-
 def _decode(
     chunk: RowBatch, space: VectorSpace, backend: Backend[Any], *, rehash: bool
 ) -> EncodedBatch:
@@ -94,11 +85,6 @@ def _decode(
     vectors = space.from_file(chunk.vectors)
     codes = backend.encode(vectors) if rehash else codes_from_blobs(chunk.codes, backend.code_width)
     return EncodedBatch(chunk.ids, chunk.payloads, vectors, codes, chunk.sequences)
-
-
-def with_present_hash(identity: Identity) -> Identity:
-    """Return the identity of a file whose codes are of the present hash."""
-    return replace(identity, algorithm_version=ALGORITHM_VERSION)
 
 
 def config_of(identity: Identity, name: str) -> CollectionConfig:

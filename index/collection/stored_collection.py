@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import repeat, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
-from gcws_search.index.background import Searches
 from gcws_search.index.collection.attached_backends import AttachedBackends
 from gcws_search.index.collection.audit import AuditedQueries, Auditor, RecallAudit
 from gcws_search.index.collection.checkpoints import Checkpoints
@@ -23,7 +22,6 @@ from gcws_search.index.collection.describe import (
     Description,
     Summary,
     describe_backend,
-    describe_backends,
     versions,
 )
 from gcws_search.index.collection.explain import Explainable, explain
@@ -40,7 +38,7 @@ from gcws_search.index.collection.items import (
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_unknown, widen
 from gcws_search.index.collection.optimizer import Optimizer
-from gcws_search.index.collection.profile import PROFILE_SAMPLE, Profile, profile
+from gcws_search.index.collection.profile import PROFILE_SAMPLE, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
 from gcws_search.index.collection.writer import Delete, Mode, Put, Write, Writer, WriteResult
@@ -63,17 +61,18 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
-from gcws_search.index.payload.encoding import check_metadata, metadata_of
+from gcws_search.index.payload import check_metadata, metadata_of
 from gcws_search.index.storage.connection import MEMORY
 from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import LoadRecord
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.store import Store
+from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.names import NamedCoordinate, check_names
 
 if TYPE_CHECKING:
     from gcws_search.index.collection.group_commit import Run
-from gcws_search.index.payload.filters import Filter
+from gcws_search.index.payload import Filter
 
 T = TypeVar("T")
 
@@ -103,8 +102,9 @@ class StoredCollection:
         self.name = store.name
         self.config = config
         self.store = store
+        folder = None if store.path == MEMORY else store.path.parent
         self.memory = MemoryCollection(
-            config, threads=threads, policies=policies, searches=searches, folder=store.folder
+            config, threads=threads, policies=policies, searches=searches, folder=folder
         )
         self.writer = Writer(store, self.memory, self._after_commit)
         self.checkpoints = Checkpoints(store, self.memory, self.writer)
@@ -112,9 +112,9 @@ class StoredCollection:
         self.optimizer = Optimizer(
             self.memory, self.writer, self._on_publish, paused or threading.Event()
         )
-        self.audit = RecallAudit(self.memory, policies.audit)
+        self.audit = RecallAudit(self.memory, policies)
         self.auditor = Auditor(self.audit, store, self.writer)
-        self.reclaimer = Reclaimer(store, self.writer, policies.reclaim)
+        self.reclaimer = Reclaimer(store, self.writer, policies)
         self.searches = self.memory.searches
         self.space = self.memory.space
         self.names = self.memory.names
@@ -318,6 +318,7 @@ class StoredCollection:
 
     def finish_background_work(self) -> None:
         """Optimize the index, reclaim space, answer audited queries; return when it is done."""
+        _ = self.memory.view  # has what was pending
         self.optimizer.finish()
         self.reclaimer.finish()
         self.auditor.finish()
@@ -357,10 +358,7 @@ class StoredCollection:
         return describe_backend(self.memory.index_of(self.memory.view, attached))
 
     def detach(self, name: str) -> None:
-        """Drop a comparison backend.
-
-        See `index.collection.attached_backends.AttachedBackends.drop` for errors.
-        """
+        """Drop a comparison backend; see `AttachedBackends.drop`."""
         self.attached_backends.drop(name)
 
     # Reading
@@ -462,27 +460,25 @@ class StoredCollection:
         view = self.memory.view
         if backend is not None:  # a name is refused before a vector
             self.memory.index_of(view, backend)
-        prepared = self.space.prepare(queries)
-        found = self.memory.search(view, prepared, params, where=where, backend=backend)
-        self._observe(prepared, params, found, where=where, backend=backend)
-        return found
+        return self._search(view, self.space.prepare(queries), params, where, None, backend)
 
-    def _observe(
+    def _search(
         self,
+        view: View,
         queries: VectorBatch,
         params: SearchParams,
-        found: QueryResults,
-        *,
         where: Filter | None,
-        skip: Int64s | None = None,
+        skip: Int64s | None,
         backend: str | None,
-    ) -> None:
-        """Audit some of the queries later; start the optimizer where they need more tables."""
+    ) -> QueryResults:
+        """Search; audit some queries later, start the optimizer where they need more tables."""
+        found = self.memory.search(view, queries, params, where=where, skip=skip, backend=backend)
         is_primary = backend is None or backend == self.config.backend.kind
         if is_primary and self.audit.offer(queries, params, found, where=where, skip=skip):
             self.auditor.start()
         if params.guarantee == "proven" or params.rerank == "none":
             self.optimizer.start()
+        return found
 
     def search_around(
         self,
@@ -508,9 +504,7 @@ class StoredCollection:
             query = view.vectors[row : row + 1]
         else:
             raise ItemNotFound(item_id)
-        found = self.memory.search(view, query, params, where=where, skip=skip, backend=backend)
-        self._observe(query, params, found, where=where, skip=skip, backend=backend)
-        return found
+        return self._search(view, query, params, where, skip, backend)
 
     def search_with_unknown(
         self,
@@ -522,8 +516,7 @@ class StoredCollection:
     ) -> QueryResults:
         """Return the hits of a query with names that no coordinate of a fixed space has.
 
-        query: as `CoordinateNames.find` names its coordinates.
-        See `collection.name_scan.scan_with_unknown` for errors.
+        query: as `CoordinateNames.find` names its coordinates; see `scan_with_unknown`.
         """
         return scan_with_unknown(self.memory, query, params, where=where, backend=backend)
 
@@ -601,11 +594,11 @@ class StoredCollection:
     def map_items(
         self, params: MapParams, where: Filter | None = None, also: Sequence[Explainable] = ()
     ) -> ItemMap:
-        """Return places in a plane for a sample of the items; see `analysis.map_items`."""
+        """Return places in a plane for a sample of the items; see `item_map.map_items`."""
         return map_items(self.memory, params, where=where, also=also)
 
-    def profile(self, sample: int = PROFILE_SAMPLE, seed: int = 0) -> Profile:
-        """Return histograms of a sample of the items; see `analysis.profile`."""
+    def profile(self, sample: int = PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
+        """Return histograms of a sample of the items; see `collection.profile.profile`."""
         return profile(self.memory, sample=sample, seed=seed)
 
     def curve(self, limit: int = 10) -> CostCurve:
@@ -636,6 +629,7 @@ class StoredCollection:
     def describe(self) -> Description:
         """Return all there is to know of the collection."""
         view = self.memory.view
+        building = self.attached_backends.building
         return Description(
             name=self.name,
             config=self.config,
@@ -648,8 +642,10 @@ class StoredCollection:
             bytes_on_disk=self.store.bytes_on_disk,
             commits=self.writer.commits,
             commit_seconds=self.writer.commit_seconds,
-            backends=describe_backends(
-                self.memory.index_of(view), view.attached, self.attached_backends.building
-            ),
+            backends=[
+                describe_backend(self.memory.index_of(view), primary=True),
+                *map(describe_backend, view.attached.values()),
+                *(describe_backend(each) for each in building if each.name not in view.attached),
+            ],
             versions=versions(),
         )

@@ -16,8 +16,13 @@ from typing import Literal, TypeAlias, TypeVar
 import numpy as np
 
 from gcws_search.index.collection.group_commit import GroupCommit, QueuedWrite
-from gcws_search.index.collection.ids import check_ids, number_beyond, number_items
-from gcws_search.index.collection.items import EncodedBatch, ItemBatch
+from gcws_search.index.collection.items import (
+    EncodedBatch,
+    ItemBatch,
+    check_ids,
+    number_beyond,
+    number_items,
+)
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import UInt64s
 from gcws_search.index.contracts.errors import (
@@ -30,7 +35,7 @@ from gcws_search.index.contracts.errors import (
     OutOfDescriptors,
     StorageFailed,
 )
-from gcws_search.index.payload.filters import Filter
+from gcws_search.index.payload import Filter
 from gcws_search.index.storage.data_directory import storage_errors
 from gcws_search.index.storage.records import Change, LoadRecord, RowBatch
 from gcws_search.index.storage.store import Store

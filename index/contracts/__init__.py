@@ -4,7 +4,7 @@
 - `batches`: vectors as arrays
 - `hits`: what a search sees, and what it returns by row
 - `parameters`: of collections, backends and searches, validated
-- `policies`: limits of the delta, of commits, compaction, checkpoints, reclaimed space
+- `policies`: of searches by hash tables, and of near-duplicate pairs
 - `analysis`: what each coordinate adds to a score, a map of items, what recall costs
 - `saved_index`: the part of an index that the file holds
 - `errors`: every error of the index, one class a cause

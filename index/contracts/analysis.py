@@ -46,15 +46,10 @@ class MapParams:
 class Share(NamedTuple):
     """What one coordinate adds.
 
-    Attributes
-    ----------
-    coordinate : int
-        Of a name that no coordinate has: one of its own, from ``dim`` on, or the last ones of an
-        open space.
-    a, b : float
-        The values of the two vectors after the collection's transform.
-    min, max : float
-        What both have, and what either has; values of unlike signs share nothing.
+    coordinate: of a name that no coordinate has: one of its own, from ``dim`` on, or the last ones
+        of an open space.
+    a, b: the values of the two vectors after the collection's transform.
+    min, max: what both have, and what either has; values of unlike signs share nothing.
     """
 
     coordinate: int
@@ -82,14 +77,9 @@ class Rest(NamedTuple):
 class Explained:
     """Why two vectors are as similar as they are.
 
-    Attributes
-    ----------
-    score : float
-        Their GMM, as a query returns it.
-    shared, total : float
-        Σ min and Σ max over all coordinates; ``score`` is their ratio.
-    coordinates : list of Share
-        The greatest ``min`` first, then the greatest ``max - min``.
+    score: their GMM, as a query returns it.
+    shared, total: Σ min and Σ max over all coordinates; ``score`` is their ratio.
+    coordinates: the greatest ``min`` first, then the greatest ``max - min``.
     """
 
     score: float
@@ -124,14 +114,10 @@ class Explained:
 class Places:
     """Where n vectors lie on a map, and what of the sample lies nearest to each.
 
-    Attributes
-    ----------
-    xy : (n, 2) float64
-    neighbours : (n, k) int64
-        Places in the sample, at most `NEIGHBOURS`, the most similar first; `NO_NEIGHBOUR` behind
-        the last.
-    scores : (n, k) float64
-        Their GMM; 0 behind the last.
+    xy: (n, 2) float64.
+    neighbours: (n, k) int64, places in the sample, at most `NEIGHBOURS`, the most similar first;
+        `NO_NEIGHBOUR` behind the last.
+    scores: (n, k) float64, their GMM; 0 behind the last.
     """
 
     xy: Float64s
@@ -151,14 +137,9 @@ class Places:
 class ItemMap:
     """A sample of a collection in a plane.
 
-    Attributes
-    ----------
-    ids : list of str
-        The sample, in the order in which its items were put.
-    sample, also : Places
-        Of the sample, and of what was asked for besides.
-    values : list or None
-        A value of each item's payload; None where none was asked for.
+    ids: the sample, in the order in which its items were put.
+    sample, also: places of the sample, and of what was asked for besides.
+    values: one of each item's payload; None where none was asked for.
     """
 
     ids: list[str]
@@ -175,20 +156,12 @@ class ItemMap:
 class BackendComparison:
     """What one backend did.
 
-    Attributes
-    ----------
-    kernel : str
-        What it estimates.
-    recall : float
-        Mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
-    recall_own : float
-        Mean share of the exact neighbours by its own kernel among its hits, re-ranked by that.
-    latency_p50_seconds, latency_p95_seconds : float
-        Of queries one by one.
-    candidates : float
-        Mean number of rows found or scanned, of a query.
-    build_seconds : float
-        How long its index has taken to make, in this process.
+    kernel: what it estimates.
+    recall: mean share of the exact GMM neighbours among its hits, re-ranked by GMM.
+    recall_own: mean share of the exact neighbours by its own kernel, re-ranked by that.
+    latency_p50_seconds, latency_p95_seconds: of queries one by one.
+    candidates: mean number of rows found or scanned, of a query.
+    build_seconds: how long its index has taken to make, in this process.
     """
 
     name: str

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -36,13 +36,7 @@ JsonVector = list[float] | dict[str, list[Any]]
 
 @dataclass(frozen=True, slots=True)
 class SparseVector:
-    """One vector by its non-zero coordinates.
-
-    Attributes
-    ----------
-    indices : sequence of int
-        0-based, any order, no duplicates.
-    """
+    """One vector by its non-zero coordinates: 0-based, in any order, none twice."""
 
     indices: Sequence[int] | AnyArray
     values: Sequence[float] | AnyArray
@@ -50,10 +44,7 @@ class SparseVector:
 
 @dataclass(frozen=True, slots=True)
 class NamedVector:
-    """One vector by the names of its non-zero coordinates.
-
-    names: in any order, none twice.
-    """
+    """One vector by the names of its non-zero coordinates: in any order, none twice."""
 
     names: Sequence[str]
     values: Sequence[float] | AnyArray
@@ -63,17 +54,14 @@ class NamedVector:
 class RawBatch:
     """Checked vectors as they were sent, float32.
 
-    Attributes
-    ----------
-    dense : (n, dim) float32; (0, 0) when sparse
-    indptr : (n + 1,) int64
-    indices : (nnz,) int32
-        Coordinates, rising within a row.
-    values : (nnz,) float32
-        Signed, never zero.
+    dense: (n, dim) float32; (0, 0) when sparse.
+    indptr: (n + 1,) int64.
+    indices: (nnz,) int32, coordinates, rising within a row.
+    values: (nnz,) float32, signed, never zero.
     """
 
     form: Form
+    count: int = field(init=False)
     dense: Float32s
     indptr: Int64s
     indices: Int32s
@@ -90,10 +78,11 @@ class RawBatch:
     ) -> None:
         self.form, self.dense = form, dense
         self.indptr, self.indices, self.values = indptr, indices, values
+        self.count = len(dense) if form == "dense" else len(indptr) - 1
 
     def __len__(self) -> int:
         """Return the number of vectors."""
-        return len(self.dense) if self.form == "dense" else len(self.indptr) - 1
+        return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> RawBatch:
         """Return some of the vectors."""
@@ -150,6 +139,7 @@ class VectorBatch:
     """
 
     form: Form
+    count: int = field(init=False)
     dense: Float32s
     indptr: Int64s
     slots: UInt32s
@@ -169,11 +159,12 @@ class VectorBatch:
         copies: RowCopies | None = None,
     ) -> None:
         self.form, self.dense, self.norms, self.copies = form, dense, norms, copies
+        self.count = len(norms)
         self.indptr, self.slots, self.values = indptr, slots, values
 
     def __len__(self) -> int:
         """Return the number of vectors."""
-        return len(self.norms)
+        return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
         """Return some of the vectors."""
@@ -207,7 +198,7 @@ class VectorBatch:
     @property
     def longest(self) -> int:
         """How many slots the longest sparse vector has."""
-        if len(self.norms) == 1:  # numpy takes ten times as long
+        if self.count == 1:  # numpy takes ten times as long
             return int(self.indptr[1] - self.indptr[0])
         return int(np.diff(self.indptr).max(initial=0))
 

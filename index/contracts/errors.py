@@ -56,12 +56,7 @@ def _copy(cls: type[GcwsError], words: tuple[object, ...], facts: dict[str, obje
 class InvalidInput(GcwsError):
     """Something a caller sent is not what was expected.
 
-    Attributes
-    ----------
-    loc : tuple of str and int
-        Where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
-    expected, got : str
-        What would have been right, and what came.
+    loc: where in the caller's input, outermost first: ``("items", 17, "vector", 3)``.
     """
 
     def __init__(self, *, expected: str, got: str, loc: Loc = ()) -> None:
@@ -166,15 +161,7 @@ class CollectionExists(Conflict):
 
 
 class CollectionBusy(Conflict):
-    """Another operation on this name is under way; nothing was changed.
-
-    Attributes
-    ----------
-    name : str
-        Of the collection.
-    reason : str
-        What is under way.
-    """
+    """Another operation on this name, the reason, is under way; nothing was changed."""
 
     def __init__(self, name: str, reason: str) -> None:
         self.name = name
@@ -210,10 +197,7 @@ class SnapshotExists(Conflict):
 class ItemExists(Conflict):
     """An item of this id exists, and the caller asked for inserts only.
 
-    Attributes
-    ----------
-    row : int
-        Position of the offending item in the caller's batch.
+    row: position of the offending item in the caller's batch.
     """
 
     def __init__(self, item_id: str, row: int) -> None:
@@ -298,14 +282,9 @@ class OutOfDescriptors(StoreError):
 class StorageFailed(StoreError):
     """The operating system refused to read or write a file; what was asked for was not done.
 
-    Attributes
-    ----------
-    name : str or None
-        Of the collection, where it was a file of one.
-    cause : str
-        As the operating system or SQLite names it: ``EIO``, ``EROFS``, ``SQLITE_IOERR_READ``.
-    reason : str
-        The same in words.
+    name: of the collection, where it was a file of one.
+    cause: as the operating system or SQLite names it: ``EIO``, ``EROFS``, ``SQLITE_IOERR_READ``.
+    reason: the same in words.
     """
 
     def __init__(self, name: str | None, cause: str, reason: str) -> None:

@@ -41,26 +41,17 @@ Pairs = tuple[Int64s, Int64s, Float64s]
 class Explanation(NamedTuple):
     """What one query cost and what it can promise.
 
-    Attributes
-    ----------
-    method : str
-        One of `METHODS`: "scan", "tables" or "graph", or the kind of a backend that estimates.
-    bands, depth : int
-        Tables probed, or entered by a graph search, and the least depth reached (0 where no table
-        was probed).
-    candidates : int
-        Live, permitted rows found in tables, or scanned; of a graph search all rows met.
-    scored : int
-        Rows whose exact similarity was computed.
-    beam : int
-        Best rows that a graph search held at once, 0 without one.
-    expected_recall : float
-        The promise a probe stopped at, the recall measured of such searches; 1 for a scan, 0 for a
-        backend that estimates and promises nothing.
-    seconds : float or None
-        How long the search took, a query of a batch its share; None where nobody timed it.
-    measured_recall : float or None
-        What audited queries of this kind found; None where there are none, or nobody looked.
+    method: one of `METHODS`: "scan", "tables" or "graph", or the kind of a backend that estimates.
+    bands, depth: tables probed, or entered by a graph search, and the least depth reached (0 where
+        no table was probed).
+    candidates: live, permitted rows found in tables, or scanned; of a graph search all rows met.
+    scored: rows whose exact similarity was computed.
+    beam: best rows that a graph search held at once, 0 without one.
+    expected_recall: the promise a probe stopped at, the recall measured of such searches; 1 for a
+        scan, 0 for a backend that estimates and promises nothing.
+    seconds: how long the search took, a query of a batch its share; None where nobody timed it.
+    measured_recall: what audited queries of this kind found; None where there are none, or nobody
+        looked.
     """
 
     method: str
@@ -324,7 +315,7 @@ class RowView:
 
         64 queries, 3,000 of 30,000 rows of 384 floats permitted: 527 us each by tiles, 115 without.
         """
-        return 4 * self.permitted_count >= len(self.vectors)
+        return 4 * self.permitted_count >= self.vectors.count
 
     @property
     def copies(self) -> RowCopies | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
-from typing import Annotated, Any, Final, Literal, NamedTuple, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_type_hints
 
 from gcws_search.index.contracts.errors import InvalidParameter
 
@@ -55,7 +55,11 @@ _MAX_SEED: Final = 2**63 - 1
 def require(holds: bool, *, name: str, expected: str, got: object) -> None:
     """Raise InvalidParameter about the field ``name`` unless the condition holds."""
     if not holds:
-        raise InvalidParameter(expected=expected, got=repr(got), loc=(name,))
+        raise _invalid(name, expected, got)
+
+
+def _invalid(name: str, expected: str, got: object) -> InvalidParameter:
+    return InvalidParameter(expected=expected, got=repr(got), loc=(name,))
 
 
 class Within(NamedTuple):
@@ -106,39 +110,20 @@ def require_fields(parameters: Any) -> None:  # noqa: ANN401  # any dataclass
         require(holds, name=name, expected="null or " * may_be_none + expected, got=value)
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The shape parameter of a distribution.
-
-    Attributes
-    ----------
-    min_value : float
-        The least that is permitted; 0 is not, where it is 0.
-    """
-
-    default: float
-    min_value: float = 0.0
-
-    @property
-    def expected(self) -> str:
-        """The permitted range in words."""
-        min_value = f"{self.min_value:g} to" if self.min_value else "a number above 0, at most"
-        return f"{min_value} {MAX_SHAPE:g}"
-
-
-SHAPES: Final[dict[Distribution, Shape | None]] = {
-    "gamma": Shape(2.0),
+SHAPES: Final[dict[Distribution, tuple[float, float] | None]] = {
+    "gamma": (2.0, 0.0),
     "exponential": None,
-    "chi_square": Shape(4.0),
-    "chi": Shape(3.0),
+    "chi_square": (4.0, 0.0),
+    "chi": (3.0, 0.0),
     "half_normal": None,
     "rayleigh": None,
-    "nakagami": Shape(1.0, 0.5),
-    "weibull": Shape(2.0, 0.05),  # below, the mean pitch leaves all others far behind
-    "shifted_poisson": Shape(1.0),
+    "nakagami": (1.0, 0.5),
+    "weibull": (2.0, 0.05),  # below, the mean pitch leaves all others far behind
+    "shifted_poisson": (1.0, 0.0),
 }
-"""The distributions of bins' pitches, and their shape parameter where they have one: s of gamma,
-ν of chi-square and chi, m of Nakagami, κ of Weibull, μ of 1 + Poisson ([POLYA])."""
+"""The distributions of bins' pitches. Where they have a shape parameter, its default and the least
+that is permitted; 0 is not. s of gamma, ν of chi-square and chi, m of Nakagami, κ of Weibull, μ of
+1 + Poisson ([POLYA])."""
 
 Seed = Annotated[int, Within(0, _MAX_SEED)]
 Gamma = Annotated[float, Within(0, MAX_GAMMA, is_open=True)]
@@ -163,6 +148,7 @@ class GcwsParams:
         Seed of all randomness, 0 to 2^63 - 1.
     """
 
+    kind: ClassVar[Literal["gcws"]] = "gcws"
     bands: Annotated[int, Within(1, 256)] = 32
     band_width: Annotated[int, Within(1, 64)] | None = None
     encoding: Encoding = "full"
@@ -173,20 +159,12 @@ class GcwsParams:
         """Raise InvalidParameter when a field is outside its range."""
         require_fields(self)
 
-    @property
-    def kind(self) -> Literal["gcws"]:
-        """The word that names this backend in the API."""
-        return "gcws"
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExactParams:
     """No index: every query scans all items."""
 
-    @property
-    def kind(self) -> Literal["exact"]:
-        """The word that names this backend in the API."""
-        return "exact"
+    kind: ClassVar[Literal["exact"]] = "exact"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -239,6 +217,7 @@ class RandomBinningParams:
         Seed of all randomness, 0 to 2^63 - 1.
     """
 
+    kind: ClassVar[Literal["random_binning"]] = "random_binning"
     distribution: Distribution = "gamma"
     shape: Annotated[float, Within(0, MAX_SHAPE, is_open=True)] | None = None
     scale: Annotated[float, Within(0, MAX_SCALE, is_open=True)] = 1.0
@@ -253,15 +232,11 @@ class RandomBinningParams:
             expected = f"null: {self.distribution} has no shape"
             require(self.shape is None, name="shape", expected=expected, got=self.shape)
         else:
-            shape = permitted.default if self.shape is None else self.shape
-            holds = shape >= permitted.min_value
-            require(holds, name="shape", expected=permitted.expected, got=shape)
+            default, low = permitted
+            shape = default if self.shape is None else self.shape
+            if not shape >= low:
+                raise _invalid("shape", f"{low:g} to {MAX_SHAPE:g}", shape)
             object.__setattr__(self, "shape", float(shape))
-
-    @property
-    def kind(self) -> Literal["random_binning"]:
-        """The word that names this backend in the API."""
-        return "random_binning"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -316,12 +291,8 @@ class Transform:
         """Raise InvalidParameter when a field is outside its range."""
         require_fields(self)
         for value in self.center or ():
-            require(
-                abs(value) <= MAX_CENTER,
-                name="center",
-                expected=f"numbers of at most {MAX_CENTER:g} in size",
-                got=value,
-            )
+            if not abs(value) <= MAX_CENTER:
+                raise _invalid("center", f"numbers of at most {MAX_CENTER:g} in size", value)
 
     @property
     def is_identity(self) -> bool:
@@ -422,27 +393,17 @@ class CollectionConfig:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range or fields disagree."""
-        require(
-            self.dim is None or 1 <= self.dim <= MAX_DIM,
-            name="dim",
-            expected=f"null or 1 to {MAX_DIM}",
-            got=self.dim,
-        )
+        if not (self.dim is None or 1 <= self.dim <= MAX_DIM):
+            raise _invalid("dim", f"null or 1 to {MAX_DIM}", self.dim)
         require_fields(self)
-        center = self.transform.center
-        if center is not None:
-            require(
-                self.form == "dense",
-                name="center",
-                expected=f"null unless dim is at most {MAX_DENSE_DIM}",
-                got=f"{len(center)} values with dim {self.dim}",
-            )
-            require(
-                len(center) == self.dim,
-                name="center",
-                expected=f"{self.dim} values",
-                got=f"{len(center)} values",
-            )
+        if self.transform.center is None:
+            return
+        got = f"{len(self.transform.center)} values"
+        if self.form != "dense":
+            expected = f"null unless dim is at most {MAX_DENSE_DIM}"
+            raise _invalid("center", expected, f"{got} with dim {self.dim}")
+        if len(self.transform.center) != self.dim:
+            raise _invalid("center", f"{self.dim} values", got)
 
     @property
     def form(self) -> Form:
@@ -526,36 +487,18 @@ class SearchParams:
 
     def __post_init__(self) -> None:
         """Raise InvalidParameter when a field is outside its range."""
-        require(
-            _is_whole(self.limit) and self.limit >= 1,
-            name="limit",
-            expected="a whole number, at least 1",
-            got=self.limit,
-        )
-        require(
-            _is_number(self.recall) and 0 < self.recall <= 1,
-            name="recall",
-            expected="a number in (0, 1]",
-            got=self.recall,
-        )
-        require(
-            _is_number(self.min_score) and 0 <= self.min_score <= 1,
-            name="min_score",
-            expected="a number in [0, 1]",
-            got=self.min_score,
-        )
-        require(
-            self.rerank in ("gmm", "own", "none"),
-            name="rerank",
-            expected="'gmm', 'own' or 'none'",
-            got=self.rerank,
-        )
-        require(
-            self.candidates is None or (_is_whole(self.candidates) and self.candidates >= 1),
-            name="candidates",
-            expected="null or a whole number, at least 1",
-            got=self.candidates,
-        )
+        whole = "a whole number, at least 1"
+        if not (_is_whole(self.limit) and self.limit >= 1):
+            raise _invalid("limit", whole, self.limit)
+        if not (_is_number(self.recall) and 0 < self.recall <= 1):
+            raise _invalid("recall", "a number in (0, 1]", self.recall)
+        if not (_is_number(self.min_score) and 0 <= self.min_score <= 1):
+            raise _invalid("min_score", "a number in [0, 1]", self.min_score)
+        if self.rerank not in get_args(Rerank):
+            raise _invalid("rerank", "'gmm', 'own' or 'none'", self.rerank)
+        chosen = self.candidates
+        if chosen is not None and not (_is_whole(chosen) and chosen >= 1):
+            raise _invalid("candidates", f"null or {whole}", chosen)
 
     @property
     def pool(self) -> int:

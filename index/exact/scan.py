@@ -51,7 +51,7 @@ def scan(
     skip (m,): a row that a query must not return, or -1.
     with_ties: whether all rows that tie with a query's last hit are wanted: they may be all.
     """
-    vectors, m, n = view.vectors, len(queries), len(view.vectors)
+    vectors, m, n = view.vectors, queries.count, view.vectors.count
     many = m >= MANY * workers.threads and view.fills_tiles
     scanner = Scanner(view, inverted, params.min_score, many=many)
     places = max(1, min(view.permitted_count, params.limit + _SPARE_HITS))

@@ -115,7 +115,7 @@ class GraphSearch:
             params.limit,
             params.recall,
             allowed,
-            len(view.vectors),
+            view.vectors.count,
             view.permitted_count,
             live,
             len(tables.segments),
@@ -153,7 +153,7 @@ class GraphSearch:
             params.recall < 1
             and params.guarantee == "measured"
             and view.permitted_count > 2 * params.limit
-            and view.permitted_count * self.policy.max_filtered > len(view.vectors)
+            and view.permitted_count * self.policy.max_filtered > view.vectors.count
         )
 
     def _together(self, queries: int) -> int:
@@ -171,7 +171,7 @@ class GraphSearch:
         scanning = self.scan_nanoseconds(view, together)
         if not self._saves_time(view, setting.first, scanning):
             return Skipped.SCAN_IS_QUICKER
-        share = view.permitted_count / len(view.vectors)
+        share = view.permitted_count / view.vectors.count
         tier = next(i for i, (min_share, _) in enumerate(_BUDGETS) if share >= min_share)
         budget = _BUDGETS[tier][1] * scanning
         max_candidates = self.candidates_within(view, budget, setting.first.places)
@@ -208,7 +208,7 @@ class GraphSearch:
         hard = policy.extension(Stage.EXTENSION, setting.hard)
         foreign = policy.extension(Stage.SECOND_EXTENSION, setting.foreign)
         out_of_range = setting.out_of_range if Stage.RANGE_CHECK in policy.stages else 0.0
-        share = view.permitted_count / len(view.vectors)
+        share = view.permitted_count / view.vectors.count
         entry_tables = beam.tables(self.links.entry_tables)
         beams = [
             max(beam.beam + 1, policy.extension_beam(limit, each))  # 1 for a row skipped
@@ -276,7 +276,7 @@ class GraphSearch:
     ) -> ScratchSizes:
         """Return the scratch memory of a search that sees about ``max_candidates`` rows."""
         room = max(beam, min(self.policy.max_room, max_candidates), 2 * setting.first.candidates)
-        room = min(int(room), len(view.vectors) + beam)
+        room = min(int(room), view.vectors.count + beam)
         rows_a_side = max(self._rows_a_side(each) for each in (setting.hard, setting.foreign))
         return self.neighbours.sizes(tables, beam, room, rows_a_side=rows_a_side)
 
@@ -290,7 +290,7 @@ class GraphSearch:
         Nothing was measured of rows newer than the calibration: where all is in doubt, half of the
         miss is allowed. Less of it is allowed, too, where queries audited found too little.
         """
-        rows = len(view.vectors)
+        rows = view.vectors.count
         measured = self.calibration.rows / max(1, self.built)
         share = min(1.0, view.permitted_count / rows / min(1.0, measured))
         new = min(1.0, _DOUBT_GROWTH * (1.0 - self.built / rows))
@@ -374,7 +374,7 @@ class GraphSearch:
         hidden : (n,) or (0,) uint8
             1 for rows that no link names, and that are treated as if they were not there.
         """
-        m, n, limit = len(queries), len(view.vectors), params.limit
+        m, n, limit = queries.count, view.vectors.count, params.limit
         graph = self.links.graph(tables, view.vectors)
         visible = Visible(n, view.permitted, view.permitted_count, hidden)
         copies, copy_norms = self.links.quantized.quantizer.round(queries.dense, queries.norms)

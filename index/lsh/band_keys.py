@@ -41,8 +41,8 @@ class BandKeys:
         stop: threading.Event | None = None,
     ) -> UInt64s:
         """Return the (n, last - first) keys of vectors in tables first … last - 1; any thread."""
-        keys = np.empty((len(batch), last - first), np.uint64)
-        if len(batch) == 1:
+        keys = np.empty((batch.count, last - first), np.uint64)
+        if batch.count == 1:
             self._write(batch, first, keys)
             return keys
 
@@ -50,10 +50,10 @@ class BandKeys:
             for start in range(begin, end, _CHUNK_ROWS):
                 end_if(stop)
                 chunk = slice(start, min(start + _CHUNK_ROWS, end))
-                some = batch if chunk == slice(0, len(batch)) else batch[chunk]
+                some = batch if chunk == slice(0, batch.count) else batch[chunk]
                 self._write(some, first, keys[chunk])
 
-        (workers or self._workers).split(len(batch), draw, min_size=16)
+        (workers or self._workers).split(batch.count, draw, min_size=16)
         return keys
 
     def _write(self, batch: VectorBatch, first: int, out: UInt64s) -> None:

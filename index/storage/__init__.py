@@ -3,12 +3,10 @@
 - `store`: rows written and read, one transaction a write
 - `connection`: files opened, transactions, the fsync of a commit, errors of SQLite
 - `opened_files`: whether open files are still those that were opened
-- `schema`: tables of a file, and its format version
-- `sql`: the statements
+- `schema`: tables of a file, its format version, the statements
 - `records`: rows as columns of bytes, and their checksums
 - `graph_parts`: links of the graph in the file
-- `data_directory`: the folder of all files, and its one owner
-- `reservations`: names that one operation holds
+- `data_directory`: the folder of all files, its one owner, and the names that operations hold
 - `snapshots`: copies of files
 - `salvage`: what can be read of a damaged file
 """

@@ -78,43 +78,35 @@ def _leave_all() -> None:
 os.register_at_fork(after_in_child=_leave_all)
 
 
-def connect(
-    path: Path, *, mode: str = "rw", busy_seconds: float = BUSY_SECONDS
-) -> sqlite3.Connection:
-    """Open a file, or `MEMORY`; transactions are begun and ended by hand."""
-    return FileConnection(
+def connect(path: Path, *pragmas: str, busy_seconds: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open a file, or `MEMORY`, with some settings; transactions are begun and ended by hand."""
+    connection = FileConnection(
         path,
-        str(path) if path == MEMORY else f"{path.as_uri()}?mode={mode}",
+        str(path) if path == MEMORY else f"{path.as_uri()}?mode=rw",
         uri=path != MEMORY,
         isolation_level=None,
         check_same_thread=False,
         timeout=busy_seconds,
     )
-
-
-def connect_with(path: Path, *pragmas: str) -> sqlite3.Connection:
-    """Open a file, and make settings of the connection."""
-    connection = connect(path)
     try:
-        for pragma in pragmas:
-            connection.execute(f"PRAGMA {pragma}").fetchall()
+        change_settings(connection, *pragmas)
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def set_up(connection: sqlite3.Connection, durability: Durability) -> None:
-    """Set the write-ahead log and ``synchronous``.
-
-    With "full" SQLite syncs the log (fsync) in every COMMIT, so before any answer.
-    """
-    for pragma in settings(durability):
+def change_settings(connection: sqlite3.Connection, *pragmas: str) -> None:
+    """Make settings of an open connection."""
+    for pragma in pragmas:
         connection.execute(f"PRAGMA {pragma}").fetchall()
 
 
-def settings(durability: Durability) -> tuple[str, ...]:
-    """Return the settings of `set_up`."""
+def logged(durability: Durability) -> tuple[str, ...]:
+    """Return the settings of a connection that writes: its log, and ``synchronous``.
+
+    With "full" SQLite syncs the log (fsync) in every COMMIT, so before any answer.
+    """
     return (
         "journal_mode = WAL",
         f"synchronous = {durability.upper()}",
@@ -184,34 +176,14 @@ def _no_descriptor_is_free() -> bool:
     return False
 
 
-class Transaction:
-    """Makes all changes of a ``with`` block in one transaction, or none; errors as `sql_errors`."""
-
-    __slots__ = ("_name", "_path", "_writer")
-
-    def __init__(self, writer: sqlite3.Connection, name: str, path: Path) -> None:
-        self._writer = writer
-        self._name = name
-        self._path = path
-
-    def __enter__(self) -> None:
-        """Begin."""
+@contextmanager
+def transaction(writer: sqlite3.Connection, name: str, path: Path) -> Iterator[None]:
+    """Make all changes of a block in one transaction, or none; errors as `sql_errors`."""
+    with sql_errors(name, path):
+        writer.execute("BEGIN IMMEDIATE")
         try:
-            self._writer.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
-            raise _error_of(error, self._name, self._path) from error
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Commit, or take everything back."""
-        writer = self._writer
-        try:
-            try:
-                if error is None:
-                    writer.execute("COMMIT")
-            finally:
-                if writer.in_transaction:
-                    writer.execute("ROLLBACK")
-        except sqlite3.Error as failed:
-            raise _error_of(failed, self._name, self._path) from failed
-        if isinstance(error, sqlite3.Error):
-            raise _error_of(error, self._name, self._path) from error
+            yield
+            writer.execute("COMMIT")
+        finally:
+            if writer.in_transaction:
+                writer.execute("ROLLBACK")

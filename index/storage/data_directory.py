@@ -1,4 +1,7 @@
-"""A data directory: one owner, one file a collection, created and dropped whole or not at all."""
+"""A data directory: one owner, one file a collection, created and dropped whole or not at all.
+
+`Reservations` keep operations apart that must not overlap on one collection or snapshot.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import os
 import re
 import secrets
 import socket
+import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -16,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 from gcws_search.index.contracts.errors import (
+    CollectionBusy,
     DirectoryLocked,
     DiskFull,
     InvalidParameter,
@@ -27,7 +32,7 @@ from gcws_search.index.storage.opened_files import (
     INDEX,
     LOG,
     NOTE,
-    WatchedFile,
+    NamedFile,
     note_of,
 )
 
@@ -71,7 +76,7 @@ class DataDirectory:
         _owned.add(self)
         try:
             self._lock = _take_lock(self.path)
-            self.owned = WatchedFile(str(self.path / LOCK_FILE), os.fstat(self._lock))
+            self.owned: NamedFile = str(self.path / LOCK_FILE), os.fstat(self._lock)
             self._remove_remains()
         except BaseException:
             self.close()
@@ -94,9 +99,10 @@ class DataDirectory:
 
     def require_owned(self, name: str) -> None:
         """Raise StorageFailed where the folder of this name is not the one that was opened."""
+        path, file = self.owned
         with storage_errors(name):
-            now = os.stat(self.owned.name)
-        if not samestat(now, self.owned.file):
+            now = os.stat(path)
+        if not samestat(now, file):
             reason = f"another {LOCK_FILE!r} is in the data folder; restart the server"
             raise StorageFailed(name, "ESTALE", reason)
 
@@ -214,7 +220,7 @@ class DataDirectory:
 
     def sync(self) -> None:
         """Sync the folder: names given and taken are on the disk then."""
-        sync_directory(self.path)
+        sync_file(self.path)
 
     def _remove_remains(self) -> None:
         """Remove what a process that was killed between two steps left behind."""
@@ -228,13 +234,8 @@ class DataDirectory:
                 path.unlink(missing_ok=True)
 
 
-def sync_directory(path: Path) -> None:
-    """Wait until the names in a folder are on the disk."""
-    sync_file(path)
-
-
 def sync_file(path: Path) -> None:
-    """Wait until a file's content is on the disk."""
+    """Wait until a file's content, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -345,3 +346,60 @@ def _holder(directory: Path) -> str:
     with suppress(OSError):
         return (directory / LOCK_FILE).read_text(errors="replace")[:1024].strip() or _SOMEBODY
     return _SOMEBODY
+
+
+CREATING: Final = "it is being created"
+LOADING: Final = "it is being loaded"
+DROPPING: Final = "it is being dropped"
+RESTORING: Final = "a snapshot is being restored to it"
+COPYING: Final = "a snapshot of it is being made"
+RECEIVING: Final = "a snapshot of this name is being written"
+"""What a name is reserved for, as a caller is told who is refused."""
+
+
+class Reservations:
+    """The names that are reserved now: of a collection, or of a collection and a snapshot.
+
+    Operations of different names never wait for one another. Of one name:
+
+    - Several may copy a collection at once.
+    - Who creates a collection that is being created waits for that.
+    - Every other pair excludes each other: the second gets CollectionBusy.
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._reserved: dict[tuple[str, ...], list[str]] = {}  # operations under way, all the same
+
+    @contextmanager
+    def reserve(self, operation: str, *name: str) -> Iterator[None]:
+        """Reserve a name for the time of a block; raises CollectionBusy."""
+        self.take(operation, *name)
+        try:
+            yield
+        finally:
+            self.release(*name)
+
+    def take(self, operation: str, *name: str) -> None:
+        """Reserve a name until `release`; raises CollectionBusy."""
+        with self._changed:
+            if operation == CREATING:
+                self._changed.wait_for(lambda: CREATING not in self._reserved.get(name, ()))
+            under_way = self._reserved.setdefault(name, [])
+            if under_way and not operation == under_way[0] == COPYING:
+                raise CollectionBusy(name[0], under_way[0])
+            under_way.append(operation)
+
+    def release(self, *name: str) -> None:
+        """Give a name free that `take` has reserved."""
+        with self._changed:
+            under_way = self._reserved[name]
+            under_way.pop()
+            if not under_way:
+                del self._reserved[name]
+            self._changed.notify_all()
+
+    def wait_until_free(self) -> None:
+        """Return once no name is reserved; the caller sees to it that this comes."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._reserved)

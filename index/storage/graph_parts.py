@@ -125,22 +125,13 @@ def _check_sequences(number: int, part: Part) -> None:
         raise ValueError("a list names what is no sequence number")
 
 
-@dataclass(frozen=True, slots=True)
-class JoinedLinks:
-    """The links of rows, and of deleted rows that may be behind them.
+def join_parts(sequences: Int64s, parts: Iterable[Part]) -> tuple[Int32s, Int32s]:
+    """Return the links of rows with these sequence numbers, and of deleted rows behind them.
 
-    links: (n, R) int32, as `index.contracts.saved_index.SavedIndex` has them for a backend, but
-        that a number from n on stands for a deleted row. R is the widest part's.
-    deleted: (g, R) int32, the lists of rows n to n + g - 1; without entries where the file has
-        none.
+    The first is (n, R) as `index.contracts.saved_index.SavedIndex` has it for a backend, but that a
+    number from n on stands for a deleted row; R is the widest part's. The second is (g, R), the
+    lists of rows n to n + g - 1; without entries where the file has none.
     """
-
-    links: Int32s
-    deleted: Int32s
-
-
-def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
-    """Return the links of rows with these sequence numbers, by row."""
     links = growable((len(sequences), 0), np.int32)
     numbers = _RowNumbers(sequences)
     deleted = []
@@ -158,7 +149,7 @@ def joined(sequences: Int64s, parts: Iterable[Part]) -> JoinedLinks:
     lists = np.full((numbers.deleted, links.shape[1]), NO_ROW, np.int32)
     for rows, own_links in deleted:
         lists[rows - len(sequences), : own_links.shape[1]] = own_links
-    return JoinedLinks(links, lists)
+    return links, lists
 
 
 class _RowNumbers:

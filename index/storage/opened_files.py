@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from os.path import samestat
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 LOG: Final = "-wal"
 INDEX: Final = "-shm"
@@ -39,12 +39,8 @@ _SALTS: Final = slice(16, 24)
 _OVERWRITTEN: Final = "written by another program"
 
 
-@dataclass(frozen=True, slots=True)
-class WatchedFile:
-    """A file that should keep its name."""
-
-    name: str
-    file: os.stat_result
+NamedFile: TypeAlias = tuple[str, os.stat_result]
+"""A name, and the file that should keep it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,7 @@ class OpenedFiles:
     Raises OSError.
     """
 
-    def __init__(self, path: Path, owned: WatchedFile | None = None) -> None:
+    def __init__(self, path: Path, owned: NamedFile | None = None) -> None:
         self._name = str(path)
         self._owned = owned
         self._looking = threading.Lock()
@@ -129,8 +125,7 @@ class OpenedFiles:
     @property
     def is_in_own_folder(self) -> bool:
         """Whether the name of the collection's file is still one in the folder that is owned."""
-        owned = self._owned
-        return owned is None or _name_change(owned.name, owned.file) is None
+        return self._owned is None or _name_change(*self._owned) is None
 
     @property
     def is_misnamed(self) -> bool:
@@ -198,9 +193,9 @@ class OpenedFiles:
             return FileChange(self._name, "replaced", is_in_place=False)
         found = self._change_of_file(now, state)
         if found is None and state is not None:
-            found = self._change_of_log(state) or self._change_of_index()
+            found = self._change_of_log(state)
         if found is None and self._owned is not None:
-            found = _name_change(self._owned.name, self._owned.file)
+            found = _name_change(*self._owned)
         return found
 
     def _change_of_file(self, now: os.stat_result, state: _LogState | None) -> FileChange | None:
@@ -223,7 +218,7 @@ class OpenedFiles:
         return None
 
     def _change_of_log(self, state: _LogState) -> FileChange | None:
-        """Return a change where the log was replaced or cut."""
+        """Return a change where the log, or its index, was replaced or cut."""
         try:
             named = os.stat(self._log_name)
             moved = None if samestat(named, self._log_file) else "replaced"
@@ -235,10 +230,8 @@ class OpenedFiles:
                 return FileChange(self._log_name, "cut", is_sound=False)
             if os.pread(self._log, _LOG_HEADER_BYTES, 0)[_SALTS] != state.salts:
                 return FileChange(self._log_name, _OVERWRITTEN, is_sound=False)
-        return None if moved is None else FileChange(self._log_name, moved)
-
-    def _change_of_index(self) -> FileChange | None:
-        """Return a change where the index was replaced or cut."""
+        if moved is not None:
+            return FileChange(self._log_name, moved)
         size = os.fstat(self._index).st_size
         if size < self._index_bytes:
             return FileChange(self._index_name, "cut")

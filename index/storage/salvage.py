@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from gcws_search.index.storage import sql
+from gcws_search.index.storage import schema
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
 from gcws_search.index.storage.records import LoadRecord, backend_checksum, name_checksum
 from gcws_search.index.storage.schema import BackendRecord
@@ -43,8 +43,7 @@ class Salvage:
         self._path = path
         self._name = name
         with sql_errors(name, path):
-            self._connection = connect(path)
-            self._connection.execute("PRAGMA trusted_schema = OFF")
+            self._connection = connect(path, "trusted_schema = OFF")
 
     def _require_damage(self, error: sqlite3.Error) -> None:
         require_damage(error, self._name, self._path, unreadable_is_damage=self._skips_unreadable)
@@ -64,7 +63,7 @@ class Salvage:
 
     def ids(self) -> dict[int, str]:
         """Return the ids that the file's list of ids has, by sequence number."""
-        return dict(self._all(sql.READ_IDS))
+        return dict(self._all(schema.READ_IDS))
 
     def rows(self, last_sequence: int) -> Iterator[list[FoundRow]]:
         """Yield all rows that can be read, in order of their sequence numbers, some at a time.
@@ -74,14 +73,14 @@ class Salvage:
         after = 0
         while True:
             try:
-                rows = self._connection.execute(sql.SALVAGE_SOME, (after,)).fetchall()
+                rows = self._connection.execute(schema.SALVAGE_SOME, (after,)).fetchall()
                 if not rows:
                     return
             except sqlite3.Error as error:
                 self._require_damage(error)
                 if after >= last_sequence:
                     return
-                stop = min(after + sql.SALVAGED_ROWS, last_sequence)
+                stop = min(after + schema.SALVAGED_ROWS, last_sequence)
                 rows = [
                     row for sequence in range(after + 1, stop + 1) for row in self._one(sequence)
                 ]
@@ -92,35 +91,35 @@ class Salvage:
 
     def _one(self, sequence: int) -> list[tuple[Any, ...]]:
         try:
-            return self._connection.execute(sql.SALVAGE_ONE, (sequence,)).fetchall()
+            return self._connection.execute(schema.SALVAGE_ONE, (sequence,)).fetchall()
         except sqlite3.Error as error:
             self._require_damage(error)
             return []
 
     def links(self) -> list[tuple[int, bytes]]:
         """Return the parts of links that can be read."""
-        return self._all(sql.READ_LINKS)
+        return self._all(schema.READ_LINKS)
 
     def meta(self, name: MetaName) -> str | None:
         """Return what is noted under a name, None where there is nothing that can be read."""
-        found = self._all(sql.READ_META, (name,))
+        found = self._all(schema.READ_META, (name,))
         return found[0][0] if found else None
 
     def backends(self) -> Iterator[tuple[BackendRecord, bool]]:
         """Yield the comparison backends that can be read, and whether each is what was written."""
-        for name, kind, params, notes, checksum in self._all(sql.READ_BACKENDS):
+        for name, kind, params, notes, checksum in self._all(schema.READ_BACKENDS):
             record = BackendRecord(name, kind, params, notes)
             yield record, backend_checksum(name, kind, params) == checksum
 
     def loads(self) -> Iterator[tuple[LoadRecord, bool]]:
         """Yield the loads under keys that can be read, and whether each is what was written."""
-        for key, changed, progress, checksum in self._all(sql.SALVAGE_LOADS):
+        for key, changed, progress, checksum in self._all(schema.SALVAGE_LOADS):
             record = LoadRecord(key, changed, progress)
             yield record, record.checksum == checksum
 
     def names(self) -> Iterator[tuple[int, str, bool]]:
         """Yield the coordinates whose names can be read, and whether each is what was written."""
-        for coordinate, name, checksum in self._all(sql.READ_NAMES):
+        for coordinate, name, checksum in self._all(schema.READ_NAMES):
             yield coordinate, name, name_checksum(coordinate, name) == checksum
 
     def _all(self, statement: str, parameters: Sequence[str] = ()) -> list[Any]:

@@ -1,4 +1,4 @@
-"""The schema of a collection's file: tables, format version, identity.
+"""The schema of a collection's file: tables, format version, identity, statements.
 
 ::
 
@@ -16,9 +16,11 @@ from __future__ import annotations
 import logging
 import re
 import sqlite3
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +43,14 @@ _PAGE_SIZE: Final = 8192
 _ENCODING: Final = "UTF-8"
 _MAGIC: Final = b"SQLite format 3\x00"
 _HEAD_BYTES: Final = 100
+
+
+def _to_format(version: int) -> str:
+    return (
+        f"UPDATE meta SET value = '{version}' "
+        f"WHERE name = 'format_version' AND value = '{version - 1}'"
+    )
+
 
 _CREATE_META: Final = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT) STRICT"
 _CREATE_ITEMS: Final = """
@@ -76,11 +86,6 @@ CREATE TABLE names (
     checksum INTEGER NOT NULL
 ) STRICT
 """
-_TO_FORMAT_2: Final = "UPDATE meta SET value = '2' WHERE name = 'format_version' AND value = '1'"
-_TO_FORMAT_3: Final = "UPDATE meta SET value = '3' WHERE name = 'format_version' AND value = '2'"
-_TO_FORMAT_4: Final = "UPDATE meta SET value = '4' WHERE name = 'format_version' AND value = '3'"
-_TO_FORMAT_5: Final = "UPDATE meta SET value = '5' WHERE name = 'format_version' AND value = '4'"
-_TO_FORMAT_6: Final = "UPDATE meta SET value = '6' WHERE name = 'format_version' AND value = '5'"
 _ADD_CHECKSUMS: Final = (
     "ALTER TABLE items ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE items ADD COLUMN codes_checksum INTEGER NOT NULL DEFAULT 0",
@@ -119,59 +124,115 @@ INSERT INTO meta (name, value)
 SELECT 'config_checksum', CAST(text_checksum(value) AS TEXT) FROM meta WHERE name = 'config'
 """
 
-MIGRATIONS: Final = (
-    "0001_items",
-    "0002_links",
-    "0003_backends",
-    "0004_checksums",
-    "0005_first_tables",
-    "0006_loads_and_names",
+DELETE: Final = "DELETE FROM items WHERE key IN (SELECT value FROM json_each(?))"
+REPLACE_CODES: Final = "UPDATE items SET codes = ?, codes_checksum = ? WHERE key = ?"
+SET_ALGORITHM: Final = "UPDATE meta SET value = ? WHERE name = 'algorithm_version'"
+COUNT: Final = "SELECT count(*) FROM items"
+LAST_SEQUENCES: Final = """
+SELECT (SELECT max(seq) FROM sqlite_sequence WHERE name = 'items'), (SELECT max(key) FROM items)
+"""
+READ_ALL: Final = """
+SELECT key, id, vector, codes, CAST(payload AS BLOB), checksum, codes_checksum FROM items
+ORDER BY key
+"""
+READ_IDS: Final = "SELECT key, id FROM items INDEXED BY sqlite_autoindex_items_1 ORDER BY id"
+READ_AT: Final = """
+SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items
+WHERE key IN (SELECT value FROM json_each(?)) ORDER BY key
+"""
+READ_LINKS: Final = "SELECT part, data FROM links ORDER BY part"
+WRITE_LINKS: Final = "INSERT OR REPLACE INTO links (part, data) VALUES (?, ?)"
+DELETE_LINKS: Final = "DELETE FROM links WHERE part = ?"
+READ_META: Final = "SELECT value FROM meta WHERE name = ?"
+WRITE_META: Final = "INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)"
+DELETE_META: Final = "DELETE FROM meta WHERE name = ?"
+CHANGE_NOTHING: Final = (
+    "INSERT OR REPLACE INTO meta (name, value) VALUES ('settling', '')",
+    "DELETE FROM meta WHERE name = 'settling'",
 )
-"""Names of all changes of format there have been, in order; a file records those made to it."""
+"""Both in one transaction: it writes to the log, and leaves everything as it is."""
+EMPTY_LOG: Final = "PRAGMA wal_checkpoint(TRUNCATE)"
+READ_BACKENDS: Final = "SELECT name, kind, params, notes, checksum FROM backends ORDER BY rowid"
+ADD_BACKEND: Final = """
+INSERT INTO backends (name, kind, params, notes, checksum) VALUES (?, ?, ?, ?, ?)
+"""
+NOTE_BACKEND: Final = "UPDATE backends SET notes = ? WHERE name = ?"
+DELETE_BACKEND: Final = "DELETE FROM backends WHERE name = ?"
+
+READ_NAMES: Final = "SELECT coordinate, name, checksum FROM names ORDER BY coordinate"
+READ_NAMES_PAGE: Final = "SELECT coordinate, name FROM names ORDER BY coordinate LIMIT ?"
+FIND_NAMES: Final = """
+SELECT coordinate, name FROM names WHERE name >= ? AND name <= ? ORDER BY name LIMIT ?
+"""
+ADD_NAME: Final = "INSERT INTO names (coordinate, name, checksum) VALUES (?, ?, ?)"
+DELETE_NAMES: Final = "DELETE FROM names"
+READ_LOADS: Final = """
+SELECT key, changed, progress, checksum FROM loads WHERE changed >= ? ORDER BY changed DESC, key
+"""
+READ_LOAD: Final = """
+SELECT key, changed, progress, checksum FROM loads WHERE key = ? AND changed >= ?
+"""
+WRITE_LOAD: Final = """
+INSERT OR REPLACE INTO loads (key, changed, progress, checksum) VALUES (?, ?, ?, ?)
+"""
+DELETE_LOADS: Final = "DELETE FROM loads WHERE changed < ?"
+
+SALVAGED_ROWS: Final = 256
+_FOUND: Final = (
+    "SELECT key, CAST(id AS BLOB), vector, codes, CAST(payload AS BLOB), checksum, codes_checksum "
+    "FROM items "
+)
+SALVAGE_SOME: Final = f"{_FOUND} WHERE key > ? ORDER BY key LIMIT {SALVAGED_ROWS}"
+SALVAGE_ONE: Final = f"{_FOUND} WHERE key = ?"
+SALVAGE_LOADS: Final = "SELECT key, changed, progress, checksum FROM loads ORDER BY key"
+
+# Every step of a statement gives up the interpreter's lock, and taking it back may wait 5 ms for
+# each busy thread: 8,192 rows of one statement each took 9 to 27 s beside one busy thread, and
+# 0.4 s by 256 rows a statement. These are the sizes of statement kept prepared.
+ROWS_PER_STATEMENT: Final = (256, 16, 1)
+INSERTS: Final = {
+    rows: "INSERT INTO items (key, id, vector, codes, payload, checksum, codes_checksum) VALUES "
+    + ", ".join(repeat("(?, ?, ?, ?, CAST(? AS TEXT), ?, ?)", rows))
+    for rows in ROWS_PER_STATEMENT
+}
+READS: Final = {
+    rows: "SELECT key, id, vector, CAST(payload AS BLOB), checksum FROM items WHERE id IN "
+    f"({', '.join(repeat('?', rows))})"
+    for rows in ROWS_PER_STATEMENT
+}
+
+_CHANGES: Final = {
+    "0001_items": (_CREATE_META, _CREATE_ITEMS),
+    "0002_links": (_CREATE_LINKS, _to_format(2)),
+    "0003_backends": (_CREATE_BACKENDS, _to_format(3)),
+    "0004_checksums": (
+        *_ADD_CHECKSUMS,
+        _CHECK_ITEMS,
+        _CHECK_BACKENDS,
+        _CHECK_CONFIG,
+        _to_format(4),
+    ),
+    "0005_first_tables": (_KEEP_FIRST_KEYS, _to_format(5)),
+    "0006_loads_and_names": (_CREATE_LOADS, _CREATE_NAMES, _to_format(6)),
+}
+"""All changes of format there have been, in order: a file records the names of those made to it."""
+MIGRATIONS: Final = (*_CHANGES,)
 
 _migrations = Migrations("collection")
 _log = logging.getLogger(__name__)
 
 
-@_migrations(name=MIGRATIONS[0])
-def _create_tables(database: Database) -> None:
-    database.execute(_CREATE_META)
-    database.execute(_CREATE_ITEMS)
+def _add_migration(name: str, statements: Sequence[str]) -> None:
+    @_migrations(name=name)
+    def migrate(database: Database) -> None:
+        for function in (content_checksum, codes_checksum, backend_checksum, text_checksum):
+            database.register_function(function)
+        for statement in statements:
+            database.execute(statement)
 
 
-@_migrations(name=MIGRATIONS[1])
-def _create_links(database: Database) -> None:
-    database.execute(_CREATE_LINKS)
-    database.execute(_TO_FORMAT_2)
-
-
-@_migrations(name=MIGRATIONS[2])
-def _create_backends(database: Database) -> None:
-    database.execute(_CREATE_BACKENDS)
-    database.execute(_TO_FORMAT_3)
-
-
-@_migrations(name=MIGRATIONS[3])
-def _add_checksums(database: Database) -> None:
-    database.register_function(content_checksum)
-    database.register_function(codes_checksum)
-    database.register_function(backend_checksum)
-    database.register_function(text_checksum)
-    for sql in (*_ADD_CHECKSUMS, _CHECK_ITEMS, _CHECK_BACKENDS, _CHECK_CONFIG, _TO_FORMAT_4):
-        database.execute(sql)
-
-
-@_migrations(name=MIGRATIONS[4])
-def _keep_first_keys(database: Database) -> None:
-    database.register_function(codes_checksum)
-    for sql in (_KEEP_FIRST_KEYS, _TO_FORMAT_5):
-        database.execute(sql)
-
-
-@_migrations(name=MIGRATIONS[5])
-def _create_loads_and_names(database: Database) -> None:
-    for sql in (_CREATE_LOADS, _CREATE_NAMES, _TO_FORMAT_6):
-        database.execute(sql)
+for _name, _statements in _CHANGES.items():
+    _add_migration(_name, _statements)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,3 +355,12 @@ def identity_of(connection: sqlite3.Connection, name: str) -> Identity:
         _log.info("collection %r: from format %d to %d", name, version, FORMAT_VERSION)
         _migrations.apply(database)
     return identity
+
+
+def pieces(count: int) -> Iterator[slice]:
+    """Yield consecutive slices of sizes that statements are kept for."""
+    start = 0
+    for size in ROWS_PER_STATEMENT:
+        while count - start >= size:
+            yield slice(start, start + size)
+            start += size

@@ -29,13 +29,13 @@ from gcws_search.index.contracts.errors import (
     SnapshotNotFound,
 )
 from gcws_search.index.storage.data_directory import (
+    RECEIVING,
     SUFFIX,
+    Reservations,
     check_name,
     storage_errors,
-    sync_directory,
     sync_file,
 )
-from gcws_search.index.storage.reservations import Operation, Reservations
 from gcws_search.index.storage.schema import has_mark
 
 SNAPSHOTS: Final = "snapshots"
@@ -50,12 +50,8 @@ _COPIED_AT_ONCE: Final = 1 << 20
 class Snapshot:
     """A snapshot of a collection.
 
-    Attributes
-    ----------
-    sha256 : str
-        Of its file, 64 hexadecimal digits.
-    created : str
-        When, in UTC (RFC 3339).
+    sha256: of its file, 64 hexadecimal digits.
+    created: when, in UTC (RFC 3339).
     """
 
     collection: str
@@ -167,16 +163,13 @@ class Snapshots:
         found = []
         for name in names:
             with suppress(SnapshotNotFound):  # removed since, or put there by hand
-                found.append(self._require(collection, name))
+                found.append(self.get(collection, name))
         return found
 
     def get(self, collection: str, name: str) -> Snapshot:
         """Return a snapshot; raises SnapshotNotFound, InvalidParameter (a name is none)."""
         check_name(collection)
         check_name(name, loc="snapshot")
-        return self._require(collection, name)
-
-    def _require(self, collection: str, name: str) -> Snapshot:
         with self._naming:
             return self._look(collection, name)
 
@@ -232,7 +225,7 @@ class Snapshots:
         while True:
             chosen = f"{datetime.now(UTC):%Y%m%dT%H%M%S.%fZ}" if name is None else name
             try:
-                self._names.take(Operation.RECEIVE, collection, chosen)
+                self._names.take(RECEIVING, collection, chosen)
                 try:
                     self._require_new(collection, chosen)
                 except BaseException:
@@ -267,7 +260,7 @@ class Snapshots:
                     try:
                         checksum.rename(_checksum_file(path))
                         unfinished.rename(path)
-                        sync_directory(path.parent)
+                        sync_file(path.parent)
                     except BaseException:
                         _discard(path)
                         _discard(_checksum_file(path))
@@ -323,7 +316,7 @@ class Snapshots:
                 try:
                     path.rename(remains)
                     _checksum_file(path).rename(_checksum_file(remains))
-                    sync_directory(path.parent)
+                    sync_file(path.parent)
                     remains.unlink()
                 except BaseException:
                     for each in (path, _checksum_file(path)):
@@ -341,7 +334,7 @@ class Snapshots:
         with storage_errors(collection):
             folder.mkdir(parents=True, exist_ok=True)
             for above in (self._folder, self._folder.parent):
-                sync_directory(above)
+                sync_file(above)
         return folder / f"{_UNFINISHED}{secrets.token_hex(8)}{SUFFIX}"
 
     def _require_new(self, collection: str, name: str) -> None:

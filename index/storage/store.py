@@ -29,24 +29,22 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
     StoreError,
 )
-from gcws_search.index.contracts.policies import CHUNK_BYTES
 from gcws_search.index.contracts.saved_index import with_checksum
-from gcws_search.index.storage import sql
+from gcws_search.index.storage import schema
 from gcws_search.index.storage.connection import (
     MEMORY,
     Durability,
-    Transaction,
+    change_settings,
     connect,
-    connect_with,
-    set_up,
-    settings,
+    logged,
     sql_errors,
+    transaction,
 )
 from gcws_search.index.storage.data_directory import bytes_of, storage_errors
 from gcws_search.index.storage.opened_files import (
     FileChange,
+    NamedFile,
     OpenedFiles,
-    WatchedFile,
     leave_open,
     note_of,
     read_note,
@@ -75,6 +73,8 @@ MetaName = Literal["notes", "audit", "metadata", "next_id"]
 """Notes of the index, what audits of queries found, what callers keep with the collection, the
 number for the next item without an id."""
 
+CHUNK_BYTES: Final = 1 << 20
+"""Of rows that are read at a time, about."""
 MAX_SEQUENCE: Final = 1 << 62
 """All sequence numbers are below it."""
 _BACKGROUND_PAGES: Final = "wal_autocheckpoint = 500"
@@ -112,7 +112,7 @@ class Store:
         *,
         durability: Durability = "full",
         identity: Identity | None = None,
-        owned: WatchedFile | None = None,
+        owned: NamedFile | None = None,
         despite_note: bool = False,
     ) -> None:
         self.path = path
@@ -145,7 +145,7 @@ class Store:
                     mark(self.connection)
                     create_tables(self.connection, identity)
                 self._prepare()
-                self._reader = self.connection if path == MEMORY else connect_with(path, *_READING)
+                self._reader = self.connection if path == MEMORY else connect(path, *_READING)
             except BaseException:
                 self.connection.close()
                 raise
@@ -160,10 +160,10 @@ class Store:
 
     def _prepare(self) -> None:
         check_mark(self.connection, self.name)
-        set_up(self.connection, self._durability)
+        change_settings(self.connection, *logged(self._durability))
         self.identity = identity_of(self.connection, self.name)
         last = 0
-        for sequence in self.connection.execute(sql.LAST_SEQUENCES).fetchone():
+        for sequence in self.connection.execute(schema.LAST_SEQUENCES).fetchone():
             if sequence is None:
                 continue
             if not isinstance(sequence, int) or not 0 <= sequence < MAX_SEQUENCE:
@@ -184,20 +184,15 @@ class Store:
             connection = connect(path)
             try:
                 mark(connection)
-                set_up(connection, "full")
+                change_settings(connection, *logged("full"))
                 create_tables(connection, identity)
             finally:
                 connection.close()
 
-    @property
-    def folder(self) -> Path | None:
-        """Where the file lies; None for one in memory."""
-        return None if self.path == MEMORY else self.path.parent
-
     def __len__(self) -> int:
         """Return the number of rows."""
         with self._reading, sql_errors(self.name, self.path):
-            count: int = self._reader.execute(sql.COUNT).fetchone()[0]
+            count: int = self._reader.execute(schema.COUNT).fetchone()[0]
         return count
 
     @property
@@ -242,13 +237,13 @@ class Store:
                     self._write_load(change.load)
                 if change.next_id is not None:
                     text = with_checksum(b"%d" % change.next_id)
-                    self.connection.execute(sql.WRITE_META, ("next_id", text))
+                    self.connection.execute(schema.WRITE_META, ("next_id", text))
         self.next_sequence = sequence
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Make all changes of a block in one transaction, or none."""
-        with self._committing(), Transaction(self.connection, self.name, self.path):
+        with self._committing(), transaction(self.connection, self.name, self.path):
             yield
 
     @contextmanager
@@ -317,7 +312,7 @@ class Store:
         try:
             with self._reading:
                 self._reader.execute("PRAGMA busy_timeout = 0")
-                return bool(self._reader.execute(sql.EMPTY_LOG).fetchone()[0] == 0)
+                return bool(self._reader.execute(schema.EMPTY_LOG).fetchone()[0] == 0)
         except sqlite3.Error as error:
             _log.error("collection %r: its log could not be moved (%s)", self.name, error)
             return False
@@ -325,13 +320,13 @@ class Store:
     def _overwrite_doubtful(self) -> None:
         if not self._in_doubt:
             return
-        with Transaction(self.connection, self.name, self.path):
-            for statement in sql.CHANGE_NOTHING:
+        with transaction(self.connection, self.name, self.path):
+            for statement in schema.CHANGE_NOTHING:
                 self.connection.execute(statement)
         self._in_doubt = False
 
     def _delete(self, sequences: Sequence[int]) -> None:
-        removed = self.connection.execute(sql.DELETE, (orjson.dumps(list(sequences)).decode(),))
+        removed = self.connection.execute(schema.DELETE, (orjson.dumps(list(sequences)).decode(),))
         if removed.rowcount != len(sequences):
             reason = f"of {len(sequences)} rows to be removed it has {removed.rowcount}"
             raise DamagedFile(self.name, reason)
@@ -341,11 +336,11 @@ class Store:
         texts = (rows.ids, rows.vectors, rows.codes, rows.payloads)
         columns = (sequences, *texts, rows.checksums, rows.codes_checksums)
         if count == 1:  # most writes
-            self.connection.execute(sql.INSERTS[1], [column[0] for column in columns])
+            self.connection.execute(schema.INSERTS[1], [column[0] for column in columns])
             return
-        for piece in sql.pieces(count):
+        for piece in schema.pieces(count):
             cells = zip(*map(itemgetter(piece), columns), strict=True)
-            statement = sql.INSERTS[piece.stop - piece.start]
+            statement = schema.INSERTS[piece.stop - piece.start]
             self.connection.execute(statement, tuple(chain.from_iterable(cells)))
 
     @contextmanager
@@ -357,11 +352,11 @@ class Store:
 
         def replace_codes(sequences: Sequence[int], codes: Sequence[bytes]) -> None:
             rows = zip(codes, map(codes_checksum, codes), sequences, strict=True)
-            self.connection.executemany(sql.REPLACE_CODES, rows)
+            self.connection.executemany(schema.REPLACE_CODES, rows)
 
         with self._transaction():
             yield replace_codes
-            self.connection.execute(sql.SET_ALGORITHM, (str(algorithm_version),))
+            self.connection.execute(schema.SET_ALGORITHM, (str(algorithm_version),))
         self.identity = replace(self.identity, algorithm_version=algorithm_version)
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES) -> Iterator[RowBatch]:
@@ -375,7 +370,7 @@ class Store:
         found = named = 0
         share = chunk_bytes * count // (self.bytes_on_disk + 1)
         size = max(1, min(_MAX_ROWS_PER_CHUNK, share))
-        for rows in self._batches(sql.READ_ALL, size):
+        for rows in self._batches(schema.READ_ALL, size):
             chunk = self._check_rows(rows)
             if chunk.sequences[0] < 1:
                 raise DamagedFile(self.name, f"a row has sequence number {chunk.sequences[0]}")
@@ -389,7 +384,7 @@ class Store:
     def _check_ids(self, named: int) -> None:
         """Raise DamagedFile unless the list of ids, by which rows are found, has those rows."""
         last = ""
-        for rows in self._batches(sql.READ_IDS, _MAX_ROWS_PER_CHUNK):
+        for rows in self._batches(schema.READ_IDS, _MAX_ROWS_PER_CHUNK):
             named -= sum(map(hash, rows))
             ids = [last, *(item_id for _, item_id in rows)]
             with self._types():
@@ -421,7 +416,7 @@ class Store:
 
     def links(self) -> Iterator[tuple[int, bytes]]:
         """Yield all parts of links, by number (`storage.graph_parts`); each is read when due."""
-        return chain.from_iterable(self._batches(sql.READ_LINKS, _PARTS_A_READ))
+        return chain.from_iterable(self._batches(schema.READ_LINKS, _PARTS_A_READ))
 
     def _batches(self, statement: str, size: int) -> Iterator[list[tuple[Any, ...]]]:
         """Yield the rows of a statement, ``size`` at a time; other reads may come between."""
@@ -438,12 +433,12 @@ class Store:
 
     def write_links(self, part: int, data: bytes | None) -> None:
         """Replace a part of links, None to remove it; the disk is not waited for."""
-        delete, write = (sql.DELETE_LINKS, (part,)), (sql.WRITE_LINKS, (part, data))
+        delete, write = (schema.DELETE_LINKS, (part,)), (schema.WRITE_LINKS, (part, data))
         self._write_unsynced(*(delete if data is None else write))
 
     def meta(self, name: MetaName) -> str | None:
         """Return what the file notes under a name, None when there is nothing."""
-        rows = self._read(sql.READ_META, (name,))
+        rows = self._read(schema.READ_META, (name,))
         return rows[0][0] if rows else None
 
     def write_meta(self, name: MetaName, value: str | None) -> None:
@@ -452,12 +447,12 @@ class Store:
         It is on the disk on return, but for notes of the index.
         """
         change = self._write_unsynced if name == "notes" else self._change
-        delete, write = (sql.DELETE_META, (name,)), (sql.WRITE_META, (name, value))
+        delete, write = (schema.DELETE_META, (name,)), (schema.WRITE_META, (name, value))
         change(*(delete if value is None else write))
 
     def names(self) -> Iterator[tuple[int, str]]:
         """Yield all coordinates that have names, in order, and their names."""
-        for coordinate, name, checksum in self._read(sql.READ_NAMES, ()):
+        for coordinate, name, checksum in self._read(schema.READ_NAMES, ()):
             if name_checksum(coordinate, name) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
                 raise DamagedFile(self.name, reason)
@@ -466,23 +461,23 @@ class Store:
     def find_names(self, prefix: str, limit: int) -> list[tuple[int, str]]:
         """Return the first coordinates that have names, by name where a prefix is given."""
         if not prefix:
-            return self._read(sql.READ_NAMES_PAGE, (limit,))
-        return self._read(sql.FIND_NAMES, (prefix, prefix + _LAST_NAMES, limit))
+            return self._read(schema.READ_NAMES_PAGE, (limit,))
+        return self._read(schema.FIND_NAMES, (prefix, prefix + _LAST_NAMES, limit))
 
     def replace_names(self, names: Sequence[tuple[int, str]]) -> None:
         """Keep these names and no others; on the disk on return."""
         with self._transaction():
-            self.connection.execute(sql.DELETE_NAMES)
+            self.connection.execute(schema.DELETE_NAMES)
             self._add_names(names)
 
     def _add_names(self, names: Sequence[tuple[int, str]]) -> None:
         rows = ((at, name, name_checksum(at, name)) for at, name in names)
-        self.connection.executemany(sql.ADD_NAME, rows)
+        self.connection.executemany(schema.ADD_NAME, rows)
 
     def loads(self, since: int, key: str | None = None) -> list[LoadRecord]:
         """Return the loads under keys that have changed since, the last first."""
         found = []
-        asked = (sql.READ_LOADS, (since,)) if key is None else (sql.READ_LOAD, (key, since))
+        asked = (schema.READ_LOADS, (since,)) if key is None else (schema.READ_LOAD, (key, since))
         for *columns, checksum in self._read(*asked):
             record = LoadRecord(*columns)
             if record.checksum != checksum:
@@ -496,17 +491,17 @@ class Store:
         forgotten: seconds since 1970; loads that have not changed since are forgotten.
         """
         with self._transaction():
-            self.connection.execute(sql.DELETE_LOADS, (forgotten,))
+            self.connection.execute(schema.DELETE_LOADS, (forgotten,))
             self._write_load(record)
 
     def _write_load(self, record: LoadRecord) -> None:
         columns = (record.key, record.changed, record.progress, record.checksum)
-        self.connection.execute(sql.WRITE_LOAD, columns)
+        self.connection.execute(schema.WRITE_LOAD, columns)
 
     def backends(self) -> list[BackendRecord]:
         """Return the comparison backends in the order in which they were attached."""
         records = []
-        for *columns, checksum in self._read(sql.READ_BACKENDS, ()):
+        for *columns, checksum in self._read(schema.READ_BACKENDS, ()):
             record = BackendRecord(*columns)
             texts = (record.name, record.kind, record.params, record.notes or "")
             is_text = all(isinstance(each, str) for each in texts)
@@ -518,15 +513,15 @@ class Store:
     def add_backend(self, record: BackendRecord) -> None:
         """Keep a comparison backend of a new name; on the disk on return."""
         columns = (record.name, record.kind, record.params, record.notes, record.checksum)
-        self._change(sql.ADD_BACKEND, columns)
+        self._change(schema.ADD_BACKEND, columns)
 
     def note_backend(self, name: str, notes: str | None) -> None:
         """Replace what is kept of a comparison backend's index."""
-        self._change(sql.NOTE_BACKEND, (notes, name))
+        self._change(schema.NOTE_BACKEND, (notes, name))
 
     def remove_backend(self, name: str) -> None:
         """Forget a comparison backend; on the disk on return."""
-        self._change(sql.DELETE_BACKEND, (name,))
+        self._change(schema.DELETE_BACKEND, (name,))
 
     def _change(self, statement: str, parameters: Sequence[Any]) -> None:
         with self._transaction():
@@ -542,23 +537,23 @@ class Store:
             if self.background_connection is None:
                 # The other connection waits for the disk, and should not have to empty the log
                 # of what this one has put there.
-                self.background_connection = connect_with(
-                    self.path, *settings("normal"), _BACKGROUND_PAGES
+                self.background_connection = connect(
+                    self.path, *logged("normal"), _BACKGROUND_PAGES
                 )
             self.background_connection.execute(statement, parameters)
 
     def fetch(self, ids: Sequence[str]) -> dict[str, Record]:
         """Return the rows of those ids that there are, by id."""
         found: dict[str, Record] = {}
-        for piece in sql.pieces(len(ids)):
-            rows = self._read(sql.READS[piece.stop - piece.start], ids[piece])
+        for piece in schema.pieces(len(ids)):
+            rows = self._read(schema.READS[piece.stop - piece.start], ids[piece])
             found.update((row[1], self._record(row)) for row in rows)
         return found
 
     def at(self, sequences: Sequence[int]) -> list[Record]:
         """Return the rows of those sequence numbers that there are, in their order."""
         numbers = orjson.dumps(list(sequences)).decode()
-        return [self._record(row) for row in self._read(sql.READ_AT, (numbers,))]
+        return [self._record(row) for row in self._read(schema.READ_AT, (numbers,))]
 
     def _record(self, row: tuple[Any, ...]) -> Record:
         record = Record(*row[:-1])
@@ -582,8 +577,8 @@ class Store:
             sql_errors(self.name, self.path),
             in_memory or closing(connect(self.path)) as connection,
         ):
-            connection.execute("PRAGMA trusted_schema = OFF")
-            connection.execute("PRAGMA auto_vacuum = INCREMENTAL")  # of the copy
+            # The second is of the copy.
+            change_settings(connection, "trusted_schema = OFF", "auto_vacuum = INCREMENTAL")
             connection.execute("VACUUM INTO ?", (str(path),))
 
     def close(self, refusal: Callable[[], GcwsError] | None = None) -> None:

@@ -269,7 +269,7 @@ class GrowingRows:
 
     def append(self, batch: VectorBatch) -> None:
         """Add rows at the end; views made before do not see them."""
-        count, entries = self._count + len(batch), self._entries + len(batch.values)
+        count, entries = self._count + batch.count, self._entries + len(batch.values)
         self._make_room(count, entries)
         self._norms[self._count : count] = batch.norms
         if self._form == "dense":

@@ -282,7 +282,7 @@ class VectorSpace:
         return RawBatch("sparse")
 
     def _expand(self, raw: RawBatch) -> RawBatch:
-        dense = np.zeros((len(raw), self.dim or 0), np.float32)
+        dense = np.zeros((raw.count, self.dim or 0), np.float32)
         dense[np.repeat(np.arange(len(raw)), np.diff(raw.indptr)), raw.indices] = raw.values
         return RawBatch("dense", dense=dense)
 
@@ -295,7 +295,7 @@ class VectorSpace:
         values = raw.dense if raw.form == "dense" else raw.values
         if not unchanged:
             values = self._transform(raw)
-        norms = np.empty(len(raw), np.float64)
+        norms = np.empty(raw.count, np.float64)
         if raw.form == "dense":
             dense_norms(values, norms)
         else:

@@ -154,7 +154,7 @@ async def show_profile(request: Request, name: str, body: ProfileBody) -> Respon
 
     def work() -> Response:
         found = collection.profile(body.sample, body.seed)
-        return JsonResponse(found.to_dict())
+        return JsonResponse(found)
 
     return await service.workers.analyses.run(work)
 

@@ -695,5 +695,5 @@ class ClusterCollection:
     profile = sample_operation(
         ix.StoredCollection.profile,
         lambda sample=ix.PROFILE_SAMPLE, seed=0: (sample, seed, None),
-        count_all=lambda profile, items: replace(profile, items=items),
+        count_all=lambda profile, items: profile | {"items": items},
     )

@@ -32,9 +32,9 @@ from gcws_search.service.cluster.follower import (
 )
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
-from gcws_search.service.execution.startup import Startup
 from gcws_search.service.limits import memory_bytes, unmapped_bytes
 from gcws_search.service.messages import Malformed, Message, encode
+from gcws_search.service.startup import Startup
 
 _FOLLOWERS: Final = 8  # collections that are followed at once
 # What may be wrong with a message, and is nothing to be logged.

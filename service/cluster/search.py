@@ -12,7 +12,6 @@ import numpy as np
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import decode_filter
 from gcws_search.service.contract import QueryRequest
-from gcws_search.service.execution.searches import measured_recall, search
 from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
     Malformed,
@@ -26,6 +25,7 @@ from gcws_search.service.messages import (
     encode_texts,
     encode_vectors,
 )
+from gcws_search.service.searches import measured_recall, search
 
 # A shard's hits may take this many times the longest answer: routers show few of them.
 _SPARE: Final = 8

@@ -15,6 +15,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, Final
@@ -42,7 +43,6 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
-from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.keys import database_url
 from gcws_search.service.limits import Room, resident_bytes
 from gcws_search.service.messages import Malformed, Message, decode
@@ -96,7 +96,7 @@ class ShardServer:
                 shard,
                 settings.shards,
                 threads=settings.threads,
-                policies=policies_of(settings),
+                policies=replace(ix.POLICIES, audit_share=settings.audit_share),
                 options=HostOptions(
                     address=self.address,
                     replica=replica,

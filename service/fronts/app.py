@@ -18,7 +18,6 @@ from starlette.types import Message, Receive, Scope, Send
 from gcws_search.service import models, problems
 from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
-from gcws_search.service.execution.pools import Pools
 from gcws_search.service.fronts.channel import (
     MAX_BODY_BYTES,
     FrameKind,
@@ -41,6 +40,7 @@ from gcws_search.service.http import (
 from gcws_search.service.keys import ApiKeys
 from gcws_search.service.limits import ALWAYS, Admission
 from gcws_search.service.metrics import Metrics
+from gcws_search.service.pools import Pools
 from gcws_search.service.responses import JSON, NPY, JsonResponse, json_bytes
 from gcws_search.service.server import BREAK_OFF, request_id
 from gcws_search.service.settings import Settings
@@ -194,7 +194,7 @@ def create_front(settings: Settings, folder: Path) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        workers = Pools.of(settings)
+        workers = Pools(settings)
         app.state.service = FrontService(settings, workers, metrics, keys, admission, link, http)
         link.start()
         reporting = asyncio.create_task(_report(link, metrics, admission))

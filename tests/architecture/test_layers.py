@@ -9,13 +9,12 @@ import pytest
 
 from tests.support.paths import REPOSITORY, sources
 
-EVERYWHERE = {"background", "contracts", "threads", "kernels"}
+EVERYWHERE = {"contracts", "threads", "kernels"}
 """Packages that all layers above them may import."""
 
 ARROWS: dict[str, set[str]] = {
     "contracts": set(),
-    "background": set(),
-    "threads": {"background"},
+    "threads": set(),
     "kernels": {"contracts"},
     "payload": {"contracts"},
     "storage": {"contracts"},
@@ -68,7 +67,8 @@ CLIENT_ARROWS: dict[str, set[str]] = {
 
 SERVICE_FLOORS = (
     "errors", "batcher", "messages", "settings", "metrics", "server", "keys", "problems",
-    "limits", "models", "contract", "responses", "ingest", "execution", "http", "api",
+    "limits", "models", "contract", "responses", "ingest", "pools", "startup",
+    "searches", "http", "api",
     "cluster", "app", "fronts", "cli",
 )  # fmt: skip
 """Packages and modules of service from the bottom up; each imports only those before it."""
@@ -246,7 +246,7 @@ def test_only_what_opens_collections_knows_where_they_are() -> None:
         or (isinstance(node, ast.Name) and node.id in local)
     }
     on_one_machine = {name for name in knowing if not name.startswith("cluster/")}
-    assert on_one_machine == {"app.py", "execution/searches.py", "execution/startup.py"}
+    assert on_one_machine == {"app.py", "searches.py", "startup.py"}
 
 
 def test_service_knows_nothing_of_numba_or_sql() -> None:

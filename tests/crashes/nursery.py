@@ -16,9 +16,8 @@ from typing import Final
 from unittest import mock
 
 from gcws_search.index import compile_kernels
-from gcws_search.service import app as application, cli as command_line
+from gcws_search.service import app as application, cli as command_line, startup
 from gcws_search.service.app import open_catalog
-from gcws_search.service.execution import startup
 from tests.crashes import points
 from tests.support.index.policies import FEW_ROWS
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from gcws_search.index.collection import catalog, reclaim, recovery, writer
-from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.checkpoints import Checkpoints
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -132,9 +131,9 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a snapshot published": _at_rename(_is_snapshot, done=True),
     "a snapshot removed, not its checksum": _at_rename(_is_removed, done=True),
     "a snapshot copied back, not checked": after(Snapshots, "copy"),
-    "a snapshot checked, not in its place": after(catalog, "find_faults"),
+    "a snapshot checked, not in its place": after(catalog, "findings_of"),
     "a collection closed, not replaced": after(catalog, "move_log"),
-    "a file put back, not loaded": before(Catalog, "_adopt"),
+    "a file put back, not loaded": after(Store, "move"),
     "some pages given back": after(reclaim, "_release_some_pages"),
     "a backend stored, not answered": after(Store, "add_backend"),
     "during a migration": _at_sql("UPDATE meta SET value", done=True),

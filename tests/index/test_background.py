@@ -8,10 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gcws_search.index.background import FairSemaphore, Searches, give_way, gives_way, processors
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
+from gcws_search.index.threads import FairSemaphore, Searches, give_way, gives_way, processors
 
 
 def test_searches_are_expected_for_a_second_after_one() -> None:

@@ -7,8 +7,7 @@ from collections.abc import Generator
 
 import pytest
 
-from gcws_search.index.background import Searches, give_way
-from gcws_search.index.threads import Workers, read_ahead, work_alone
+from gcws_search.index.threads import Searches, Workers, give_way, read_ahead, work_alone
 from tests.support.forks import done_in_fork
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gcws_search.index import compile_kernels
-from gcws_search.service.execution import startup
+from gcws_search.service import startup
 from tests.support.service.client import Client, Json, Serve, application, fill
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.fronts import FrontClient

@@ -16,7 +16,6 @@ from gcws_search.index.contracts.parameters import (
     Rerank,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import clustered, sparse_of
@@ -29,11 +28,6 @@ WAITING = list(range(OLD, OLD + NEW))
 
 
 POLICIES = graphs_from(500)
-
-
-def delta_of(**numbers: int) -> Policies:
-    """Return policies with a delta of so many rows or numbers at most."""
-    return replace(POLICIES, delta=DeltaPolicy(**numbers))
 
 
 @pytest.fixture(params=["dense", "sparse"])
@@ -56,12 +50,12 @@ def waiting(rows: Rows, policies: Policies = POLICIES) -> SmallIndex:
 
 def test_it_is_foreseen_whether_further_rows_wait(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
-    index = waiting(rows, delta_of(max_rows=NEW + 5))
+    index = waiting(rows, replace(POLICIES, max_delta_rows=NEW + 5))
     view, backend = index.rows.view(), index.backend
     few = 5 * DIM
     assert backend.can_defer(index.state, view, 5, few)
     assert not backend.can_defer(index.state, view, 6, few)
-    assert not backend.can_defer(index.state, view, 5, DeltaPolicy().max_numbers)
+    assert not backend.can_defer(index.state, view, 5, POLICIES.max_delta_numbers)
     unsettled = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD])
     assert not backend.can_defer(unsettled.state, unsettled.rows.view(), 1, 1)
 
@@ -223,7 +217,10 @@ def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
     rows, _ = made
     numbers = linked(rows[:OLD]).prepare(rows[OLD : OLD + 7])
     size = numbers.dense.size if numbers.form == "dense" else len(numbers.values)
-    for policies in (delta_of(max_rows=7), delta_of(max_numbers=size)):
+    for policies in (
+        replace(POLICIES, max_delta_rows=7),
+        replace(POLICIES, max_delta_numbers=size),
+    ):
         index = linked(rows[:OLD], policies=policies)
         for row in range(OLD, OLD + 8):
             index.add(rows[row : row + 1])
@@ -321,9 +318,7 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
     )
 
 
-MERGING = Policies(
-    delta=DeltaPolicy(max_rows=0, max_merge_rows=300), graph=GraphPolicy(search=FREE_SEARCHES)
-)
+MERGING = Policies(max_delta_rows=0, max_merge_rows=300, graph=GraphPolicy(search=FREE_SEARCHES))
 """Writes merge at most 300 rows, and leave none in the delta."""
 
 

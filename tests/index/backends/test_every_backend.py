@@ -27,7 +27,7 @@ from gcws_search.index.contracts.parameters import (
     Rerank,
     SearchParams,
 )
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from tests.support.data.adapters import from_csr
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.items import opened_catalog

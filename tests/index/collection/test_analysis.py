@@ -4,6 +4,7 @@ import itertools
 import json
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,7 @@ from gcws_search.index import (
     parse_filter,
     profile,
 )
-from gcws_search.index.collection.item_map import PrincipalComponents
-from gcws_search.index.collection.profile import Histogram
+from gcws_search.index.collection.item_map import kernel_pca
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
@@ -308,10 +308,9 @@ def test_places_are_those_of_scikit_learn_up_to_a_sign(
     known, others = rng.standard_normal((landmarks, 3)), rng.standard_normal((60, 3))
     own, beside = kernel(known, known), kernel(others, known)
     peer = KernelPCA(2, kernel="precomputed", eigen_solver="dense").fit(own)
-    axes = PrincipalComponents.of(own, 2)
     for found, expected in (
-        (axes.places(own), peer.transform(own)),
-        (axes.places(beside), peer.transform(beside)),
+        (kernel_pca(own, own)[0], peer.transform(own)),
+        (kernel_pca(own, beside)[0], peer.transform(beside)),
     ):
         signs = np.sign((found * expected).sum(axis=0))
         np.testing.assert_allclose(found, expected * signs, atol=1e-9)
@@ -320,20 +319,20 @@ def test_places_are_those_of_scikit_learn_up_to_a_sign(
 @pytest.mark.parametrize("landmarks", [1, 2, 6])
 def test_equal_landmarks_have_no_axes(landmarks: int) -> None:
     own = np.ones((landmarks, landmarks))
-    axes = PrincipalComponents.of(own, 2)
-    assert axes.places(np.array([[1.0] * landmarks, [0.25] * landmarks])).tolist() == [[0, 0]] * 2
+    others = np.array([[1.0] * landmarks, [0.25] * landmarks])
+    assert kernel_pca(own, others)[0].tolist() == [[0, 0]] * 2
 
 
 def test_two_landmarks_have_one_axis() -> None:
-    places = PrincipalComponents.of(np.array([[1.0, 0.2], [0.2, 1.0]]), 2).places(np.eye(2) + 0.0)
+    [places] = kernel_pca(np.array([[1.0, 0.2], [0.2, 1.0]]), np.eye(2))
     assert places[:, 1].tolist() == [0, 0]
     assert places[0, 0] == -places[1, 0] != 0
 
 
 def test_an_axis_has_the_same_sign_for_the_same_landmarks(rng: np.random.Generator) -> None:
     own = kernel(*[rng.standard_normal((20, 3))] * 2)
-    weights = PrincipalComponents.of(own, 2).weights
-    assert (weights[np.abs(weights).argmax(axis=0), [0, 1]] > 0).all()
+    [places] = kernel_pca(own, own)  # as the entries of the eigenvectors
+    assert (places[np.abs(places).argmax(axis=0), [0, 1]] > 0).all()
 
 
 def counted(values: Float64s, edges: Float64s) -> list[int]:
@@ -344,12 +343,12 @@ def counted(values: Float64s, edges: Float64s) -> list[int]:
     ]
 
 
-def assert_counts(found: Histogram, values: Float64s) -> None:
+def assert_counts(found: dict[str, Any], values: Float64s) -> None:
     """Check a histogram; a value may be in the next bin, for scores are right to rounding."""
     for shift in (-1e-9, 0.0, 1e-9):
-        if found.counts.tolist() == counted(np.clip(values + shift, 0, 1), found.edges):
+        if found["counts"] == counted(np.clip(values + shift, 0, 1), np.array(found["edges"])):
             return
-    assert found.counts.tolist() == counted(values, found.edges)
+    assert found["counts"] == counted(values, np.array(found["edges"]))
 
 
 @pytest.mark.parametrize("dim", [DIM, 5000, None])
@@ -361,20 +360,21 @@ def test_neighbours_and_nonzeros_are_those_of_all_items(
     scores = all_scores(rows, rows, DIM)
     np.fill_diagonal(scores, -1)
     best = -np.sort(-scores, axis=1)
-    assert (found.items, found.sample) == (90, 90)
-    assert_counts(found.first, best[:, 0])
-    assert_counts(found.tenth, best[:, 9])
+    assert (found["items"], found["sample"]) == (90, 90)
+    assert_counts(found["first"], best[:, 0])
+    assert_counts(found["tenth"], best[:, 9])
     counts = np.count_nonzero(rows, axis=1)
-    assert found.nonzeros.counts.tolist() == np.bincount(counts)[counts.min() :].tolist()
-    assert found.nonzeros.edges.tolist() == [*range(counts.min(), counts.max() + 2)]
-    assert found.negative == (rows < 0).sum() / counts.sum()
-    assert found.depths == []
+    assert found["nonzeros"]["counts"] == np.bincount(counts)[counts.min() :].tolist()
+    assert found["nonzeros"]["edges"] == [*range(counts.min(), counts.max() + 2)]
+    assert found["negative"] == (rows < 0).sum() / counts.sum()
+    assert found["depths"] == []
 
 
 def test_random_pairs_are_of_two_items_and_like_all_pairs(rng: np.random.Generator) -> None:
     rows = signed(rng, 60)
     collection = filled(rows, CollectionConfig(dim=DIM))
-    runs = np.array([profile(collection.memory, seed=seed).pairs.counts for seed in range(200)])
+    pairs = [profile(collection.memory, seed=seed)["pairs"] for seed in range(200)]
+    runs = np.array([each["counts"] for each in pairs])
     scores = all_scores(rows, rows, DIM)
     expected, _ = np.histogram(scores[~np.eye(60, dtype=bool)], 50, (0.0, 1.0))
     totals = runs.sum(axis=1)
@@ -391,9 +391,9 @@ def test_random_pairs_are_of_two_items_and_like_all_pairs(rng: np.random.Generat
 def test_wide_counts_have_few_bins() -> None:
     rows = np.tril(np.ones((100, 100), np.float32))
     collection = filled(rows, CollectionConfig(dim=100))
-    found = profile(collection.memory).nonzeros
-    assert found.edges.tolist() == [*range(1, 102, 4)]
-    assert found.counts.tolist() == [4] * 25
+    found = profile(collection.memory)["nonzeros"]
+    assert found["edges"] == [*range(1, 102, 4)]
+    assert found["counts"] == [4] * 25
 
 
 @pytest.mark.parametrize(
@@ -414,20 +414,21 @@ def test_curves_and_buckets_of_each_depth(
     doomed = [*map(str, range(0, 120, 5))]
     collection.delete(doomed)
     found = profile(collection.memory)
-    assert [each.samples for each in found.depths] == samples
+    assert [each["samples"] for each in found["depths"]] == samples
     keys = collection.memory.backend.encode(collection.memory.view.vectors)[:, 0].tolist()
     bits = 64 if params.band_width else 64 // len(samples)
-    for depth, each in enumerate(found.depths, 1):
-        s = found.similarities
-        one = (s + (1 - s) * floor) ** each.samples
-        np.testing.assert_allclose(each.probabilities, 1 - (1 - one) ** params.bands, atol=1e-12)
+    for depth, each in enumerate(found["depths"], 1):
+        s = np.array(found["similarities"])
+        one = (s + (1 - s) * floor) ** each["samples"]
+        np.testing.assert_allclose(each["probabilities"], 1 - (1 - one) ** params.bands, atol=1e-12)
         live = [row for row in range(120) if row % 5]
         prefix = {row: int(keys[row]) >> (64 - depth * bits) for row in live}
         sizes = Counter(prefix.values())
-        assert each.buckets == len(sizes)
-        assert each.mean_size == pytest.approx(sum(n * n for n in sizes.values()) / len(live))
-        assert [bucket.size for bucket in each.largest] == [n for _, n in sizes.most_common(10)]
-        assert all(sizes[prefix[int(bucket.id)]] == bucket.size for bucket in each.largest)
+        assert each["buckets"] == len(sizes)
+        assert each["mean_size"] == pytest.approx(sum(n * n for n in sizes.values()) / len(live))
+        largest = [n for _, n in sizes.most_common(10)]
+        assert [bucket["size"] for bucket in each["largest"]] == largest
+        assert all(sizes[prefix[int(bucket["id"])]] == bucket["size"] for bucket in each["largest"])
 
 
 def test_buckets_span_segments(rng: np.random.Generator) -> None:
@@ -439,22 +440,22 @@ def test_buckets_span_segments(rng: np.random.Generator) -> None:
         raw = collection.space.from_dense(rows)
         collection.put(ItemBatch(ids, raw, [None] * len(rows)))
     assert len(collection.memory.view.state.tables.segments) > 1
-    for each in profile(collection.memory).depths:
-        assert (each.buckets, each.mean_size, each.largest[0].size) == (1, 680, 680)
+    for each in profile(collection.memory)["depths"]:
+        assert (each["buckets"], each["mean_size"], each["largest"][0]["size"]) == (1, 680, 680)
 
 
 def test_a_profile_is_of_the_rows_as_they_are_scored(rng: np.random.Generator) -> None:
     rows = np.abs(signed(rng, 40)) + np.float32(0.1)
     center = Transform(center=(0.5,) * DIM)
     found = profile(filled(rows, CollectionConfig(dim=DIM, transform=center)).memory)
-    assert found.negative == pytest.approx((rows < 0.5).sum() / rows.size)
+    assert found["negative"] == pytest.approx((rows < 0.5).sum() / rows.size)
 
 
 def test_the_same_seed_looks_at_the_same_items(rng: np.random.Generator) -> None:
     collection = filled(signed(rng, 200), CollectionConfig(dim=DIM))
-    first = profile(collection.memory, sample=50, seed=3).to_dict()
-    assert profile(collection.memory, sample=50, seed=3).to_dict() == first
-    assert profile(collection.memory, sample=50, seed=4).to_dict() != first
+    first = profile(collection.memory, sample=50, seed=3)
+    assert profile(collection.memory, sample=50, seed=3) == first
+    assert profile(collection.memory, sample=50, seed=4) != first
 
 
 @pytest.mark.parametrize("backend", [GcwsParams(), FourierParams(kind="rff", features=16)])
@@ -463,9 +464,7 @@ def test_few_items_have_a_profile(
     rng: np.random.Generator, backend: GcwsParams | FourierParams, items: int
 ) -> None:
     found = profile(filled(signed(rng, items), CollectionConfig(dim=DIM, backend=backend)).memory)
-    assert found.items == found.sample == items
-    assert [histogram.counts.sum() for histogram in (found.pairs, found.first, found.tenth)] == [
-        0, 0, 0,
-    ]  # fmt: skip
-    assert found.nonzeros.counts.sum() == items
-    assert all(each.buckets == items for each in found.depths)
+    assert found["items"] == found["sample"] == items
+    assert [sum(found[name]["counts"]) for name in ("pairs", "first", "tenth")] == [0, 0, 0]
+    assert sum(found["nonzeros"]["counts"]) == items
+    assert all(each["buckets"] == items for each in found["depths"])

@@ -13,7 +13,6 @@ from gcws_search.index import Policies
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DiskFull
-from gcws_search.index.contracts.policies import CheckpointPolicy, CompactionPolicy
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
@@ -22,7 +21,7 @@ from tests.support.index.saved_graph import FILE, change_file, copied, opened, o
 
 pytestmark = pytest.mark.usefixtures("linking")
 
-SOON = Policies(checkpoints=CheckpointPolicy(min_rows=100))
+SOON = Policies(checkpoint_rows=100)
 
 
 def wait_for_checkpoint(stored: StoredCollection) -> None:
@@ -313,8 +312,9 @@ def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
     "policies",
     [
         Policies(
-            checkpoints=CheckpointPolicy(min_rows=50, share=1000),
-            compaction=CompactionPolicy(min_dead=200),
+            checkpoint_rows=50,
+            checkpoint_share=1000,
+            min_dead=200,
         )
     ],
 )

@@ -24,9 +24,8 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import CompactionPolicy, DeltaPolicy
 from gcws_search.index.graph.lifecycle import GraphPolicy
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from tests.support.data.generated import Floats
 from tests.support.index.attached_backends import NRFF
 from tests.support.index.items import held, opened_catalog, reopened
@@ -37,9 +36,9 @@ from tests.support.reference import mathematics
 
 DIM, COUNT = 16, 400
 BACKGROUND = replace(
-    graphs_from(64),
-    compaction=compacting_from(8, in_background=True).compaction,
-    delta=DeltaPolicy(max_rows=40),
+    compacting_from(8, in_background=True),
+    graph=graphs_from(64).graph,
+    max_delta_rows=40,
     probe=DEAR_SCANS,
 )
 """No change waits for a compaction, and graphs are small."""
@@ -242,16 +241,11 @@ def test_the_background_compacts_and_a_restart_finds_all_items(
 
 
 def test_a_write_compacts_few_live_rows_or_too_many_dead_ones() -> None:
-    policy = CompactionPolicy(min_dead=10, max_foreground_rows=100, max_dead_ratio=3.0)
-    kinds = {(False, False): "none", (True, False): "change", (False, True): "background"}
-
-    def by_whom(dead: int, live: int) -> str:
-        return kinds[policy.is_due(dead, live), policy.is_due_in_background(dead, live)]
-
-    assert [by_whom(dead, 5) for dead in (10, 11)] == ["none", "change"]
-    assert [by_whom(dead, 100) for dead in (100, 101)] == ["none", "change"]
+    by_whom = Policies(min_dead=10, max_foreground_rows=100, max_dead_ratio=3.0).compactor
+    assert [by_whom(dead, 5) for dead in (10, 11)] == [None, "write"]
+    assert [by_whom(dead, 100) for dead in (100, 101)] == [None, "write"]
     assert [by_whom(dead, 101) for dead in (101, 102, 303, 304)] == [
-        "none", "background", "background", "change",
+        None, "background", "background", "write",
     ]  # fmt: skip
 
 

@@ -19,7 +19,6 @@ from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.errors import CollectionExists, DiskFull, InvalidParameter
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams, Storage
-from gcws_search.index.contracts.policies import CompactionPolicy
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.generated import Floats, clustered
@@ -27,7 +26,7 @@ from tests.support.index.items import opened_catalog
 from tests.support.index.policies import compacting_from, graphs_from
 
 DIM = 24
-POLICY = replace(graphs_from(500), compaction=CompactionPolicy(min_dead=100))
+POLICY = replace(graphs_from(500), min_dead=100)
 ASKED = SearchParams(limit=5, recall=1.0)
 
 
@@ -164,9 +163,7 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
-    policies = replace(
-        graphs_from(64), compaction=compacting_from(100, in_background=True).compaction
-    )
+    policies = replace(compacting_from(100, in_background=True), graph=graphs_from(64).graph)
     catalog = opened_catalog(tmp_path, policies)
     stored = catalog.create("things", config())[0]
     put(stored, rows)

@@ -33,7 +33,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from tests.support.data.adapters import expanded_row, prepared, space_of
 from tests.support.data.payloads import encode_payload

@@ -15,7 +15,7 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.saved_index import with_checksum
-from gcws_search.index.payload.encoding import MAX_METADATA_BYTES
+from gcws_search.index.payload import MAX_METADATA_BYTES
 from tests.support.index.items import opened_catalog
 
 TEXT = b'{"big":1180591620717411303424,"\xc3\xa4":[null]}'

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.index.collection.check import check_directory
-from gcws_search.index.collection.ids import MAX_ID_LENGTH, RowsById, check_ids
-from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.items import MAX_ID_LENGTH, ItemBatch, check_ids
+from gcws_search.index.collection.row_store import RowsById
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.errors import (

@@ -21,13 +21,12 @@ from gcws_search.index.collection.optimizer import Arrivals, optimize
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.contracts.policies import CompactionPolicy, OptimizerPolicy
 from gcws_search.index.graph.lifecycle import GraphLifecycle, GraphPolicy
 from gcws_search.index.graph.neighbour_graph import keys_by_row
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.kernels.graph.beam_search import NONE
 from gcws_search.index.lsh.tables import Tables
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered
 from tests.support.index.items import put_rows
@@ -275,19 +274,14 @@ def test_closing_ends_an_improvement(
         assert has_lists(stored)
 
 
-def waiting(**given: float) -> Policies:
-    """Return policies of an optimizer that waits before it begins."""
-    return replace(POLICIES, optimizer=OptimizerPolicy(**given))
-
-
 def test_closing_ends_a_pause_and_nothing_begins(tmp_path: Path, rng: np.random.Generator) -> None:
-    with opened(tmp_path, waiting(pause_seconds=1e6)) as stored:
+    with opened(tmp_path, replace(POLICIES, pause_seconds=1e6)) as stored:
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
     assert not has_lists(stored)
 
 
 def test_who_waits_for_it_ends_a_pause(tmp_path: Path, rng: np.random.Generator) -> None:
-    with opened(tmp_path, waiting(pause_seconds=1e6)) as stored:
+    with opened(tmp_path, replace(POLICIES, pause_seconds=1e6)) as stored:
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
         stored.finish_background_work()
         assert has_lists(stored)
@@ -296,7 +290,9 @@ def test_who_waits_for_it_ends_a_pause(tmp_path: Path, rng: np.random.Generator)
 def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    policies = waiting(pause_seconds=0.01, gap_factor=1e9, max_pause_seconds=1e6, seconds_a_row=1e3)
+    policies = replace(
+        POLICIES, pause_seconds=0.01, gap_factor=1e9, max_pause_seconds=1e6, seconds_a_row=1e3
+    )
     rows, _ = clustered(rng, 6000, 0, dim=DIM)
     with opened(tmp_path, policies) as stored:
         put(stored, rows[:1500])
@@ -315,7 +311,7 @@ def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(
 def test_an_endless_load_is_waited_for_no_longer_than_optimizing_takes(
     tmp_path: Path, rng: np.random.Generator
 ) -> None:
-    policies = waiting(pause_seconds=0.01, seconds_a_row=1e-9, max_growth_share=0.0)
+    policies = replace(POLICIES, pause_seconds=0.01, seconds_a_row=1e-9, max_growth_share=0.0)
     rows, _ = clustered(rng, 900, 0, dim=DIM)
     with opened(tmp_path, policies) as stored:
         put(stored, rows)
@@ -331,7 +327,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
 ) -> None:
     # Which way is quicker depends on the moment at which a graph was built: search it if possible.
     graph = GraphPolicy(search=FREE_SEARCHES)
-    policies = replace(POLICIES, compaction=CompactionPolicy(min_dead=500), graph=graph)
+    policies = replace(POLICIES, min_dead=500, graph=graph)
     rows, queries = clustered(rng, 6000, 32, dim=DIM)
     deleted: set[str] = set()
     problems: list[str] = []
@@ -381,9 +377,7 @@ def test_readers_always_get_all_their_hits_while_rows_come_and_go_and_lists_are_
         assert "graph" in ways
 
 
-POLICY = OptimizerPolicy(
-    pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4
-)
+POLICY = Policies(pause_seconds=0.2, max_pause_seconds=5.0, gap_factor=4.0, max_growth_share=0.4)
 START = Arrivals(1_000_000, 100, 50.0)
 
 

@@ -15,8 +15,7 @@ from gcws_search.index.collection.reclaim import vacuum_directory
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DirectoryLocked
 from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
-from gcws_search.index.contracts.policies import ReclaimPolicy
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from gcws_search.index.storage.connection import connect
 from tests.support.index.items import held, opened_catalog
 
@@ -160,7 +159,7 @@ def test_a_file_of_an_earlier_kind_is_vacuumed_and_gives_space_back_from_then_on
     catalog.close()
 
 
-@pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(rest_seconds=0.01))])
+@pytest.mark.parametrize("policies", [Policies(reclaim_rest_seconds=0.01)])
 def test_what_fails_for_any_other_reason_is_tried_again(
     stored: StoredCollection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -91,7 +91,7 @@ def snapshot(catalog: Catalog) -> dict[str, Any]:
 def test_a_collection_created_while_a_snapshot_is_restored_never_gets_its_rows(
     catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
-    with paused_at(catalog_module, "find_faults", lambda: catalog.restore("things", "s")) as work:
+    with paused_at(catalog_module, "findings_of", lambda: catalog.restore("things", "s")) as work:
         refuse_all(catalog, "create", "drop", "snapshot", "restore")
         assert "things" not in catalog
     assert work.error is None
@@ -174,7 +174,7 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
     def restore() -> StoredCollection:
         return catalog.restore("things", "s", replace=True)
 
-    with paused_at(catalog_module, "find_faults", restore) as work:
+    with paused_at(catalog_module, "findings_of", restore) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
         assert put(stored, {"later": 9}).inserted == 1
         assert catalog.create("things", CONFIG) == (stored, False)
@@ -246,7 +246,7 @@ def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
 
 
 def test_operations_of_other_names_do_not_wait(catalog: Catalog, snapshot: dict[str, Any]) -> None:
-    with paused_at(catalog_module, "find_faults", lambda: catalog.restore("things", "s")):
+    with paused_at(catalog_module, "findings_of", lambda: catalog.restore("things", "s")):
         made(catalog, "others", count=3)
         catalog.snapshot("others", "s")
         assert len(catalog.restore("others", "s", replace=True)) == 3
@@ -268,7 +268,7 @@ def test_collections_that_are_being_made_are_counted(operation: str, catalog: Ca
 
     step: tuple[Any, str] = (Store, "create")
     if operation == "restore":
-        step = catalog_module, "find_faults"
+        step = catalog_module, "findings_of"
     with paused_at(*step, work):
         catalog.create("more", CONFIG, admit=counts.append)
     catalog.create("most", CONFIG, admit=counts.append)
@@ -438,7 +438,7 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
     def restore() -> StoredCollection:
         return catalog.restore("things", "s", replace=True)
 
-    with paused_at(catalog_module, "find_faults", restore) as work:
+    with paused_at(catalog_module, "findings_of", restore) as work:
         closing = Work(catalog.close)
         while not catalog.closing:
             assert closing.is_under_way

@@ -32,7 +32,6 @@ from gcws_search.index.contracts.parameters import (
     FourierParams,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.storage import data_directory, snapshots
 from gcws_search.index.storage.snapshots import Snapshot, sha256_of
 from tests.support.index.fake_backend import backend_of, lists_of
@@ -289,7 +288,7 @@ def read_meanwhile(path: Path) -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize("policies", [Policies(reclaim=ReclaimPolicy(busy_seconds=0.1))])
+@pytest.mark.parametrize("policies", [Policies(busy_seconds=0.1)])
 def test_what_only_the_log_holds_is_kept_while_it_cannot_be_moved_into_the_file(
     catalog: Catalog, tmp_path: Path
 ) -> None:
@@ -326,7 +325,7 @@ def test_a_file_that_cannot_be_put_in_its_place_leaves_the_old_one_with_its_log(
     assert {path.name for path in tmp_path.glob(".*")} == set()
 
 
-def damaged(_path: Path, name: str, _policy: ReclaimPolicy) -> None:
+def damaged(_path: Path, name: str, _busy_seconds: float) -> None:
     raise DamagedFile(name, "its log cannot be read")
 
 

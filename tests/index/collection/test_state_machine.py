@@ -43,7 +43,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
     Transform,
 )
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from tests.support.data.payloads import decode_payload, encode_payload
 from tests.support.index.policies import compacting_from
 from tests.support.reference.mathematics import gmm, transform

@@ -29,7 +29,6 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.contracts.policies import ReclaimPolicy
 from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from gcws_search.index.storage.schema import BackendRecord
@@ -476,10 +475,10 @@ def test_links_that_could_not_be_written_are_by_the_next_try(
 def test_what_could_not_be_reclaimed_is_without_a_further_delete(
     code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reclaim = ReclaimPolicy(min_pages=0, share=1 << 20, rest_seconds=0.01)
+    policies = Policies(min_free_pages=0, free_share=1 << 20, reclaim_rest_seconds=0.01)
     faults = Faults(code, "reclaimer")
     values = some(600)
-    for turn, _, stored in collections(faults, tmp_path, monkeypatch, Policies(reclaim=reclaim)):
+    for turn, _, stored in collections(faults, tmp_path, monkeypatch, policies):
         put(stored, values)
         stored.finish_background_work()
         path = tmp_path / str(turn) / "things.sqlite"

@@ -34,7 +34,7 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.hashing.gcws import Signatures
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
     DIM,

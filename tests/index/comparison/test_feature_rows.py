@@ -21,7 +21,7 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from tests.support.data import generated
 from tests.support.index.features import (
     ALL,

@@ -10,7 +10,6 @@ import pytest
 
 from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.contracts.policies import DeltaPolicy
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
 from gcws_search.index.graph.drift import rows_to_measure
 from gcws_search.index.graph.lifecycle import GraphPolicy
@@ -114,7 +113,7 @@ def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
     rng: np.random.Generator,
 ) -> None:
     rows, _ = clustered(rng, 2 * MIN + 1, 0)
-    index = linked(rows[:MIN], policies=replace(POLICIES, delta=DeltaPolicy(max_rows=MIN)))
+    index = linked(rows[:MIN], policies=replace(POLICIES, max_delta_rows=MIN))
     index.add(rows[MIN:])
     assert index.state.graph is None
     assert overdue(index)
@@ -392,7 +391,7 @@ def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
 
 def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generator) -> None:
     rows, more = clustered(rng, 3000, 500)
-    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    policies = replace(MANY_TABLES, max_delta_rows=20)
     other = linked(rows, policies=policies)
     again = restored(other, kept(other), policies)
     again.add(more, sizes=[1, 19, 1, 400, 79])
@@ -445,7 +444,7 @@ def test_links_that_name_rows_after_the_linked_ones_are_no_harm(
 
 def test_more_rows_than_a_waiting_graph_has_let_it_be_rebuilt(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 7000, 200)
-    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    policies = replace(MANY_TABLES, max_delta_rows=20)
     other = linked(rows[:3000], policies=policies)
     again = restored(other, kept(other), policies)
     again.add(rows[3000:], sizes=[2000])
@@ -466,7 +465,7 @@ def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted
     rng: np.random.Generator,
 ) -> None:
     rows, more = clustered(rng, 3000, 500)
-    policies = replace(MANY_TABLES, delta=DeltaPolicy(max_rows=20))
+    policies = replace(MANY_TABLES, max_delta_rows=20)
     other = linked(rows, policies=policies)
     again = restored(other, kept(other), policies)
     view, alive = again.rows.view(), np.ones(len(rows), np.uint8)

@@ -7,8 +7,14 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.errors import InvalidFilter
-from gcws_search.index.payload.columns import MAX_COLUMNS, MAX_MASKS, Columns
-from gcws_search.index.payload.filters import MAX_CONDITIONS, MAX_DEPTH, parse_filter
+from gcws_search.index.payload import (
+    MAX_COLUMNS,
+    MAX_CONDITIONS,
+    MAX_DEPTH,
+    MAX_MASKS,
+    Columns,
+    parse_filter,
+)
 
 PAYLOADS: list[dict[str, Any] | None] = [
     {"label": 3, "price": 1.5, "tags": ["red", "blue"]},

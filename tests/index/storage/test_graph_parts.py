@@ -7,7 +7,7 @@ from gcws_search.index.contracts.arrays import Int32s, Int64s, UInt8s
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN
 from gcws_search.index.storage.graph_parts import (
     PART_SEQUENCES,
-    joined,
+    join_parts,
     pack,
     parts_of,
     rows_of_part,
@@ -61,16 +61,16 @@ def test_lists_are_found_again_under_other_rows(
     parts = kept(keys, all_alive(keys), links)
     stay = np.sort(rng.choice(len(keys), 2000, replace=False))
     later = np.append(keys[stay], keys[-1] + 1 + np.arange(5))
-    restored = joined(later, [unpack(each, data) for each, data in parts.items()])
+    restored, deleted = join_parts(later, [unpack(each, data) for each, data in parts.items()])
 
     before, names = named(keys, links), dict(enumerate(later.tolist()))
-    for number, own in enumerate(np.concatenate([restored.links, restored.deleted])):
+    for number, own in enumerate(np.concatenate([restored, deleted])):
         if number in names and names[number] in before:
             for found, name in zip(own[own >= 0].tolist(), before[names[number]], strict=True):
                 assert names.setdefault(found, name) == name
     assert len({*names.values()}) == len(names)
-    assert np.flatnonzero(restored.links[:, 0] == UNKNOWN).tolist() == [*range(2000, 2005)]
-    assert restored.links.shape == (len(later), width)
+    assert np.flatnonzero(restored[:, 0] == UNKNOWN).tolist() == [*range(2000, 2005)]
+    assert restored.shape == (len(later), width)
 
 
 def test_the_lists_of_dead_rows_remain(rng: np.random.Generator) -> None:
@@ -80,12 +80,12 @@ def test_the_lists_of_dead_rows_remain(rng: np.random.Generator) -> None:
     alive[[10, 15]] = 0
     [(number, data)] = kept(keys, alive, links).items()
     rows = np.flatnonzero(alive)
-    restored = joined(keys[rows], [unpack(number, data)])
-    ten, three, *_ = restored.links[5].tolist()
+    restored, deleted = join_parts(keys[rows], [unpack(number, data)])
+    ten, three, *_ = restored[5].tolist()
     assert three == 3
-    fifteen, *others = restored.deleted[ten - len(rows)].tolist()
+    fifteen, *others = deleted[ten - len(rows)].tolist()
     assert others == [7, 8, NO_ROW]
-    assert (restored.deleted[fifteen - len(rows)] == NO_ROW).all()  # it had none
+    assert (deleted[fifteen - len(rows)] == NO_ROW).all()  # it had none
 
 
 def test_rows_without_a_list_and_dead_ones_that_name_nothing_are_left_out(
@@ -112,8 +112,8 @@ def test_a_part_without_lists_is_none(rng: np.random.Generator) -> None:
 
 def test_without_parts_every_list_is_unknown() -> None:
     keys = np.array([3, 7], np.int64)
-    assert joined(keys, []).links.tolist() == [[UNKNOWN], [UNKNOWN]]
-    assert joined(keys[:0], []).links.shape == (0, 1)
+    assert join_parts(keys, [])[0].tolist() == [[UNKNOWN], [UNKNOWN]]
+    assert join_parts(keys[:0], [])[0].shape == (0, 1)
 
 
 def test_many_parts_are_joined(rng: np.random.Generator) -> None:
@@ -121,7 +121,7 @@ def test_many_parts_are_joined(rng: np.random.Generator) -> None:
     links = some_links(rng, len(keys), 3)
     parts = kept(keys, all_alive(keys), links)
     assert len(parts) == 40
-    restored = joined(keys, [unpack(each, data) for each, data in parts.items()]).links
+    restored, _ = join_parts(keys, [unpack(each, data) for each, data in parts.items()])
     np.testing.assert_array_equal(restored, links)
 
 
@@ -130,7 +130,7 @@ def test_parts_of_several_widths_are_joined(rng: np.random.Generator) -> None:
     narrow, wide = some_links(rng, len(keys), 2), some_links(rng, len(keys), 5)
     parts = [bytes_of(0, keys, all_alive(keys), narrow), bytes_of(1, keys, all_alive(keys), wide)]
     assert all(parts)
-    restored = joined(keys, [unpack(each, data or b"") for each, data in enumerate(parts)]).links
+    restored, _ = join_parts(keys, [unpack(each, data or b"") for each, data in enumerate(parts)])
     first = PART_SEQUENCES - 1
     assert (restored[:first, :2] == narrow[:first]).all()
     assert (restored[:first, 2:] == NO_ROW).all()

@@ -13,12 +13,11 @@ from gcws_search.index.contracts.errors import (
     DiskFull,
     IncompatibleFile,
 )
-from gcws_search.index.contracts.policies import CHUNK_BYTES
-from gcws_search.index.storage.connection import Transaction, connect
+from gcws_search.index.storage.connection import connect, transaction
 from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
-from gcws_search.index.storage.store import Store
+from gcws_search.index.storage.store import CHUNK_BYTES, Store
 
 RUNS_BY_ITSELF = "none of a collection's"
 IDENTITY = Identity({"dim": 2, "transform": {"center": [0.1, 1e-30]}}, 1)
@@ -169,11 +168,12 @@ def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
     tmp_path: Path, error: BaseException
 ) -> None:
     path = tmp_path / "numbers.sqlite"
-    with closing(connect(path, mode="rwc")) as connection:
+    path.touch()
+    with closing(connect(path)) as connection:
         connection.execute("CREATE TABLE numbers (number)")
 
         def broken_off() -> None:
-            with Transaction(connection, "things", path):
+            with transaction(connection, "things", path):
                 connection.execute("INSERT INTO numbers VALUES (1)")
                 raise error
 
@@ -182,7 +182,7 @@ def test_a_transaction_that_is_left_by_an_error_takes_everything_back(
             broken_off()
         assert not connection.in_transaction
         assert connection.execute("SELECT count(*) FROM numbers").fetchone() == (0,)
-        with Transaction(connection, "things", path):
+        with transaction(connection, "things", path):
             connection.execute("INSERT INTO numbers VALUES (2)")
         assert connection.execute("SELECT number FROM numbers").fetchall() == [(2,)]
 

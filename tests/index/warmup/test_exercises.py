@@ -26,7 +26,7 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.payload.filters import parse_filter
+from gcws_search.index.payload import parse_filter
 from gcws_search.index.similarities import similarity
 from gcws_search.index.warmup.compile import chains, compile_kernels
 from tests.support.paths import REPOSITORY

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.execution import startup
+from gcws_search.service import startup
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
 

@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from gcws_search.service.execution import searches
+from gcws_search.service import searches
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import URL, VECTOR, gmm

@@ -55,7 +55,7 @@ def catalog(client: Client) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize(
     ("owner", "step", "under_way", "refused"),
     [
-        (catalog_module, "find_faults", "restore", ["drop", "snapshot", "restore"]),
+        (catalog_module, "findings_of", "restore", ["drop", "snapshot", "restore"]),
         (DataDirectory, "remove", "drop", ["create", "drop", "snapshot", "restore"]),
         (StoredCollection, "copy_to", "snapshot", ["drop", "restore"]),
         (Store, "create", "create", ["drop", "snapshot", "restore"]),

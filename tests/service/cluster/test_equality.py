@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from gcws_search.index import Policies
-from gcws_search.index.contracts.policies import DeltaPolicy, ProbePolicy
+from gcws_search.index.contracts.policies import ProbePolicy
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, started
 from tests.support.service.cluster import ClusterClient
@@ -18,9 +18,7 @@ ROWS = 240
 KEYS = {"scored": {"kind": "gcws"}, "scanned": {"kind": "exact"}}
 """Collections by the backend that searches them; all are told the same."""
 FILTER = {"must": [{"key": "group", "match": {"value": 3}}]}
-TABLES_ALONE = Policies(
-    probe=ProbePolicy(scan_factor=1e12), delta=DeltaPolicy(max_rows=0, max_pending=0)
-)
+TABLES_ALONE = Policies(probe=ProbePolicy(scan_factor=1e12), max_delta_rows=0, max_pending=0)
 """No query is scanned for that tables can answer, and no row waits for its tables."""
 TABLES = {
     "banded": {"kind": "gcws", "params": {"bands": 2, "band_width": 2}},

@@ -4,12 +4,7 @@ from math import inf
 from typing import Final
 
 from gcws_search.index import Policies
-from gcws_search.index.contracts.policies import (
-    CheckpointPolicy,
-    CompactionPolicy,
-    ProbePolicy,
-    ReclaimPolicy,
-)
+from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search_plan import SearchPolicy
 
@@ -33,9 +28,10 @@ FREE_HASHING: Final = Policies(
 FEW_ROWS: Final = Policies(
     graph=GraphPolicy(min_rows=64),
     probe=DEAR_SCANS,
-    compaction=CompactionPolicy(min_dead=64),
-    checkpoints=CheckpointPolicy(min_rows=64),
-    reclaim=ReclaimPolicy(min_pages=1, share=1 << 20),
+    min_dead=64,
+    checkpoint_rows=64,
+    min_free_pages=1,
+    free_share=1 << 20,
 )
 """Small collections forget dead rows, have graphs, write them, and are asked by tables.
 
@@ -50,7 +46,6 @@ def graphs_from(rows: int) -> Policies:
 
 def compacting_from(rows: int, *, in_background: bool = False) -> Policies:
     """Let collections forget more dead rows than these."""
-    policy = CompactionPolicy(min_dead=rows)
     if in_background:
-        policy = CompactionPolicy(min_dead=rows, max_foreground_rows=0, max_dead_ratio=inf)
-    return Policies(compaction=policy)
+        return Policies(min_dead=rows, max_foreground_rows=0, max_dead_ratio=inf)
+    return Policies(min_dead=rows)

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -12,7 +13,6 @@ from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
-from gcws_search.service.execution.startup import policies_of
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
 from tests.support.service.shards import answer
@@ -111,9 +111,8 @@ class ClusterClient(Client):
         defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
-        self.shards = Shards(
-            url, data_dir, shards, replicas, policies=policies_of(self.settings, policies)
-        )
+        audited = replace(policies, audit_share=self.settings.audit_share)
+        self.shards = Shards(url, data_dir, shards, replicas, policies=audited)
         opening = partial(open_router, replicas=self.shards, policies=policies)
         super().__init__(create_app(self.settings, open_router=opening))
 

@@ -11,7 +11,10 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.errors import QueueFull, Stopping
-from gcws_search.service.execution.pools import Pool, Pools
+from gcws_search.service.pools import Pool, Pools
+from gcws_search.service.settings import Settings
+
+SMALL = Settings(threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001)
 
 
 def test_a_full_pool_refuses_and_frees_its_places() -> None:
@@ -132,17 +135,15 @@ def test_where_a_search_runs_follows_what_those_of_its_kind_took() -> None:
             pass
 
     async def scenario() -> None:
-        workers = Pools(
-            threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
-        )
+        workers = Pools(SMALL)
 
         async def is_inline(entries: int) -> bool:
-            thread = await workers.search("a", entries, threading.current_thread)
+            thread = await workers.search("a", lambda: entries, threading.current_thread)
             return thread is threading.current_thread()
 
         assert [await is_inline(10**12), await is_inline(10**12)] == [False, True]
-        await workers.search("a", 0, work)
-        assert [await is_inline(0), await workers.search("b", 0, lambda: 1)] == [False, 1]
+        await workers.search("a", int, work)
+        assert [await is_inline(0), await workers.search("b", int, lambda: 1)] == [False, 1]
         for _ in range(30):
             await is_inline(0)
         assert await is_inline(0)
@@ -158,10 +159,10 @@ def test_short_searches_run_on_the_loop_and_long_ones_do_not(
     entries: int, may_block: bool, inline: bool
 ) -> None:
     async def scenario() -> None:
-        workers = Pools(
-            threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001
+        workers = Pools(SMALL)
+        thread = await workers.search(
+            "a", lambda: entries, threading.current_thread, may_block=may_block
         )
-        thread = await workers.search("a", entries, threading.current_thread, may_block=may_block)
         assert (thread is threading.current_thread()) == inline
         workers.close()
 

@@ -11,7 +11,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.writer import Put
 from gcws_search.index.storage.store import Store
 from gcws_search.service.errors import Stopping
-from gcws_search.service.execution.pools import AwaitedPuts, Pool
+from gcws_search.service.pools import AwaitedPuts, Pool
 from tests.support.service.client import Client, Json, Serve, count, fill
 
 _ITEMS: Final = "/v1/collections/plants/items"

@@ -2,13 +2,12 @@
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, NoReturn
 
 from gcws_search import index as ix
 from gcws_search.index import Catalog, compile_kernels, kernels_are_cached
 from gcws_search.service.errors import NotReady, Stopping
-from gcws_search.service.settings import Settings
 
 Phase = Literal["starting", "compiling", "loading", "ready", "failed", "stopping"]
 
@@ -22,11 +21,6 @@ class StartProgress:
     phase: Phase
     loaded: int = 0
     total: int = 0
-
-
-def policies_of(settings: Settings, policies: ix.Policies = ix.POLICIES) -> ix.Policies:
-    """Return policies with what settings say of them."""
-    return replace(policies, audit=replace(policies.audit, share=settings.audit_share))
 
 
 class Startup:

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 from gcws_search import index as ix
 from gcws_search.service.batcher import Batcher
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
-from gcws_search.service.execution.pools import Pools
-from gcws_search.service.execution.startup import Startup
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.metrics import Metrics
+from gcws_search.service.pools import Pools
 from gcws_search.service.responses import vector_json
+from gcws_search.service.startup import Startup
 
 T = TypeVar("T")
 
@@ -46,7 +46,7 @@ class LocalSearches:
 
         Short searches for one vector that wait at the same time are one call of the index.
         """
-        count = 1 if asked.vectors is None else len(asked.vectors)
+        count = 1 if asked.vectors is None else asked.vectors.count
         # It may read files, or compile kernels as the first of its kind.
         may_block = (
             not isinstance(collection.config.backend, ix.GcwsParams | ix.ExactParams)
@@ -62,8 +62,8 @@ class LocalSearches:
             together = partial(self._search_together, collection)
             return self._batches.search((collection, asked.group), (asked, show), together)
         work = partial(self._answer, collection, [asked], show)
-        key = collection.name, asked.pace
-        return self._pools.search(key, _entries(collection), work, count=count, may_block=may_block)
+        key, entries = (collection.name, asked.pace), partial(_entries, collection)
+        return self._pools.search(key, entries, work, count=count, may_block=may_block)
 
     def _search_together(
         self,
@@ -77,8 +77,8 @@ class LocalSearches:
 
         queries = [one for one, _ in waiting]
         work = partial(self._answer, collection, queries, show_each)
-        key = collection.name, queries[0].pace
-        return self._pools.search(key, _entries(collection), work, count=len(queries))
+        key, entries = (collection.name, queries[0].pace), partial(_entries, collection)
+        return self._pools.search(key, entries, work, count=len(queries))
 
     def search_batch(
         self,
@@ -168,7 +168,7 @@ def _certain_hits(asked: QueryRequest, items: int) -> int:
     if asked.params.min_score or asked.where is not None or not asked.is_shown:
         return 0
     shown = min(asked.params.limit, items - asked.offset)
-    return max(0, shown) * (1 if asked.vectors is None else len(asked.vectors))
+    return max(0, shown) * (1 if asked.vectors is None else asked.vectors.count)
 
 
 def _parts(asked: Sequence[QueryRequest], items: int) -> Iterator[Sequence[QueryRequest]]:

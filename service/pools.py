@@ -137,8 +137,7 @@ class Pool:
 
     def _leave_when_done(self, future: asyncio.Future[Any]) -> None:
         self.leave()
-        if not future.cancelled():
-            future.exception()  # nobody else is left to ask for it
+        _take_error(future)
 
     def close(self) -> None:
         """Take no more calls, and drop those that wait; those that run go on."""
@@ -148,21 +147,16 @@ class Pool:
 class Pools:
     """The pools of one application."""
 
-    def __init__(
-        self,
-        *,
-        threads: int | None,
-        max_queue: int,
-        max_write_queue: int,
-        max_loads: int,
-        inline_seconds: float,
-    ) -> None:
-        count = threads or os.cpu_count() or 1
+    def __init__(self, settings: Settings) -> None:
+        count = settings.threads or os.cpu_count() or 1
+        max_queue, max_loads = settings.max_queue, settings.max_loads
         self.searches = Pool("searches", threads=count, limit=max_queue)
         # Many queries at once take long: never in the way of one.
         self.batches = Pool("batches", threads=count, limit=max_queue)
         # More than cores: writes that wait for the disk together are committed together.
-        self.writes = Pool("writes", threads=max(_WRITE_THREADS, count), limit=max_write_queue)
+        self.writes = Pool(
+            "writes", threads=max(_WRITE_THREADS, count), limit=settings.max_write_queue
+        )
         self.loads = Pool("loads", threads=max_loads, limit=max_loads, gives_way=True)
         # Joins take long: one at a time, and never in the way of a search.
         self.joins = Pool("joins", threads=1, limit=max_loads)
@@ -174,24 +168,13 @@ class Pools:
         self.parsing = Pool("bodies", threads=1, limit=max_queue)
         # Copies of whole files: one at a time, and never in the way of a write.
         self.files = Pool("files", threads=1, limit=max_loads)
-        self._inline_seconds = inline_seconds
+        self._inline_seconds = settings.inline_seconds
         self._paces: dict[object, float] = {}  # recent seconds of a search, by its kind
-
-    @classmethod
-    def of(cls, settings: Settings) -> Pools:
-        """Return the pools that the settings give."""
-        return cls(
-            threads=settings.threads,
-            max_queue=settings.max_queue,
-            max_write_queue=settings.max_write_queue,
-            max_loads=settings.max_loads,
-            inline_seconds=settings.inline_seconds,
-        )
 
     async def search(
         self,
         key: object,
-        entries: int,
+        entries: Callable[[], int],
         function: Callable[[], T],
         *,
         count: int = 1,
@@ -200,24 +183,23 @@ class Pools:
         """Call a search, here when it should be short, else in a thread.
 
         key: searches of one key take about the same time.
-        entries: stored entries a scan would read.
+        entries: returns how many stored entries a scan would read.
         count: searches that it does, at least 1.
         may_block: it may take far longer than searches of its key do: never on the event loop.
         """
-        expected = self._paces.get(key, entries / _ENTRIES_PER_SECOND)
+        expected = self._paces.get(key)
+        if expected is None:
+            expected = entries() / _ENTRIES_PER_SECOND
         if not may_block and count * expected <= self._inline_seconds:
             answer, seconds = _time(function)
         else:
             answer, seconds = await self.searches.run(_time, function)
-        self._note_pace(key, seconds / count)
-        return answer
-
-    def _note_pace(self, key: object, seconds: float) -> None:
-        """Take note of a search; one slow case weighs little, a lasting change shows soon."""
+        # One slow case weighs little, a lasting change shows soon.
         if key not in self._paces and len(self._paces) >= _MAX_KEYS:
             self._paces.clear()
-        before = self._paces.get(key, seconds)
-        self._paces[key] = before + (seconds - before) / 4
+        before = self._paces.get(key, seconds / count)
+        self._paces[key] = before + (seconds / count - before) / 4
+        return answer
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
@@ -315,7 +297,7 @@ class AwaitedPuts:
                 future.set_result(outcome)
 
 
-def _take_error(ended: asyncio.Task[Any]) -> None:
+def _take_error(ended: asyncio.Future[Any]) -> None:
     """Take an error that perhaps nobody waits for any more."""
     if not ended.cancelled():
         ended.exception()
