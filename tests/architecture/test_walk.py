@@ -36,9 +36,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(43, 118, 81),
-    "put": Walk(45, 166, 94),
-    "query beside new items": Walk(49, 174, 109),
+    "query": Walk(37, 100, 63),
+    "put": Walk(40, 164, 80),
+    "query beside new items": Walk(45, 150, 90),
 }
 """They only go down."""
 SECONDS = 60
