@@ -7,7 +7,8 @@ metadata of Parquet.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -26,8 +27,7 @@ _NDJSON: Final = (".ndjson", ".jsonl")
 _PARQUET: Final = ".parquet"
 _NAMES: Final = 4000
 """Names that are asked for at a time."""
-_Write = Callable[[Sequence[Item] | None], None]
-"""Writes items to a file; None ends it."""
+_Write = Callable[[Sequence[Item]], None]
 
 
 async def export_items(
@@ -47,29 +47,31 @@ async def export_items(
     is_named = config.dim is None and bool(await collection.names(limit=1))
     description = await _description(collection)
     known: dict[int, str | None] = {}
-    write: _Write
-    if path.endswith(_PARQUET):
-        write = await call(lambda: _write_parquet(part, config, is_named, description))
-    else:
-        write = await call(lambda: _write_ndjson(part, description))
+    file = (
+        _open_parquet(part, config, is_named, description)
+        if path.endswith(_PARQUET)
+        else _open_ndjson(part, description)
+    )
     count, cursor = 0, None
     try:
-        while True:
-            items, cursor = await collection.page(cursor)
-            if is_named:
-                vectors = [each.vector for each in items if isinstance(each.vector, dict)]
-                unknown = {i for each in vectors for i in each["indices"]} - known.keys()
-                if unknown:
-                    names = await collection.names(indices=unknown)
-                    known |= {index: names.get(index) for index in unknown}
-                items = [_by_name(each, known) for each in items]
-            await call(partial(write, items))
-            count += len(items)
-            if progress is not None:
-                progress(len(items))
-            if cursor is None:
-                break
-        await call(partial(write, None))
+        with ExitStack() as stack:
+            write = await call(partial(stack.enter_context, file))
+            while True:
+                items, cursor = await collection.page(cursor)
+                if is_named:
+                    vectors = [each.vector for each in items if isinstance(each.vector, dict)]
+                    unknown = {i for each in vectors for i in each["indices"]} - known.keys()
+                    if unknown:
+                        names = await collection.names(indices=unknown)
+                        known |= {index: names.get(index) for index in unknown}
+                    items = [_by_name(each, known) for each in items]
+                await call(partial(write, items))
+                count += len(items)
+                if progress is not None:
+                    progress(len(items))
+                if cursor is None:
+                    break
+            await call(stack.close)
         part.replace(target)
     finally:
         part.unlink(missing_ok=True)
@@ -113,28 +115,28 @@ async def _description(collection: AsyncCollection) -> dict[str, Any] | None:
     return config.to_dict() | ({"names": names} if names else {})
 
 
-def _write_ndjson(path: Path, description: dict[str, Any] | None) -> _Write:
-    file = path.open("wb")
-    if description is not None:
-        file.write(write_json({COLLECTION: description}) + b"\n")
+@contextmanager
+def _open_ndjson(path: Path, description: dict[str, Any] | None) -> Iterator[_Write]:
+    with path.open("wb") as file:
+        if description is not None:
+            file.write(write_json({COLLECTION: description}) + b"\n")
 
-    def write(items: Sequence[Item] | None) -> None:
-        for item in items or ():
-            document: dict[str, Any] = {"id": item.id, "vector": item.vector}
-            if item.payload is not None:
-                document["payload"] = item.payload
-            file.write(write_json(document) + b"\n")
-        if items is None:
-            file.flush()
-            os.fsync(file.fileno())
-            file.close()
+        def write(items: Sequence[Item]) -> None:
+            for item in items:
+                document: dict[str, Any] = {"id": item.id, "vector": item.vector}
+                if item.payload is not None:
+                    document["payload"] = item.payload
+                file.write(write_json(document) + b"\n")
 
-    return write
+        yield write
+        file.flush()
+        os.fsync(file.fileno())
 
 
-def _write_parquet(
+@contextmanager
+def _open_parquet(
     path: Path, config: CollectionConfig, is_named: bool, description: dict[str, Any] | None
-) -> _Write:
+) -> Iterator[_Write]:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
@@ -146,19 +148,16 @@ def _write_parquet(
         vector = [(keys[0], pa.list_(keys[1])), ("values", pa.list_(float32))]
     metadata = None if description is None else {METADATA: write_json(description)}
     schema = pa.schema([("id", text), *vector, ("payload", text)], metadata)
-    writer = pq.ParquetWriter(path, schema)
+    with pq.ParquetWriter(path, schema) as writer:
 
-    def write(items: Sequence[Item] | None) -> None:
-        if items is None:
-            writer.close()
-            return
-        texts = [None if e.payload is None else write_json(e.payload).decode() for e in items]
-        columns: dict[str, Any] = {"id": [each.id for each in items], "payload": texts}
-        for word, _ in vector:
-            columns[word] = [_part(each, word) for each in items]
-        writer.write_table(pa.table(columns, schema=schema))
+        def write(items: Sequence[Item]) -> None:
+            texts = [None if e.payload is None else write_json(e.payload).decode() for e in items]
+            columns: dict[str, Any] = {"id": [each.id for each in items], "payload": texts}
+            for word, _ in vector:
+                columns[word] = [_part(each, word) for each in items]
+            writer.write_table(pa.table(columns, schema=schema))
 
-    return write
+        yield write
 
 
 def _part(item: Item, word: str) -> list[Any]:
