@@ -91,8 +91,40 @@ def pauses(done: list[str | float]) -> list[float]:
     return [each for each in done if isinstance(each, float)]
 
 
-def test_a_good_answer_is_returned_at_once() -> None:
-    assert carried_out([DONE]) == (DONE, [GET])
+BUSY = problem(503, "overloaded")
+ENDS: dict[str, tuple[list[Answer], str, object, int]] = {
+    "a good answer": ([DONE], "", DONE, 1),
+    "no room for too long": ([BUSY] * 3, "", ServerBusy, 3),
+    "a time that is too long": (
+        [problem(503, "overloaded", retry_after="60")], "", ServerBusy, 1
+    ),
+    "a dropped connection": ([RESET, RESET, DONE], "", DONE, 3),
+    "a server that never answered": ([RESET], "never answered", NoServer, 1),
+    "what may have happened": ([RESET], "sent once", NoServer, 1),
+    "no room for what was not begun": ([BUSY, DONE], "sent once", DONE, 2),
+    "no key": ([problem(401, "key_missing")], "", AccessRefused, 1),
+    "another key": ([problem(403, "key_refused")], "", AccessRefused, 1),
+    **{
+        f"{code} {known}": ([problem(503, code), DONE], known, end, sent)
+        for code in ("owner_unavailable", "stopping")
+        for known, end, sent in (("", DONE, 2), ("sent once", ServerBusy, 1))
+    },
+}  # fmt: skip
+"""What a request is answered, what is known of it, its end, and how often it is sent."""
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_request_ends_so_and_is_sent_so_often(case: str) -> None:
+    answers, known, expected, sent = ENDS[case]
+    end, done = carried_out(
+        answers, repeatable=known != "sent once", has_answered=known != "never answered"
+    )
+    assert end == expected or type(end) is expected
+    assert done.count(GET) == sent
+    assert len(pauses(done)) == sent - 1
+    if known == "never answered":
+        assert "http://there" in str(end)
+        assert "gcws-search serve" in str(end)
 
 
 @pytest.mark.parametrize(
@@ -105,13 +137,6 @@ def test_a_server_without_room_is_asked_again_when_it_says(status: int, code: st
     first, second = pauses(done)
     assert 2.5 <= first <= 3
     assert 3 <= second <= 4
-
-
-def test_a_server_that_stays_without_room_is_given_up() -> None:
-    end, done = carried_out([problem(503, "overloaded")] * 3)
-    assert isinstance(end, ServerBusy)
-    assert end.status == 503
-    assert done.count(GET) == 3
 
 
 def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
@@ -132,53 +157,6 @@ def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
     end, done = carried_out([starting, RESET] * 50)
     assert isinstance(end, CollectionLoading)
     assert done.count(GET) == POLICY.attempts
-
-
-def test_a_time_that_is_too_long_is_not_waited_for() -> None:
-    end, done = carried_out([problem(503, "overloaded", retry_after="60")])
-    assert isinstance(end, ServerBusy)
-    assert done == [GET]
-
-
-def test_a_dropped_connection_is_opened_again() -> None:
-    end, done = carried_out([RESET, RESET, DONE])
-    assert end == DONE
-    assert len(pauses(done)) == 2
-
-
-def test_a_server_that_never_answered_is_not_there() -> None:
-    end, done = carried_out([RESET], has_answered=False)
-    assert isinstance(end, NoServer)
-    assert "http://there" in str(end)
-    assert "gcws-search serve" in str(end)
-    assert done == [GET]
-
-
-def test_what_may_have_happened_is_not_asked_for_twice() -> None:
-    end, done = carried_out([RESET], repeatable=False)
-    assert isinstance(end, NoServer)
-    assert done == [GET]
-
-
-@pytest.mark.parametrize("code", ["owner_unavailable", "stopping"])
-def test_a_doubtful_answer_is_final_for_what_may_have_happened_alone(code: str) -> None:
-    doubtful = problem(503, code, retry_after="1")
-    end, done = carried_out([doubtful], repeatable=False)
-    assert isinstance(end, ServerBusy)
-    assert done == [GET]
-    assert carried_out([doubtful, DONE])[0] == DONE
-    full = problem(503, "overloaded", retry_after="1")
-    assert carried_out([full, DONE], repeatable=False)[0] == DONE
-
-
-@pytest.mark.parametrize(
-    ("status", "code", "expected"),
-    [(401, "key_missing", AccessRefused), (403, "key_refused", AccessRefused)],
-)
-def test_a_refusal_is_final(status: int, code: str, expected: type[Exception]) -> None:
-    end, done = carried_out([problem(status, code)])
-    assert isinstance(end, expected)
-    assert done == [GET]
 
 
 def test_an_answer_that_is_no_problem_is_told_by_its_status() -> None:

@@ -1,6 +1,8 @@
 """Commands that ask a server of this process."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -37,3 +39,30 @@ def server(url: str) -> Iterator[gcws_search.Server]:
         for each in found.collections():
             found.drop(each["name"])
         yield found
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A server, what runs commands that ask it, and a folder for files."""
+
+    server: gcws_search.Server
+    call: Call
+    folder: Path
+
+    def load(
+        self, path: str | Path, *options: str, code: int = 0, input: bytes | None = None
+    ) -> Result:
+        """Load a file of the folder, or standard input, into the plants: it ends by ``code``."""
+        place = "-" if path == "-" else str(self.folder / path)
+        done = self.call("load", place, "--into", "plants", *options, input=input)
+        assert done.exit_code == code, done.output
+        return done
+
+    @property
+    def plants(self) -> gcws_search.Collection:
+        return self.server.collection("plants")
+
+
+@pytest.fixture
+def bench(server: gcws_search.Server, call: Call, tmp_path: Path) -> Bench:
+    return Bench(server, call, tmp_path)

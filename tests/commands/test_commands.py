@@ -1,5 +1,6 @@
 """The other commands: searching, listing, exporting; help, and what a terminal sees."""
 
+import hashlib
 import json
 import os
 import pty
@@ -8,9 +9,11 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -42,29 +45,33 @@ def coffees(server: gcws_search.Server, call: Call) -> Iterator[gcws_search.Coll
         call("snapshot", "delete", "coffees", each["name"])
 
 
-class _Loading(BaseHTTPRequestHandler):
-    """Answers that it loads, once, and then lists no collections."""
+@contextmanager
+def answering(path: str, *answers: tuple[int, bytes]) -> Iterator[str]:
+    """Yield the address of a server that answers so at a path, the last one again and again."""
+    left = [*answers]
 
-    asked = 0
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:  # the library's name
+            status, body = left.pop(0) if len(left) > 1 else left[0]
+            self.send_response(status if self.path == path else 500)
+            self.send_header("Retry-After", "1")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
 
-    def do_GET(self) -> None:  # the library's name
-        type(self).asked += 1
-        body = b'{"collections":[]}' if self.asked > 1 else b'{"detail":"the service loads"}'
-        self.send_response(200 if self.asked > 1 else 503)
-        self.send_header("Retry-After", "1")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        def log_message(self, format: str, *words: Json) -> None:
+            """Say nothing."""
 
-    def log_message(self, format: str, *words: Json) -> None:
-        """Say nothing."""
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
 
 
 def test_a_command_that_waits_says_for_what(call: Call) -> None:
-    with HTTPServer(("127.0.0.1", 0), _Loading) as loading:
-        threading.Thread(target=loading.serve_forever, daemon=True).start()
-        done = call("collections", "--url", f"127.0.0.1:{loading.server_port}")
-        loading.shutdown()
+    answers = (503, b'{"detail":"the service loads"}'), (200, b'{"collections":[]}')
+    with answering("/v1/collections", *answers) as url:
+        done = call("collections", "--url", url.removeprefix("http://"))
     assert done.exit_code == 0
     assert "gcws-search: the service loads; asking again for about" in done.stderr
 
@@ -155,21 +162,8 @@ def test_health_is_that_of_readiness(call: Call, url: str) -> None:
     ],
 )
 def test_health_fails_where_no_server_is_ready(status: int, body: bytes, words: str) -> None:
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(status if self.path == "/below/readyz" else 500)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Answer) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/below/"
-        found = CliRunner().invoke(app, ["health", "--url", url])
-        server.shutdown()
+    with answering("/below/readyz", (status, body)) as url:
+        found = CliRunner().invoke(app, ["health", "--url", f"{url}/below/"])
     assert found.exit_code == 1
     assert words in found.output
 
@@ -188,7 +182,8 @@ def test_health_fails_where_nobody_listens() -> None:
 
 
 def test_the_version_is_printed(call: Call) -> None:
-    version = call("version").stdout.strip()
+    version = metadata.version("gcws-search")
+    assert call("version").stdout.strip() == version
     assert json.loads(call("version", "--json").stdout) == {"version": version}
     assert call("--version").stdout.strip() == version
 
@@ -326,20 +321,14 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         assert f" {name} " in shown
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_its_own_help(call: Call, name: str) -> None:
-    shown = call(name, "--help")
-    assert shown.exit_code == 0, shown.output
-    assert "Usage:" in shown.output
-
-
-@pytest.mark.parametrize(
-    "words", [[], *([name] for name in COMMANDS), ["snapshot", "create"], ["cluster", "up"]]
-)
-def test_help_shows_no_value_for_what_takes_none(call: Call, words: list[str]) -> None:
-    shown = call(*words, "--help").output
-    assert "--help" in shown
-    assert "bool" not in shown.lower()
+def test_every_command_has_its_own_help_which_shows_no_value_for_what_takes_none(
+    call: Call,
+) -> None:
+    for words in ([], *([name] for name in COMMANDS), ["snapshot", "create"], ["cluster", "up"]):
+        shown = call(*words, "--help")
+        assert shown.exit_code == 0, shown.output
+        assert "Usage:" in shown.output
+        assert "bool" not in shown.output.lower()
 
 
 JSON = {
@@ -449,3 +438,28 @@ def test_an_answer_of_nothing_says_the_next_step(call: Call) -> None:
     assert refused.stderr.endswith("; --replace replaces it\n")
     assert call("snapshot", "restore", "coffees", name, "--replace").stdout == "coffees: 3 items\n"
     assert call("snapshot", "list", "coffees").stderr == ""
+
+
+@pytest.mark.usefixtures("coffees")
+def test_a_snapshot_is_moved(call: Call, tmp_path: Path) -> None:
+    def run(*words: str, code: int = 0) -> str:
+        done = call("snapshot", *words)
+        assert done.exit_code == code, done.output
+        return done.output
+
+    name, size, digest, _ = run("create", "coffees").split()
+    assert run("list", "coffees").split()[:3] == [name, size, digest]
+    file = tmp_path / "coffees.sqlite"
+    run("download", "coffees", name, "-o", str(file))
+    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
+    assert digest in run("upload", "coffees", "again", str(file))
+    run("delete", "coffees", name)
+    assert run("list", "coffees").split()[0] == "again"
+    assert "no snapshot" in run("download", "coffees", name, "-o", str(tmp_path / "x"), code=1)
+    assert not (tmp_path / "x").exists()
+    run("delete", "coffees", "again")
+    names = [run("create", "coffees").split()[0] for _ in range(2)]
+    last = run("create", "coffees", "--keep", "2").split()[0]
+    left = {line.split()[0] for line in run("list", "coffees").splitlines()}
+    assert left == {names[-1], last}
+    run("create", "coffees", "--keep", "0", code=2)

@@ -46,13 +46,12 @@ def test_a_load_that_is_killed_is_complete_after_the_next(
         first.stdin.flush()
         first.kill()
         first.communicate()
-    with loading(url) as second:
-        out, error = second.communicate(b"".join(LINES))
-    assert second.returncode == 0, error.decode()
+    words = ["load", "-", "--into", "plants", "--key", "plants-1", "--url", url]
+    second = CliRunner().invoke(app, words, input=b"".join(LINES))
     plants = server.collection("plants")
     found = {item.id: (item.vector, item.payload) for item in plants}
     assert found == {str(row): ([row + 1.0, 1.0], {"row": row}) for row in range(ROWS)}
-    assert out.decode() == f"plants: {ROWS} inserted, 0 updated\n"
+    assert second.stdout == f"plants: {ROWS} inserted, 0 updated\n", second.output
 
 
 class _Mortal(socketserver.ThreadingTCPServer):

@@ -18,7 +18,7 @@ from sklearn.datasets import dump_svmlight_file
 
 import gcws_search
 from gcws_search.commands.app import app
-from tests.commands.conftest import Call
+from tests.commands.conftest import Bench
 from tests.support.service.client import Json
 
 ROWS = 30
@@ -87,16 +87,13 @@ FORMATS: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("from_stdin", [False, True])
 @pytest.mark.parametrize("name", FORMATS)
-def test_every_format_gives_the_same_items(
-    server: gcws_search.Server, call: Call, tmp_path: Path, name: str, from_stdin: bool
-) -> None:
+def test_every_format_gives_the_same_items(bench: Bench, name: str, from_stdin: bool) -> None:
     data = FORMATS[name]()
-    (tmp_path / name).write_bytes(data)
-    path = "-" if from_stdin else str(tmp_path / name)
-    done = call("load", path, "--into", "plants", input=data if from_stdin else None)
-    assert done.exit_code == 0, done.output
+    (bench.folder / name).write_bytes(data)
+    path = "-" if from_stdin else str(bench.folder / name)
+    done = bench.load(path, input=data if from_stdin else None)
     assert done.stdout == f"plants: {ROWS} inserted, 0 updated\n"
-    items = list(server.collection("plants"))
+    items = list(bench.plants)
     assert [each.id for each in items] == TABLE["id"].to_pylist()
     assert [each.vector for each in items] == VECTORS.tolist()
     assert [each.payload for each in items] == [{"label": f"l{label}"} for label in LABELS]
@@ -107,24 +104,8 @@ def text(*lines: str) -> bytes:
 
 
 CSV: dict[str, tuple[bytes, list[str], dict[str, list[float]]]] = {
-    "pandas": (text(",x,y", "0,1,2", "1,3,4"), [], {"0": [1, 2], "1": [3, 4]}),
-    "pandas-names": (text(",x,y", "a,1,2", "b,3,4"), [], {"a": [1, 2], "b": [3, 4]}),
-    "index-and-id": (text(",id,x", "0,a,1", "1,b,3"), [], {"a": [1], "b": [3]}),
-    "counted-names": (text("0,1,2", "1,0,2", "3,1,0"), [], {"0": [1, 0, 2], "1": [3, 1, 0]}),
-    "years": (text("2019,2020,2021", "1,0,2"), [], {"0": [1, 0, 2]}),
-    "no-names": (text("5.1,3.5,1.4", "4.9,3,1.4"), [], {"0": [5.1, 3.5, 1.4], "1": [4.9, 3, 1.4]}),
-    "no-names-and-text": (text("9,2,1,a", "4,3,1,b"), [], {"0": [9, 2, 1], "1": [4, 3, 1]}),
-    "zeros": (text("0,0,0,5", "0,1,0,2"), [], {"0": [0, 0, 0, 5], "1": [0, 1, 0, 2]}),
-    "told-no-names": (text("1,2", "3,4"), ["--no-header"], {"0": [1, 2], "1": [3, 4]}),
-    "told-names": (text("5.1,3.5,1.4", "4.9,3,1.5"), ["--header"], {"0": [4.9, 3, 1.5]}),
-    "semicolons": (text("id;x;y", "a;1.5;2", "b;3;4"), [], {"a": [1.5, 2], "b": [3, 4]}),
-    "decimal-comma": (text("id;x;y", "a;1,5;2", "b;-3,25;4"), [], {"a": [1.5, 2], "b": [-3.25, 4]}),
-    "quoted": (
-        text("id,full name,x", 'a,"Smith, J",1', 'b,"Doe, K",2'), [], {"a": [1], "b": [2]},
-    ),
-    "bars": (text("id|x|y", "a|1|2"), [], {"a": [1, 2]}),
-    "blanks": (text("1.5 2 7", "3 4 5"), [], {"0": [1.5, 2, 7], "1": [3, 4, 5]}),
-    "truth": (text("id,x,y", "a,true,2", "b,false,3"), [], {"a": [1, 2], "b": [0, 3]}),
+    "no-names": (text("1,2", "3,4"), ["--no-header"], {"0": [1, 2], "1": [3, 4]}),
+    "names": (text("5.1,3.5,1.4", "4.9,3,1.5"), ["--header"], {"0": [4.9, 3, 1.5]}),
     "skipped-truth": (
         text("id,x,y", "a,true,2", "b,false,3"), ["--on-error", "skip"], {"a": [1, 2], "b": [0, 3]},
     ),
@@ -136,38 +117,33 @@ CSV: dict[str, tuple[bytes, list[str], dict[str, list[float]]]] = {
 
 
 @pytest.mark.parametrize("case", CSV)
-def test_csv_as_others_write_it(
-    server: gcws_search.Server, call: Call, tmp_path: Path, case: str
-) -> None:
+def test_csv_is_read_as_its_options_say(bench: Bench, case: str) -> None:
     data, options, wanted = CSV[case]
-    (tmp_path / "a.csv").write_bytes(data)
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
-    assert done.exit_code == 0, done.output
-    found = {each.id: each.vector for each in server.collection("plants")}
+    (bench.folder / "a.csv").write_bytes(data)
+    bench.load("a.csv", *options)
+    found = {each.id: each.vector for each in bench.plants}
     assert {name: pytest.approx(vector) for name, vector in wanted.items()} == found
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-def test_items_of_json_lines_without_ids_are_numbered(
-    server: gcws_search.Server, call: Call, tmp_path: Path, on_error: str
-) -> None:
+def test_items_of_json_lines_without_ids_are_numbered(bench: Bench, on_error: str) -> None:
     lines = text('{"vector": [1, 2]}', "", ' {"payload": {"a": 1}, "vector": [3, 4]}')
-    (tmp_path / "a.ndjson").write_bytes(lines)
+    (bench.folder / "a.ndjson").write_bytes(lines)
     options = ["--into", "plants", "--id-start", "5", "--on-error", on_error]
-    done = call("load", str(tmp_path / "a.ndjson"), *options)
+    done = bench.call("load", str(bench.folder / "a.ndjson"), *options)
     assert done.exit_code == 0, done.output
     assert "ids      numbers from 5" in done.stderr
-    found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
+    found = [(each.id, each.vector, each.payload) for each in bench.plants]
     assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
     if on_error == "skip":  # a line that is none takes the number of its row, too
-        (tmp_path / "b.ndjson").write_bytes(
+        (bench.folder / "b.ndjson").write_bytes(
             text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}')
         )
-        call(
-            "load", str(tmp_path / "b.ndjson"), "--into", "others", "--on-error", "skip",
+        bench.call(
+            "load", str(bench.folder / "b.ndjson"), "--into", "others", "--on-error", "skip",
             "--id-start", "0",
         )  # fmt: skip
-        assert [each.id for each in server.collection("others")] == ["0", "2"]
+        assert [each.id for each in bench.server.collection("others")] == ["0", "2"]
 
 
 def npy_file(path: Path) -> None:
@@ -196,34 +172,28 @@ def svmlight_file(path: Path) -> None:
     ],
 )
 def test_arrays_number_their_rows(
-    server: gcws_search.Server,
-    call: Call,
-    tmp_path: Path,
-    name: str,
-    write: Callable[[Path], None],
-    payload: str | None,
+    bench: Bench, name: str, write: Callable[[Path], None], payload: str | None
 ) -> None:
-    write(tmp_path / name)
-    done = call("load", str(tmp_path / name), "--into", "plants", "--dim", "3", "--id-start", "5")
-    assert done.exit_code == 0, done.output
-    items = list(server.collection("plants"))
+    write(bench.folder / name)
+    bench.load(name, "--dim", "3", "--id-start", "5")
+    items = list(bench.plants)
     assert [each.id for each in items] == [str(5 + number) for number in range(ROWS)]
     assert [each.vector for each in items] == VECTORS.tolist()
     expected = [{payload: label} for label in LABELS] if payload else [None] * ROWS
     assert [each.payload for each in items] == expected
 
 
-def test_several_files_and_folders_go_on_counting(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    folder = tmp_path / "parts"
+def test_several_files_and_folders_go_on_counting(bench: Bench) -> None:
+    folder = bench.folder / "parts"
     folder.mkdir()
     for number in range(2):
         np.save(folder / f"{number}.npy", VECTORS[number * 10 : number * 10 + 10])
-    np.save(tmp_path / "last.npy", VECTORS[20:])
-    done = call("load", str(folder), str(tmp_path / "last.npy"), "--into", "plants", "--json")
+    np.save(bench.folder / "last.npy", VECTORS[20:])
+    done = bench.call(
+        "load", str(folder), str(bench.folder / "last.npy"), "--into", "plants", "--json"
+    )
     assert json.loads(done.stdout)["inserted"] == ROWS
-    items = list(server.collection("plants"))
+    items = list(bench.plants)
     assert [each.id for each in items] == [*map(str, range(ROWS))]
     assert [each.vector for each in items] == VECTORS.tolist()
 
@@ -250,31 +220,25 @@ def parts(folder: Path, suffix: str) -> Path:
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("suffix", ["parquet", "feather", "csv", "tsv"])
-def test_a_folder_of_tables_is_one_table(
-    server: gcws_search.Server, call: Call, tmp_path: Path, suffix: str, on_error: str
-) -> None:
-    folder = str(parts(tmp_path / "all", suffix))
-    done = call("load", folder, "--into", "plants", "--on-error", on_error)
-    assert done.exit_code == 0, done.output
-    found = {each.id: (each.vector, each.payload) for each in server.collection("plants")}
+def test_a_folder_of_tables_is_one_table(bench: Bench, suffix: str, on_error: str) -> None:
+    folder = str(parts(bench.folder / "all", suffix))
+    done = bench.load(folder, "--on-error", on_error)
+    found = {each.id: (each.vector, each.payload) for each in bench.plants}
     assert found == {
         f"n{row}": (VECTORS[row].tolist(), {"label": LABELS[row]}) for row in range(ROWS)
     }
-    done = call("load", folder, "--into", "others", "--vector", "x1,label", "--payload", "")
+    done = bench.call("load", folder, "--into", "others", "--vector", "x1,label", "--payload", "")
     assert done.exit_code == 0, done.output
-    assert server.collection("others").get("n7").vector == [VECTORS[7, 1], 3]
+    assert bench.server.collection("others").get("n7").vector == [VECTORS[7, 1], 3]
 
 
-def test_columns_of_a_folder_are_those_of_all_its_files(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    folder = tmp_path / "all"
+def test_columns_of_a_folder_are_those_of_all_its_files(bench: Bench) -> None:
+    folder = bench.folder / "all"
     folder.mkdir()
     (folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,3,4"))
     (folder / "b.csv").write_bytes(text("y,x,id,note", "5.5,6.5,c,new"))
-    done = call("load", str(folder), "--into", "plants")
-    assert done.exit_code == 0, done.output
-    found = [(each.id, each.vector, each.payload) for each in server.collection("plants")]
+    bench.load(folder)
+    found = [(each.id, each.vector, each.payload) for each in bench.plants]
     assert found == [
         ("a", [1, 2], None), ("b", [3, 4], None), ("c", [6.5, 5.5], {"note": "new"}),
     ]  # fmt: skip
@@ -285,32 +249,28 @@ def test_columns_of_a_folder_are_those_of_all_its_files(
     [("7,oops", ["row 1", "column 'y'", "'oops'"]), ("0,0", ["row 1", "non-zero"])],
 )
 def test_a_bad_row_of_a_folder_is_named_by_its_file(
-    server: gcws_search.Server, call: Call, tmp_path: Path, bad: str, words: list[str]
+    bench: Bench, bad: str, words: list[str]
 ) -> None:
-    folder = tmp_path / "all"
+    folder = bench.folder / "all"
     folder.mkdir()
     (folder / "a.csv").write_bytes(text("x,y", "1,2", "3,4"))
     (folder / "b.csv").write_bytes(text("x,y", "5,6", bad))
-    done = call("load", str(folder), "--into", "plants", "--vector", "x,y")
-    assert done.exit_code == 1, done.output
+    done = bench.load(folder, "--vector", "x,y", code=1)
     told = done.stderr.splitlines()[-1]
     for word in [str(folder / "b.csv"), *words]:
         assert word in told, told
-    assert not server.collections()
-    done = call("load", str(folder), "--into", "plants", "--vector", "x,y", "--on-error", "skip")
-    assert done.exit_code == 3, done.output
+    assert not bench.server.collections()
+    done = bench.load(folder, "--vector", "x,y", "--on-error", "skip", code=3)
     [rejected] = rejected_of(folder)
     assert (rejected["row"], [*rejected["item"].values()]) == (3, bad.split(","))
     assert f"{folder / 'b.csv'}: row 1" in done.stderr
-    assert len(server.collection("plants")) == 3
+    assert len(bench.plants) == 3
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_rows_of_other_lengths_in_a_folder_are_left_out(
-    server: gcws_search.Server, call: Call, tmp_path: Path, ids: bool
-) -> None:
+def test_rows_of_other_lengths_in_a_folder_are_left_out(bench: Bench, ids: bool) -> None:
     """Rows are counted on through all files, and each file may have such rows at any place."""
-    folder, rows = tmp_path / "all", 9000
+    folder, rows = bench.folder / "all", 9000
     wrong = {"a.csv": {0: "1", rows // 2: "1,2,3,4", rows - 1: "1,2,3,4,5"}, "b.csv": {2: "7"}}
     expected, bad, first = [], [], 0
     for name, short in wrong.items():
@@ -326,27 +286,23 @@ def test_rows_of_other_lengths_in_a_folder_are_left_out(
         first += rows
     options = ["--on-error", "skip", "--vector", "x,y" if ids else "y,z", "--payload", ""]
     options += [] if ids else ["--id-start", "0"]
-    done = call("load", str(folder), "--into", "plants", *options)
-    assert done.exit_code == 3, done.output
+    done = bench.load(folder, *options, code=3)
     assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
     assert f"{folder / 'b.csv'}: row 2: expected 3 columns, got 1" in done.stderr
-    found = [(each.id, each.vector) for each in server.collection("plants")]
+    found = [(each.id, each.vector) for each in bench.plants]
     assert sorted(found, key=lambda each: int(each[0])) == expected
     assert [(each["row"], each["item"]) for each in rejected_of(folder)] == bad
-    done = call("load", str(folder), "--into", "others", *options[2:])
+    done = bench.call("load", str(folder), "--into", "others", *options[2:])
     assert done.exit_code == 1, done.output
     assert f"{folder / 'a.csv'}: row 0: expected 3 columns, got 1" in done.stderr.splitlines()[-1]
 
 
-def test_options_choose_columns_and_transform(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_bytes(csv_bytes())
+def test_options_choose_columns_and_transform(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(csv_bytes())
     options = ["--id", "label", "--vector", "x2,x0", "--payload", "x1", "--normalize", "l2"]
     options += ["--power", "0.5", "--storage", "mapped"]
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
-    assert done.exit_code == 0, done.output
-    plants = server.collection("plants")
+    bench.load("a.csv", *options)
+    plants = bench.plants
     assert plants.config.storage == "mapped"
     assert plants.config.transform == gcws_search.Transform(power=0.5, normalize="l2")
     assert len(plants) == 4
@@ -354,16 +310,14 @@ def test_options_choose_columns_and_transform(
     assert plants.get("l1").payload == {"x1": VECTORS[29, 1]}
 
 
-def test_a_dry_run_shows_the_guess_and_creates_nothing(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_bytes(csv_bytes())
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", "--dry-run", "--json")
+def test_a_dry_run_shows_the_guess_and_creates_nothing(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(csv_bytes())
+    done = bench.load("a.csv", "--dry-run", "--json")
     shown = json.loads(done.stdout)
     assert shown["dim"] == 3
     assert shown["guess"]["payload"] == "label"
     assert shown["rows"][0]["vector"] == VECTORS[0].tolist()
-    assert not server.collections()
+    assert not bench.server.collections()
 
 
 NUMBERS = text("id,x,y", "a,1,2", "b,3,4", "c,5,x")
@@ -407,80 +361,69 @@ BAD: dict[str, tuple[str, bytes, list[str], list[str]]] = {
 
 
 @pytest.mark.parametrize("case", BAD)
-def test_a_bad_file_gets_one_sentence_and_creates_nothing(
-    server: gcws_search.Server, call: Call, tmp_path: Path, case: str
-) -> None:
+def test_a_bad_file_gets_one_sentence_and_creates_nothing(bench: Bench, case: str) -> None:
     name, data, options, words = BAD[case]
-    path = tmp_path / (name or "nothing.csv")
+    path = bench.folder / (name or "nothing.csv")
     if name == "a.npy":
         np.save(path, np.ones((2, 2, 2)))
     elif name == "a.npz":
         np.savez(path, weights=np.ones(3))
     elif name:
         path.write_bytes(data)
-    done = call("load", str(path), "--into", "plants", *options)
-    assert done.exit_code == 1, done.output
+    done = bench.load(path, *options, code=1)
     told = done.stderr.splitlines()[-1]
     assert told.startswith(f"gcws-search: {path}: ")
     for word in words:
         assert word in told, told
     assert "Traceback" not in done.output
-    assert not server.collections()
+    assert not bench.server.collections()
 
 
-def test_rows_that_are_rejected_are_named_and_written_down(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,much,4", "c,0,0", "d,5,6"))
+def test_rows_that_are_rejected_are_named_and_written_down(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,much,4", "c,0,0", "d,5,6"))
     options = ["--vector", "x,y", "--on-error", "skip"]
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options)
-    assert done.exit_code == 3, done.output
+    done = bench.load("a.csv", *options, code=3)
     assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
     assert "row 1: column 'x': expected a number, got 'much'" in done.stderr
-    lines = (tmp_path / "a.csv.rejected.ndjson").read_text().splitlines()
+    lines = (bench.folder / "a.csv.rejected.ndjson").read_text().splitlines()
     rejected = [json.loads(line) for line in lines]
     assert [(each["row"], each["item"]["id"]) for each in rejected] == [(1, "b"), (2, "c")]
-    assert [each.id for each in server.collection("plants")] == ["a", "d"]
-    again = call("load", str(tmp_path / "a.csv"), "--into", "plants", *options, "--json")
+    assert [each.id for each in bench.plants] == ["a", "d"]
+    again = bench.load("a.csv", *options, "--json", code=3)
     assert json.loads(again.stdout)["rejected"] == 2
 
 
-def test_ids_and_text_are_stored_as_they_stand(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.csv"
+def test_ids_and_text_are_stored_as_they_stand(bench: Bench) -> None:
+    path = bench.folder / "a.csv"
     lines = ["id,x,y,where,at", "18446744073709551615,1,2,NA,12:30", "007,3,4,Tromsø,13:00"]
     path.write_bytes("\n".join(lines).encode("latin-1"))
     for options in ([], ["--on-error", "skip"], ["--encoding", "latin-1"]):
-        done = call("load", str(path), "--into", "plants", *options)
-        assert done.exit_code == 0, done.output
+        done = bench.load(path, *options)
         assert ("cp1252 (a guess" in done.stderr) == ("--encoding" not in options)
-        assert [(each.id, each.vector, each.payload) for each in server.collection("plants")] == [
+        assert [(each.id, each.vector, each.payload) for each in bench.plants] == [
             ("18446744073709551615", [1, 2], {"where": "NA", "at": "12:30"}),
             ("007", [3, 4], {"where": "Tromsø", "at": "13:00"}),
         ]
-    assert call("load", str(path), "--into", "plants", "--encoding", "none").exit_code == 2
-    assert call("load", "-", "--into", "others", input=path.read_bytes()).exit_code == 0
-    assert server.collection("others").get("007").payload == {"where": "Tromsø", "at": "13:00"}
-    piped = call("load", "-", "--into", "more", "--missing", "mean", input=b"x,y\n1,\n2,3\n")
+    bench.load(path, "--encoding", "none", code=2)
+    assert bench.call("load", "-", "--into", "others", input=path.read_bytes()).exit_code == 0
+    found = bench.server.collection("others").get("007")
+    assert found.payload == {"where": "Tromsø", "at": "13:00"}
+    piped = bench.call("load", "-", "--into", "more", "--missing", "mean", input=b"x,y\n1,\n2,3\n")
     assert piped.exit_code == 1
     assert "expected a file for --missing mean" in piped.stderr
 
 
-def test_rows_without_a_number_are_left_out_where_one_says_so(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    (tmp_path / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
-    path = str(tmp_path / "a.csv")
-    refused = call("load", path, "--into", "plants")
-    assert refused.exit_code == 1
+def test_rows_without_a_number_are_left_out_where_one_says_so(bench: Bench) -> None:
+    (bench.folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
+    path = str(bench.folder / "a.csv")
+    refused = bench.load(path, code=1)
     assert "missing  1 in 'x' of the first rows" in refused.stderr
-    assert not server.collections()
-    done = call("load", path, "--into", "plants", "--missing", "drop")
+    assert not bench.server.collections()
+    done = bench.load(path, "--missing", "drop")
     assert done.stdout == "plants: 2 inserted, 0 updated, 1 left out for missing numbers\n"
-    done = call("load", path, "--into", "others", "--missing", "mean")
+    done = bench.call("load", path, "--into", "others", "--missing", "mean")
     assert done.exit_code == 0, done.output
-    assert server.collection("others").get("b").vector == [2, 4]
+    assert bench.server.collection("others").get("b").vector == [2, 4]
 
 
 def rejected_of(path: Path) -> list[Json]:
@@ -488,28 +431,23 @@ def rejected_of(path: Path) -> list[Json]:
     return [json.loads(line) for line in text.splitlines()]
 
 
-def test_every_rejected_row_is_written_down_with_its_text(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    rows, path = 5000, tmp_path / "a.csv"
+def test_every_rejected_row_is_written_down_with_its_text(bench: Bench) -> None:
+    rows, path = 5000, bench.folder / "a.csv"
     lines = [f"{row},1,{'oops' if row % 2 else row + 1}" for row in range(rows)]
     path.write_bytes(text("key,x,y", *lines))
     options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
-    done = call("load", str(path), "--into", "plants", *options)
-    assert done.exit_code == 3, done.output
+    done = bench.load(path, *options, code=3)
     assert done.stdout == f"plants: {rows // 2} inserted, 0 updated, {rows // 2} rejected\n"
     rejected = rejected_of(path)
     assert [each["row"] for each in rejected] == [*range(1, rows, 2)]
     assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
     assert done.stderr.count("column 'y'") == 20
-    assert len(server.collection("plants")) == rows // 2
+    assert len(bench.plants) == rows // 2
 
 
 @pytest.mark.parametrize("ids", ["id", "none"])
-def test_rows_of_other_lengths_are_left_out(
-    server: gcws_search.Server, call: Call, tmp_path: Path, ids: str
-) -> None:
-    rows, path = 60_000, tmp_path / "a.csv"
+def test_rows_of_other_lengths_are_left_out(bench: Bench, ids: str) -> None:
+    rows, path = 60_000, bench.folder / "a.csv"
     odd = {1, 2, 30_000, rows - 1}
     head = "id,x,y,much" if ids == "id" else "x,y,much"
     lines = [
@@ -521,7 +459,7 @@ def test_rows_of_other_lengths_are_left_out(
     path.write_bytes(text(head, *lines))
     numbered = [] if ids == "id" else ["--id-start", "0"]
     options = ["--into", "plants", "--on-error", "skip", "--json", *numbered]
-    done = call("load", str(path), *options)
+    done = bench.call("load", str(path), *options)
     assert done.exit_code == 3, done.output
     counts = json.loads(done.stdout)
     assert (counts["inserted"], counts["rejected"]) == (rows - 4, 4)
@@ -533,26 +471,25 @@ def test_rows_of_other_lengths_are_left_out(
         else ("1,2,3,4,5", f"expected {columns} columns, got 5")
         for row in odd
     }
-    plants = server.collection("plants")
+    plants = bench.plants
     assert plants.get("30001").vector == [30_002, 1]
     assert plants.get("3").vector == [4, 1]
 
 
-def test_a_key_is_of_one_file(server: gcws_search.Server, call: Call, tmp_path: Path) -> None:
-    first, second = str(tmp_path / "a.npy"), str(tmp_path / "b.npy")
+def test_a_key_is_of_one_file(bench: Bench) -> None:
+    first, second = str(bench.folder / "a.npy"), str(bench.folder / "b.npy")
     np.save(first, VECTORS)
     np.save(second, VECTORS[:9])
-    assert call("load", first, "--into", "plants", "--key", "k").exit_code == 0
-    done = call("load", second, "--into", "plants", "--key", "k")
-    assert done.exit_code == 1
+    bench.load(first, "--key", "k")
+    done = bench.load(second, "--key", "k", code=1)
     told = done.stderr.splitlines()[-1]
     assert "of 30 rows in 488 bytes that was sent under the key 'k'" in told
     assert "got another one of 236 bytes" in told
     assert f"another --key loads this file, which has {Path(second).stat().st_size} bytes" in told
     assert told.count("+00:00") == 3
-    both = call("load", first, second, "--into", "plants", "--key", "both", "--json")
+    both = bench.call("load", first, second, "--into", "plants", "--key", "both", "--json")
     assert json.loads(both.stdout)["ids"] == {"first": "30", "last": "68"}
-    again = call("load", first, second, "--into", "plants", "--key", "both", "--json")
+    again = bench.call("load", first, second, "--into", "plants", "--key", "both", "--json")
     told = json.loads(again.stdout)
     assert (told["inserted"], [each["loaded_before"]["inserted"] for each in told["files"]]) == (
         0,
@@ -575,61 +512,56 @@ WITHOUT_IDS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("kind", WITHOUT_IDS)
-def test_files_without_ids_are_appended(
-    server: gcws_search.Server, call: Call, tmp_path: Path, kind: str, on_error: str
-) -> None:
-    first, second, third = (str(tmp_path / f"{name}.{kind}") for name in "abc")
+def test_files_without_ids_are_appended(bench: Bench, kind: str, on_error: str) -> None:
+    first, second, third = (str(bench.folder / f"{name}.{kind}") for name in "abc")
     for path in (first, second, third):
         WITHOUT_IDS[kind](Path(path))
     options = ["--into", "plants", "--dim", "2", "--on-error", on_error]
-    done = call("load", first, second, *options)
+    done = bench.call("load", first, second, *options)
     assert done.stdout == "plants: 4 inserted, 0 updated, ids 0 to 3\n", done.output
-    done = call("load", third, *options, "--json")
+    done = bench.call("load", third, *options, "--json")
     told = json.loads(done.stdout)
     assert (told["inserted"], told["updated"]) == (2, 0)
     assert told["ids"] == told["files"][0]["ids"] == {"first": "4", "last": "5"}
-    plants = server.collection("plants")
+    plants = bench.plants
     assert [each.id for each in plants] == [*map(str, range(6))]
     assert plants.get("5").vector in ([3, 4], {"indices": [0, 1], "values": [3, 4]})
-    done = call("load", first, *options, "--id-start", "1")
+    done = bench.call("load", first, *options, "--id-start", "1")
     assert done.stdout == "plants: 0 inserted, 2 updated\n"
 
 
-def test_numbers_without_a_name_have_the_ids_where_that_is_said(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    path = tmp_path / "frame.csv"
+def test_numbers_without_a_name_have_the_ids_where_that_is_said(bench: Bench) -> None:
+    path = bench.folder / "frame.csv"
     path.write_bytes(text(",x,y", "7,1,2", "12,3,4"))
-    done = call("load", str(path), "--into", "plants", "--id", "")
-    assert done.exit_code == 0, done.output
-    assert [each.id for each in server.collection("plants")] == ["7", "12"]
+    bench.load(path, "--id", "")
+    assert [each.id for each in bench.plants] == ["7", "12"]
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
-    server: gcws_search.Server, call: Call, tmp_path: Path, ids: bool, on_error: str
+    bench: Bench, ids: bool, on_error: str
 ) -> None:
     """What was deleted meanwhile is not said to be there."""
-    path = tmp_path / "a.csv"
+    path = bench.folder / "a.csv"
     path.write_bytes(text(*(["id,x,y", "a,1,2", "b,3,4"] if ids else ["x,y", "1,2", "3,4"])))
     options = ["load", str(path), "--into", "plants", "--on-error", on_error]
     plants = "plants: 2 inserted, 0 updated"
     numbers = "" if ids else ", ids 0 to 1"
-    assert call(*options).stdout == f"{plants}{numbers}\n"
-    collection = server.collection("plants")
+    assert bench.call(*options).stdout == f"{plants}{numbers}\n"
+    collection = bench.plants
     collection.delete([each.id for each in collection])
-    done = call(*options)
+    done = bench.call(*options)
     assert (done.exit_code, done.stdout) == (0, "plants: 0 inserted, 0 updated\n")
     told = done.stderr.splitlines()[-1]
     assert told.startswith(f"{path}: 0 stored: this file was loaded before (2 items, ")
     assert "; --again " in told
-    told = json.loads(call(*options, "--json").stdout)
+    told = json.loads(bench.call(*options, "--json").stdout)
     assert (told["inserted"], told["files"][0]["inserted"]) == (0, 0)
     assert told["files"][0]["loaded_before"]["inserted"] == 2
     assert len(collection) == 0
     for turn in (1, 2):
-        done = call(*options, "--again")
+        done = bench.call(*options, "--again")
         if ids:
             counts = "2 inserted, 0 updated" if turn == 1 else "0 inserted, 2 updated"
             assert done.stdout == f"plants: {counts}\n"
@@ -638,47 +570,43 @@ def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
     assert len(collection) == (2 if ids else 4)
 
 
-def test_rejected_lines_of_json_are_written_as_they_were(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    good = [f'{{"id": {number}, "vector": [1, {number}]}}' for number in range(3)]
-    (tmp_path / "a.ndjson").write_bytes(text(good[0], "{", good[1], '{"id": "x"}', good[2]))
-    done = call("load", str(tmp_path / "a.ndjson"), "--into", "plants", "--on-error", "skip")
-    assert done.exit_code == 3, done.output
-    lines = (tmp_path / "a.ndjson.rejected.ndjson").read_text().splitlines()
-    found = [(each["row"], each["item"]) for each in map(json.loads, lines)]
-    assert found == [(1, "{"), (3, {"id": "x"})]
-    assert len(server.collection("plants")) == 3
+def test_rejected_lines_of_json_are_written_as_they_were(bench: Bench) -> None:
+    items = ['{"id": "a", "vector": [1, 2]}', "{", '{"id": "b", "vector": [1, 3]}', '{"id": "x"}']
+    objects = ['{"id": "a", "x": 1}', '{"id": "b", "x": 0}', '{"id": "c", "x": "no"}', "oops"]
+    for name, lines, rejected, ids in (
+        ("items", items, [(1, "{"), (3, {"id": "x"})], ["a", "b"]),
+        ("objects", objects, [(1, {"id": "b", "x": 0}), (2, objects[2]), (3, "oops")], ["a"]),
+    ):
+        path = bench.folder / f"{name}.ndjson"
+        path.write_bytes(text(*lines, *lines[:1] * 5))
+        done = bench.call("load", str(path), "--into", name, "--on-error", "skip")
+        assert done.exit_code == 3, done.output
+        assert [(each["row"], each["item"]) for each in rejected_of(path)] == rejected
+        assert sorted(each.id for each in bench.server.collection(name)) == ids
 
 
-def test_a_collection_of_another_dim_is_refused(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    server.collection("plants", dim=7)
-    np.save(tmp_path / "a.npy", VECTORS)
-    done = call("load", str(tmp_path / "a.npy"), "--into", "plants")
-    assert done.exit_code == 1
+def test_a_collection_of_another_dim_is_refused(bench: Bench) -> None:
+    bench.server.collection("plants", dim=7)
+    np.save(bench.folder / "a.npy", VECTORS)
+    done = bench.load("a.npy", code=1)
     told = done.stderr.splitlines()[-1]
     for word in ("expected vectors of 7 values, got 3", "--vector", "--into"):
         assert word in told, told
 
 
-def test_inserts_stop_at_an_id_that_exists(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    server.collection("plants", dim=3).add([[1, 2, 3]], ids=["n3"])
-    (tmp_path / "a.csv").write_bytes(csv_bytes())
-    done = call("load", str(tmp_path / "a.csv"), "--into", "plants", "--mode", "insert")
-    assert done.exit_code == 1
+def test_inserts_stop_at_an_id_that_exists(bench: Bench) -> None:
+    bench.server.collection("plants", dim=3).add([[1, 2, 3]], ids=["n3"])
+    (bench.folder / "a.csv").write_bytes(csv_bytes())
+    done = bench.load("a.csv", "--mode", "insert", code=1)
     assert "'n3' exists" in done.stderr
 
 
-def test_wrong_usage_is_told_apart(call: Call, tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", VECTORS)
-    path = str(tmp_path / "a.npy")
+def test_wrong_usage_is_told_apart(bench: Bench) -> None:
+    np.save(bench.folder / "a.npy", VECTORS)
+    path = str(bench.folder / "a.npy")
     for words in (["--dim", "x"], ["--on-error", "maybe"], ["--colour", "red"]):
-        assert call("load", path, "--into", "plants", *words).exit_code == 2
-    assert call("load", path).exit_code == 2
+        bench.load(path, *words, code=2)
+    assert bench.call("load", path).exit_code == 2
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -689,15 +617,3 @@ def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 1
     assert "gcws-search serve" in done.stderr.splitlines()[-1]
-
-
-def test_rejected_objects_are_written_as_they_were(
-    server: gcws_search.Server, call: Call, tmp_path: Path
-) -> None:
-    lines = ['{"id": "a", "x": 1}', '{"id": "b", "x": 0}', '{"id": "c", "x": "no"}', "oops"]
-    (tmp_path / "a.ndjson").write_bytes(text(*lines, *lines[:1] * 5))
-    done = call("load", str(tmp_path / "a.ndjson"), "--into", "plants", "--on-error", "skip")
-    assert done.exit_code == 3, done.output
-    found = [(each["row"], each["item"]) for each in rejected_of(tmp_path / "a.ndjson")]
-    assert found == [(1, {"id": "b", "x": 0}), (2, lines[2]), (3, "oops")]
-    assert [each.id for each in server.collection("plants")] == ["a"]

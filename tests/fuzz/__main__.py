@@ -31,19 +31,19 @@ def write_page() -> None:
 
 
 def run_values(folder: Path, options: argparse.Namespace) -> None:
-    """Try files whose saved values are other ones, with right checksums."""
+    """Try files whose saved values or bytes are other ones."""
     from tests.fuzz import values  # noqa: PLC0415
     from tests.fuzz.trying import tried  # noqa: PLC0415
 
     sound = values.Sound.made(folder / "values")
     with values.Bench.opened(sound, folder / "bench") as bench:
         found = tried(values.TRIALS, bench.try_values, examples=options.values, number=options.seed)
-    tell(f"{found} files with other values")
+    tell(f"{found} files with other values or bytes")
 
 
 def run(folder: Path, options: argparse.Namespace) -> None:
     # Read only now: the file may just have been written.
-    from tests.fuzz import files, inputs  # noqa: PLC0415
+    from tests.fuzz import inputs  # noqa: PLC0415
     from tests.fuzz.operations import MODES, operations, try_operation  # noqa: PLC0415
     from tests.fuzz.trying import tried  # noqa: PLC0415
     from tests.support.service.client import started  # noqa: PLC0415
@@ -62,18 +62,13 @@ def run(folder: Path, options: argparse.Namespace) -> None:
         found = tried(made, partial(attempt, client), examples=options.inputs, number=options.seed)
         tell(f"{found} {what}")
     client.stop()
-    sound = files.Folder.made(folder / "sound")
-    trial = partial(files.try_file, sound, folder / "work")
-    found = tried(files.TRIALS, trial, examples=options.files, number=options.seed)
-    tell(f"{found} files")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Try made inputs on a service.")
     parser.add_argument("--requests", type=int, default=200, help="of each operation and kind")
     parser.add_argument("--inputs", type=int, default=5000)
-    parser.add_argument("--files", type=int, default=5000)
-    parser.add_argument("--values", type=int, default=5000, help="files with other values")
+    parser.add_argument("--values", type=int, default=5000, help="files with other values or bytes")
     parser.add_argument("--only-values", action="store_true")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--write-page", action="store_true", help="write openapi.json, no more")

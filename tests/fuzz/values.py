@@ -1,4 +1,4 @@
-"""Files whose saved values are other ones, all checksums right: refused, or read and served."""
+"""Files with other values and right checksums, or other bytes: refused, or read and served."""
 
 import hashlib
 import shutil
@@ -58,6 +58,8 @@ SMALL_GRAPHS: Final = Policies(graph=GraphPolicy(min_rows=MIN_LINKED, scan_facto
 """Collections of a few rows have graphs."""
 BESIDE: Final = "beside"
 """A sound collection that must never notice anything."""
+BYTES: Final = "bytes"
+"""The kind of change that no checksum follows: what is read must be what was written."""
 DERIVED: Final = ("links", "head", "keys", "notes", "backend notes")
 """Kinds of change to what can be made anew: no file is refused for them."""
 
@@ -89,6 +91,11 @@ def put_items(stored: StoredCollection) -> None:
     stored.finish_background_work()
 
 
+def shown(stored: StoredCollection) -> list[str]:
+    """Return ids, vectors and payloads of all items."""
+    return [*map(repr, stored.page(limit=1000, with_vector=True).items)]
+
+
 def _calibrate(file: sqlite3.Connection) -> None:
     """Let lists be walked for any recall: so few items measure next to nothing."""
     [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall()
@@ -114,21 +121,25 @@ class Sound:
     """Files of collections that were closed well, with lists, notes and an attached backend."""
 
     folder: Path
+    items: dict[str, list[str]]
 
     @classmethod
     def made(cls, folder: Path) -> "Sound":
+        items = {}
         with small_lists():
             catalog = Catalog.open(folder, threads=1, durability="normal", policies=SMALL_GRAPHS)
             catalog.load()
             for name, config in CONFIGS.items():
-                put_items(catalog.create(name, config)[0])
+                stored, _ = catalog.create(name, config)
+                put_items(stored)
+                items[name] = shown(stored)
             catalog.close()
         for name in CONFIGS:
             with closing(sqlite3.connect(folder / f"{name}.sqlite")) as file:
                 file.execute("PRAGMA journal_mode = DELETE").fetchall()
                 _calibrate(file)
                 file.commit()
-        return cls(folder)
+        return cls(folder, items)
 
     def file(self, name: str) -> Path:
         return self.folder / f"{name}.sqlite"
@@ -425,6 +436,33 @@ def _schema(file: sqlite3.Connection, changes: Changes) -> None:
             continue
 
 
+_EDITS: Final = st.tuples(
+    st.sampled_from(["flip", "write", "zero", "cut", "copy", "insert"]),
+    SHARES, st.binary(min_size=1, max_size=64),
+)  # fmt: skip
+
+
+def _changed_bytes(data: bytes, changes: Changes) -> bytes:
+    out = bytearray(data)
+    for where, (how, other, new) in changes:
+        at = int(where * len(out))
+        match how:
+            case "flip" if out:
+                out[at] ^= 1 << (new[0] % 8)
+            case "write":
+                out[at : at + len(new)] = new[: len(out) - at]
+            case "zero":
+                out[at : at + 512] = bytes(len(out[at : at + 512]))
+            case "cut":
+                del out[at:]
+            case "copy":
+                source = out[int(other * len(out)) :][: len(new) * 64]
+                out[at : at + len(source)] = source[: len(out) - at]
+            case "insert":
+                out[at:at] = new
+    return bytes(out)
+
+
 TARGETS: Final[dict[str, tuple[Target, st.SearchStrategy[Any]]]] = {
     "notes": (_notes, VALUES),
     "whole notes": (_whole_notes, VALUES),
@@ -446,13 +484,13 @@ def _trials() -> st.SearchStrategy[Any]:
     """Return a strategy of a collection, a way in, what is changed, and how."""
 
     def changes(target: str) -> st.SearchStrategy[Any]:
-        pairs = st.tuples(SHARES, TARGETS[target][1])
+        pairs = st.tuples(SHARES, _EDITS if target == BYTES else TARGETS[target][1])
         return st.tuples(st.just(target), st.lists(pairs, min_size=1, max_size=3))
 
     return st.tuples(
         st.sampled_from([*CONFIGS]),
         st.sampled_from(["open", "restore"]),
-        st.sampled_from([*TARGETS]).flatmap(changes),
+        st.sampled_from([*TARGETS, BYTES, BYTES]).flatmap(changes),
     )
 
 
@@ -460,7 +498,10 @@ TRIALS: Final = _trials()
 
 
 def change(path: Path, target: str, changes: Changes) -> None:
-    """Change values of a file; the checksums of all that is changed are right."""
+    """Change values of a file, the checksums of all that is changed with them, or its bytes."""
+    if target == BYTES:
+        path.write_bytes(_changed_bytes(path.read_bytes(), changes))
+        return
     with closing(sqlite3.connect(path, isolation_level=None)) as file:
         file.execute("PRAGMA synchronous = OFF")
         file.execute("BEGIN" if target != "schema" else "SELECT 1")
@@ -527,6 +568,7 @@ class Bench:
         try:
             with self.brought_in(crafted, way) as stored:
                 require_sound(stored)
+                assert target != BYTES or shown(stored) == self.sound.items[name], changes
                 require_writable(stored)
         except DamagedSnapshot:
             assert target not in DERIVED, (target, changes)

@@ -130,7 +130,7 @@ def _steps(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
         yield from (_put(put) for put in operation.puts[: done.puts])
         yield _only("restore" in kinds and operation.kind not in ("drop", "snapshot", "restore"))
     else:
-        yield from _STEPS[operation.kind](done, others)
+        yield from (_done if outcome == "done" else _refused)(done, others)
 
 
 def _may_be_busy(operation: Operation, others: Sequence[Operation]) -> bool:
@@ -174,63 +174,27 @@ def _is_missing(state: State) -> bool:
     return state.collection is None
 
 
-def _create(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    if done.outcome == "there":
-        yield _where(lambda state: state.collection is not None)
-    elif done.outcome == "done":
-        yield (
-            lambda state, _: (
-                [(replace(state, collection=Contents()), None)] if _is_missing(state) else []
-            )
-        )
-    else:
-        yield _only(False)
+def _is_there(state: State) -> bool:
+    return state.collection is not None
 
 
-def _drop(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    if done.outcome == "done":
-        yield (
-            lambda state, _: [] if _is_missing(state) else [(replace(state, collection=None), None)]
-        )
-    else:
-        yield _where(lambda state: done.outcome == "CollectionNotFound" and _is_missing(state))
+def _replaced(may: Callable[[State], bool], collection: Contents | None) -> Step:
+    """Return a step that puts another in the place of the collection where it may."""
+    return lambda state, _: [(replace(state, collection=collection), None)] if may(state) else []
 
 
-def _restore(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
+def _restored(operation: Operation) -> Iterator[Step]:
     """The snapshot is opened at one moment, and the collection is replaced at another."""
-    operation = done.operation
 
     def opened(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
         found = state.snapshot(operation.name)
         return [] if found is None else [(state, found)]
 
-    def replaced(state: State, carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
+    def put_in_place(state: State, carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
         may = operation.replace or _is_missing(state)
         return [(replace(state, collection=carried), None)] if may else []
 
-    match done.outcome:
-        case "done":
-            yield from (opened, replaced)
-        case "SnapshotNotFound":
-            yield _where(lambda state: state.snapshot(operation.name) is None)
-        case "CollectionExists":
-            yield _where(lambda state: not (_is_missing(state) or operation.replace))
-        case _:
-            yield _only(False)
-
-
-def _snapshot(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    """The collection is copied at one moment, and the copy gets its name at another."""
-    match done.outcome:
-        case "done":
-            yield lambda state, _: [] if state.collection is None else [(state, state.collection)]
-            yield lambda state, carried: _with_snapshot(state, done.operation.name, carried)
-        case "SnapshotExists":
-            yield _where(lambda state: state.snapshot(done.operation.name) is not None)
-        case "CollectionNotFound":
-            yield _where(_is_missing)
-        case _:
-            yield _only(False)
+    yield from (opened, put_in_place)
 
 
 def _with_snapshot(state: State, name: str, contents: Contents) -> list[tuple[State, Any]]:
@@ -239,122 +203,105 @@ def _with_snapshot(state: State, name: str, contents: Contents) -> list[tuple[St
     return [(replace(state, snapshots=state.snapshots | {(name, contents)}), None)]
 
 
-def _upload(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    operation, contents = done.operation, done.operation.contents
-    if done.outcome == "done" and contents is not None:
-        yield lambda state, _: _with_snapshot(state, operation.name, contents)
-    else:
-        yield _where(
-            lambda state: (
-                done.outcome == "SnapshotExists" and state.snapshot(operation.name) is not None
-            )
-        )
-
-
-def _remove(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    name = done.operation.name
-
-    def removed(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
+def _snapshot_removed(name: str) -> Step:
+    def step(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
         found = state.snapshot(name)
         if found is None:
             return []
         return [(replace(state, snapshots=state.snapshots - {(name, found)}), None)]
 
-    if done.outcome == "done":
-        yield removed
-    else:
-        yield _where(
-            lambda state: done.outcome == "SnapshotNotFound" and state.snapshot(name) is None
-        )
+    return step
 
 
-def _write(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    yield from (_put(put) for put in done.operation.puts[: done.puts])
-    if done.outcome != "done":
-        yield _where(lambda state: done.outcome == "CollectionNotFound" and _is_missing(state))
-
-
-def _delete(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    if done.outcome == "done":
-        ids = [item_id for put in done.operation.puts for item_id, _ in put]
-        yield _changing(lambda contents: contents.without(ids))
-    else:
-        yield _where(lambda state: done.outcome == "CollectionNotFound" and _is_missing(state))
-
-
-def _attach(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
-    name = done.operation.name
-    meeting = {other.kind for other in others if other.name == name}
-
-    def attached(contents: Contents) -> Contents | None:
+def _attached(name: str) -> Step:
+    def attach(contents: Contents) -> Contents | None:
         if name in contents.attached:
             return None
         return replace(contents, attached=contents.attached | {name})
 
-    def dropped(state: State, carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
-        """It never came, or it came and was dropped before it could be told."""
-        return [(state, None), *_changing(attached)(state, carried)] if "detach" in meeting else []
-
-    match done.outcome:
-        case "done":
-            yield _changing(attached)
-        case "BackendExists":
-            yield _where(
-                lambda state: (
-                    "attach" in meeting
-                    or (state.collection is not None and name in state.collection.attached)
-                )
-            )
-        case "BackendNotFound":
-            yield dropped
-        case "CollectionNotFound":
-            yield _where(_is_missing)
-        case _:
-            yield _only(False)
+    return _changing(attach)
 
 
-def _detach(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
-    name = done.operation.name
-    is_coming = any(other.kind == "attach" and other.name == name for other in others)
-
-    def detached(contents: Contents) -> Contents | None:
+def _detached(name: str, is_coming: bool) -> Step:
+    def detach(contents: Contents) -> Contents | None:
         if name in contents.attached:
             return replace(contents, attached=contents.attached - {name})
         return contents if is_coming else None
 
-    match done.outcome:
-        case "done":
-            yield _changing(detached)
-        case "BackendNotFound":
-            yield _where(
-                lambda state: state.collection is not None and name not in state.collection.attached
+    return _changing(detach)
+
+
+def _done(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
+    """Return the steps of an operation that was done."""
+    operation, name = done.operation, done.operation.name
+    match operation.kind:
+        case "create":
+            yield _replaced(_is_missing, Contents())
+        case "drop":
+            yield _replaced(_is_there, None)
+        case "restore":
+            yield from _restored(operation)
+        case "snapshot":  # copied at one moment; the copy gets its name at another
+            yield lambda state, _: [] if state.collection is None else [(state, state.collection)]
+            yield lambda state, carried: _with_snapshot(state, name, carried)
+        case "upload":
+            sent = operation.contents or Contents()
+            yield lambda state, _: _with_snapshot(state, name, sent)
+        case "remove":
+            yield _snapshot_removed(name)
+        case "put" | "load":
+            yield from (_put(put) for put in operation.puts[: done.puts])
+        case "delete":
+            ids = [item_id for put in operation.puts for item_id, _ in put]
+            yield _changing(lambda contents: contents.without(ids))
+        case "attach":
+            yield _attached(name)
+        case "detach":
+            yield _detached(
+                name, any(each.kind == "attach" and each.name == name for each in others)
             )
-        case "CollectionNotFound":
+        case "query":
+            yield _where(
+                lambda state: state.collection is not None and state.collection.items == done.seen
+            )
+
+
+_MISSED: Final = {
+    "drop", "snapshot", "put", "load", "delete", "attach", "detach", "query", "settle",
+}  # fmt: skip
+"""What may find that there is no collection."""
+
+
+def _refused(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
+    """Return the steps of an operation that ended by an error, or found all as it is to be."""
+    operation, name = done.operation, done.operation.name
+    meeting = {other.kind for other in others if other.name == name}
+
+    def is_attached(state: State) -> bool:
+        return state.collection is not None and name in state.collection.attached
+
+    match (operation.kind, done.outcome):
+        case ("create", "there"):
+            yield _where(_is_there)
+        case ("restore", "CollectionExists"):
+            yield _where(lambda state: _is_there(state) and not operation.replace)
+        case ("restore" | "remove", "SnapshotNotFound"):
+            yield _where(lambda state: state.snapshot(name) is None)
+        case ("snapshot" | "upload", "SnapshotExists"):
+            yield _where(lambda state: state.snapshot(name) is not None)
+        case ("attach", "BackendExists"):
+            yield _where(lambda state: "attach" in meeting or is_attached(state))
+        case ("attach", "BackendNotFound"):  # it never came, or came and was dropped before
+            attached = _attached(name)
+            yield (
+                lambda state, carried: (
+                    [(state, None), *attached(state, carried)] if "detach" in meeting else []
+                )
+            )
+        case ("detach", "BackendNotFound"):
+            yield _where(lambda state: _is_there(state) and not is_attached(state))
+        case (kind, "CollectionNotFound") if kind in _MISSED:
+            yield from (_put(put) for put in operation.puts[: done.puts])
             yield _where(_is_missing)
         case _:
             yield _only(False)
-
-
-def _query(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    if done.outcome == "done":
-        yield _where(
-            lambda state: state.collection is not None and state.collection.items == done.seen
-        )
-    else:
-        yield _where(lambda state: done.outcome == "CollectionNotFound" and _is_missing(state))
-
-
-def _settle(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    if done.outcome != "done":
-        yield _where(lambda state: done.outcome == "CollectionNotFound" and _is_missing(state))
-
-
-def _close(done: Done, _others: Sequence[Operation]) -> Iterator[Step]:
-    yield _only(done.outcome == "done")
-
-
-_STEPS: Final[dict[str, Callable[[Done, Sequence[Operation]], Iterator[Step]]]] = {
-    "create": _create, "drop": _drop, "restore": _restore, "snapshot": _snapshot,
-    "upload": _upload, "remove": _remove, "put": _write, "load": _write, "delete": _delete,
-    "attach": _attach, "detach": _detach, "query": _query, "settle": _settle, "close": _close,
-}  # fmt: skip

@@ -142,26 +142,6 @@ def test_made_tables_become_what_the_command_makes_of_them(
     assert seen > 200
 
 
-@pytest.mark.parametrize(
-    ("csv", "roles", "first"),
-    [
-        ("1,2.5,9\n3,4,5\n", ["f0", "f1", "f2"], [1, 2.5, 9]),
-        ("0,1,2\n5,6,8\n", ["0", "1", "2"], [5, 6, 8]),
-        ("x;y\n1,5;2\n", ["x", "y"], [1.5, 2]),
-        ("x|y\n1|2\n", ["x", "y"], [1, 2]),
-        ("x\ty\r\n1\t2\r\n", ["x", "y"], [1, 2]),
-        ("x y\n1 2\n", ["x", "y"], [1, 2]),
-        ("\ufeffx,y\n1,2\n", ["x", "y"], [1, 2]),
-    ],
-)
-def test_lines_are_divided_as_the_command_divides_them(
-    reader: Page, csv: str, roles: list[str], first: list[float]
-) -> None:
-    found = read(reader, csv)
-    assert sorted(found["roles"]) == sorted(roles)
-    assert found["items"][0]["vector"] == first
-
-
 def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: OpenTab) -> None:
     csv = "id,x,y\n9007199254740993,1,9007199254740993\n007,2,18446744073709551615\n"
     page = tab(url).open()

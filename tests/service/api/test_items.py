@@ -45,24 +45,21 @@ def test_an_integer_id_is_its_decimal_string(client: Client) -> None:
         assert client.get(f"{URL}/{item_id}").json()["id"] == item_id
 
 
-@pytest.mark.parametrize(
-    "item_id",
-    ["x/y", "a?b", "ü", "delete", "..x", "%41", " ", "x" * 255, "\n", "a\n", "a\nb", "\x00"],
-)
-def test_any_text_is_an_id(client: Client, item_id: str) -> None:
-    assert put(client, {"id": item_id, "vector": [1, 1, 1, 1]}).json()["inserted"] == 1
-    path = "".join(f"%{byte:02X}" for byte in item_id.encode())
-    assert client.get(f"{URL}/{path}").json()["id"] == item_id
-    assert client.delete(f"{URL}/{path}").status_code == 204
-    assert_problem(client.get(f"{URL}/{path}"), 404, "item_not_found")
+def test_any_text_is_an_id(client: Client) -> None:
+    for item_id in ("x/y", "a?b", "ü", "delete", "..x", "%41", " ", "x" * 255, "\n", "a\n", "a\nb",
+                    "\x00"):  # fmt: skip
+        assert put(client, {"id": item_id, "vector": [1, 1, 1, 1]}).json()["inserted"] == 1
+        path = "".join(f"%{byte:02X}" for byte in item_id.encode())
+        assert client.get(f"{URL}/{path}").json()["id"] == item_id
+        assert client.delete(f"{URL}/{path}").status_code == 204
+        assert_problem(client.get(f"{URL}/{path}"), 404, "item_not_found")
 
 
-@pytest.mark.parametrize(
-    "payload", [{}, {"a": [1, {"b": None}], "ü": "\u2028"}, {"big": 2**70}, {"n": None, "x": 1e300}]
-)
-def test_a_payload_comes_back_whole(client: Client, payload: dict[str, Json]) -> None:
-    assert put(client, {"id": "p", "vector": [1, 1, 1, 1], "payload": payload}).status_code == 200
-    assert client.get(f"{URL}/p").json()["payload"] == payload
+def test_a_payload_comes_back_whole(client: Client) -> None:
+    deep: Json = {"a": [1, {"b": None}], "ü": "\u2028"}
+    for payload in ({}, deep, {"big": 2**70}, {"n": None, "x": 1e300}):
+        put(client, {"id": "p", "vector": [1, 1, 1, 1], "payload": payload})
+        assert client.get(f"{URL}/p").json()["payload"] == payload
 
 
 def test_an_insert_of_a_known_id_stores_nothing(client: Client) -> None:
@@ -79,13 +76,10 @@ def test_an_insert_of_a_known_id_stores_nothing(client: Client) -> None:
 GOOD = {"id": "g", "vector": [1, 2, 3, 4]}
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "image/png"])
-def test_another_content_type_is_unsupported(client: Client, kind: str) -> None:
-    answer = client.put(URL, content=b"{}", headers={"Content-Type": kind})
-    assert_problem(answer, 415, "unsupported_media_type", kind)
-
-
-def test_a_compressed_json_body_is_unsupported(client: Client) -> None:
+def test_another_content_type_or_encoding_is_unsupported(client: Client) -> None:
+    for kind in ("text/plain", "application/x-www-form-urlencoded", "image/png"):
+        answer = client.put(URL, content=b"{}", headers={"Content-Type": kind})
+        assert_problem(answer, 415, "unsupported_media_type", kind)
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
     answer = client.put(URL, content=b"{}", headers=headers)
     assert_problem(answer, 415, "unsupported_media_type", "gzip")
@@ -209,23 +203,6 @@ def test_items_can_be_deleted_by_filter(client: Client) -> None:
     body = {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
     assert client.post(f"{URL}/delete", json=body).json() == {"deleted": 2}
     assert client.get(f"{URL}/b").status_code == 200
-
-
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("PUT", "", {"items": [GOOD]}),
-        ("GET", "", None),
-        ("GET", "/a", None),
-        ("DELETE", "/a", None),
-        ("POST", "/delete", {"ids": ["a"]}),
-    ],
-)
-def test_an_unknown_collection_is_404(
-    client: Client, method: str, path: str, body: dict[str, Json] | None
-) -> None:
-    answer = client.request(method, f"/v1/collections/nowhere/items{path}", json=body)
-    assert_problem(answer, 404, "collection_not_found", "nowhere")
 
 
 def test_an_over_long_id_in_a_path_is_refused(client: Client) -> None:

@@ -24,7 +24,7 @@ SAME: Final = ("query", "batch", "count", "explain", "sketch", "similarity", "de
 """Last words of paths whose answers are of the body and the items alone."""
 
 
-def operations() -> Iterator[Any]:
+def operations() -> Iterator[tuple[str, str, Json]]:
     """Yield method, path and example of each body of JSON that the page shows."""
     for path, methods in PAGE["paths"].items():
         for method, operation in methods.items():
@@ -32,8 +32,7 @@ def operations() -> Iterator[Any]:
             reference = content.get(JSON, {}).get("schema", {}).get("$ref")
             if reference:
                 schema = PAGE["components"]["schemas"][reference.rpartition("/")[2]]
-                for number, example in enumerate(schema["examples"]):
-                    yield pytest.param(method, path, example, id=f"{method} {path} {number}")
+                yield from ((method, path, example) for example in schema["examples"])
 
 
 def grown(document: Json, count: int) -> Iterator[Json]:
@@ -78,30 +77,26 @@ def said(answer: httpx.Response, path: str) -> Json:
     return answer.status_code, shown
 
 
-@pytest.mark.parametrize(("method", "path", "example"), [*operations()])
-def test_a_long_body_is_answered_as_a_short_one(
-    client: Client, method: str, path: str, example: Json
-) -> None:
-    for document in (example, {**example, "what": [[{}]]}, *grown(example, 9)):
-        text = json.dumps(document).encode()
-        short = ask(client, method, path, text)
-        long = ask(client, method, path, text + b" " * LONG_BYTES)
-        assert short.status_code < 500, short.text
-        assert said(long, path) == said(short, path)
+def test_a_long_body_is_answered_as_a_short_one(client: Client) -> None:
+    for method, path, example in operations():
+        for document in (example, {**example, "what": [[{}]]}, *grown(example, 9)):
+            text = json.dumps(document).encode()
+            short = ask(client, method, path, text)
+            long = ask(client, method, path, text + b" " * LONG_BYTES)
+            assert short.status_code < 500, short.text
+            assert said(long, path) == said(short, path), (method, path)
 
 
-@pytest.mark.parametrize(("method", "path", "example"), [*operations()])
-def test_no_list_is_too_long_to_be_answered(
-    serve: Serve, method: str, path: str, example: Json
-) -> None:
+def test_no_list_is_too_long_to_be_answered(serve: Serve) -> None:
     client = serve(max_items_per_request=100, max_queries_per_request=100)
-    for document in grown(example, 30_000):
-        text = json.dumps(document).encode()
-        answer = ask(client, method, path, text.ljust(LONG_BYTES))
-        assert answer.status_code < 500, answer.text
-        if answer.status_code >= 400:
-            assert len(answer.text) < 2000
-            assert answer.json()["detail"]
+    for method, path, example in operations():
+        for document in grown(example, 30_000):
+            text = json.dumps(document).encode()
+            answer = ask(client, method, path, text.ljust(LONG_BYTES))
+            assert answer.status_code < 500, (method, path, answer.text)
+            if answer.status_code >= 400:
+                assert len(answer.text) < 2000
+                assert answer.json()["detail"]
 
 
 def test_all_of_many_ids_are_deleted(client: Client) -> None:

@@ -404,12 +404,6 @@ def test_a_damaged_name_is_found_and_left_out(serve: Serve, data_dir: Path) -> N
     assert named(client)["new"] == 3
 
 
-def test_unknown_collections_have_no_names(client: Client) -> None:
-    for method, body in (("GET", None), ("PUT", {"names": []})):
-        answer = client.request(method, "/v1/collections/nowhere/names", json=body)
-        assert_problem(answer, 404, "collection_not_found")
-
-
 def test_many_names_of_one_load_are_those_of_its_rows(
     serve: Serve, rng: np.random.Generator
 ) -> None:

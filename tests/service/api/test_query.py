@@ -1,5 +1,6 @@
 """Queries."""
 
+import itertools
 import threading
 
 import numpy as np
@@ -69,17 +70,16 @@ FORMS: dict[str, Json] = {
 }
 
 
-@pytest.mark.parametrize("form", FORMS)
-def test_an_offset_shows_the_ranking_from_there(client: Client, form: str) -> None:
+def test_an_offset_shows_the_ranking_from_there(client: Client) -> None:
     client.post(f"{URL}/backends", json={"kind": "exact"})
-    body = {"recall": 1, **FORMS[form]}
-    whole = client.post(f"{URL}/query", json=body).json()["hits"]
-    assert len(whole) >= 2
-    for offset in range(5):
-        for limit in (1, 2, 10):
+    for form, more in FORMS.items():
+        body = {"recall": 1, **more}
+        whole = client.post(f"{URL}/query", json=body).json()["hits"]
+        assert len(whole) >= 2
+        for offset, limit in itertools.product(range(5), (1, 2, 10)):
             asked = body | {"offset": offset, "limit": limit}
             hits = client.post(f"{URL}/query", json=asked).json()["hits"]
-            assert hits == whole[offset : offset + limit], asked
+            assert hits == whole[offset : offset + limit], (form, asked)
 
 
 def test_an_offset_pages_through_ties_by_id(client: Client) -> None:
@@ -152,16 +152,6 @@ def test_the_primary_backend_may_be_named(client: Client) -> None:
         for name in ("gcws", None)
     ]
     assert answers[0] == answers[1]
-
-
-@pytest.mark.parametrize("path", ["query", "query/batch", "pairs", "sketch"])
-def test_searches_of_an_unknown_collection_are_404(client: Client, path: str) -> None:
-    bodies: Json = {
-        "query": {"vector": VECTOR}, "query/batch": {"queries": []}, "pairs": {"min_score": 0.5},
-        "sketch": {"vectors": []},
-    }  # fmt: skip
-    answer = client.post(f"/v1/collections/nowhere/{path}", json=bodies[path])
-    assert_problem(answer, 404, "collection_not_found", "nowhere")
 
 
 @pytest.mark.one_process

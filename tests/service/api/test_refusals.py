@@ -11,6 +11,7 @@ import pytest
 from tests.support.service.client import Client, Json, assert_problem
 from tests.support.service.naming import FOUR
 from tests.support.service.queries import URL, VECTOR
+from tests.support.service.routes import GUARDED, SENT
 
 pytestmark = pytest.mark.served(front="all", cluster="few")
 
@@ -137,6 +138,7 @@ def test_what_is_no_vector_is_refused_at_its_place_wherever_it_is_sent(
 LIKE: Final[Json] = {"vector": VECTOR}
 TWO: Final[Json] = {"a": {"id": "a"}, "b": {"id": "a"}}
 SIMILAR: Final[Json] = {"a": [1], "b": [1]}
+UNKNOWN: Final[Json] = {"names": ["colour"], "values": [0]}
 PICTURE: Final[Json] = {"width": 2, "height": 2}
 CODES: Final = {
     "parameter": "invalid_parameter", "filter": "invalid_filter", "vector": "invalid_vector",
@@ -210,6 +212,7 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ({}, "parameter", "neither"),
         ({"vector": VECTOR, "id": "a"}, "parameter", "both"),
         ({"vector": 3}, "vector", "vector", "a list of numbers, or", "3"),
+        ({"vector": UNKNOWN}, "vector", "non-zero"),
         ({"id": 1.5}, "id", "id", "1.5"),
         ({"id": ""}, "id", "id"),
         ({"id": "no"}, "404", "'no'"),
@@ -294,11 +297,13 @@ REFUSED: Final[dict[str, list[tuple[Json, ...]]]] = {
         ({}, "vector", "vectors"),
         ({"vectors": [VECTOR], "encoding": "2_bit"}, "parameter", "encoding"),
         ({"vectors": [VECTOR], "seed": 1}, "parameter", "seed"),
+        ({"vectors": [VECTOR, UNKNOWN]}, "vector", "vector 1", "non-zero"),
     ],
     "POST /compare": [
         ({"sample": 0}, "parameter", "sample", "at least 1"),
         ({"sample": 10**9}, "parameter", "sample", "at most"),
         ({"queries": []}, "parameter", "queries", "at least one"),
+        ({"queries": [VECTOR, UNKNOWN]}, "vector", "query 1", "non-zero"),
         ({"queries": [VECTOR], "sample": 2}, "parameter", "'queries' and 'sample'"),
         ({"sample": 2, "recall": 0}, "parameter", "recall"),
         ({"sample": 2, "limit": 0}, "parameter", "limit"),
@@ -498,3 +503,13 @@ def test_a_body_that_is_no_json_is_malformed_on_every_route(client: Client) -> N
     whole = json.dumps({"items": [GOOD]}).encode()
     for length in range(len(whole)):
         assert client.put(f"{URL}/items", content=whole[:length]).status_code == 400
+
+
+def test_a_collection_that_is_none_is_not_found_on_any_route(client: Client) -> None:
+    for method, path in GUARDED:
+        creates = (method, path) == ("PUT", "/v1/collections/{name}")
+        if "{name}" in path and "snapshots" not in path and not creates:
+            url = path.replace("{name}", "nowhere").replace("{item_id:any_text}", "a")
+            body = {"metadata": {}} if method == "PATCH" else SENT.get(path)
+            answer = client.request(method, url.replace("{backend}", "b"), json=body)
+            assert_problem(answer, 404, "collection_not_found", "nowhere")

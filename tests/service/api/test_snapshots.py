@@ -1,8 +1,7 @@
-"""Snapshots through the API, and through the command line of a running server."""
+"""Snapshots through the API, and commands that look after a folder."""
 
 import hashlib
 import json
-import logging
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -126,67 +125,6 @@ def test_a_snapshot_of_nothing_is_not_found(client: Client) -> None:
 
 
 # The command line
-
-
-@pytest.fixture
-def run(client: Client, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Run ``gcws-search snapshot`` against the application."""
-
-    def send(request: httpx.Request) -> httpx.Response:
-        request.read()
-        answer = client.request(
-            request.method, str(request.url), content=request.content, headers=request.headers
-        )
-        headers = {"etag": answer.headers.get("etag", "")}
-        return httpx.Response(answer.status_code, content=answer.content, headers=headers)
-
-    original = httpx.Client
-
-    def make(**options: Json) -> httpx.Client:
-        return original(transport=httpx.MockTransport(send), **options)
-
-    monkeypatch.setattr(httpx, "Client", make)
-    # Where another test has set logging up, its lines would stand in the output.
-    monkeypatch.setattr(logging.getLogger("httpx"), "disabled", True)
-
-    def run(*words: str, code: int = 0) -> str:
-        shown = CliRunner().invoke(app, ["snapshot", *words])
-        assert shown.exit_code == code, shown.output
-        return shown.output
-
-    return run
-
-
-def test_the_command_line_moves_a_snapshot(
-    client: Client, run: Callable[..., str], tmp_path: Path
-) -> None:
-    name, size, digest, _ = run("create", "plants").split()
-    assert run("list", "plants").split()[:3] == [name, size, digest]
-    file = tmp_path / "plants.sqlite"
-    run("download", "plants", name, "-o", str(file))
-    assert hashlib.sha256(file.read_bytes()).hexdigest() == digest
-    assert digest in run("upload", "plants", "again", str(file))
-    assert "--replace" in run("restore", "plants", "again", code=1)
-    client.delete("/v1/collections/plants/items/a")
-    assert run("restore", "plants", "again", "--replace") == "plants: 4 items\n"
-    assert count(client) == 4
-    run("delete", "plants", name)
-    assert run("list", "plants").split()[0] == "again"
-    assert "no snapshot" in run("download", "plants", name, "-o", str(tmp_path / "x"), code=1)
-    assert not (tmp_path / "x").exists()
-
-
-def test_the_command_line_says_that_there_is_no_snapshot(run: Callable[..., str]) -> None:
-    assert run("list", "plants").startswith("no snapshots of plants; ")
-
-
-def test_a_new_snapshot_may_take_the_place_of_old_ones(run: Callable[..., str]) -> None:
-    names = [run("create", "plants").split()[0] for _ in range(3)]
-    last = run("create", "plants", "--keep", "2").split()[0]
-    left = {line.split()[0] for line in run("list", "plants").splitlines()}
-    assert left == {names[-1], last}
-    assert run("create", "plants", "--keep", "1").split()[0] == run("list", "plants").split()[0]
-    run("create", "plants", "--keep", "0", code=2)
 
 
 @pytest.mark.one_process

@@ -52,50 +52,31 @@ def test_items_that_are_too_long_for_a_body_belong_into_a_load(serve: Serve) -> 
         assert_problem(answer, 413, "body_too_large", "1000 bytes", "POST …/load")
 
 
+ONE = {"vector": {"indices": [0, 1], "values": [1, 1]}}
+TWO_CONDITIONS = {"filter": {"must": [nested(0), nested(0)]}}
+SHOWN = {"id": "b", "with_vector": True, "limit": 3}
+
+
 @pytest.mark.parametrize(
     ("settings", "path", "body", "code", "words"),
     [
         ({"max_nonzeros": 3}, "query", {"vector": [1, 2, 3, 4]}, "invalid_vector", "at most 3"),
-        (
-            {"max_nonzeros": 1},
-            "query",
-            {"vector": {"indices": [0, 1], "values": [1, 1]}},
-            "invalid_vector",
-            "at most 1",
-        ),
+        ({"max_nonzeros": 1}, "query", ONE, "invalid_vector", "at most 1"),
         ({"max_nonzeros": 3}, "sketch", {"vectors": [[1, 2, 3, 4]]}, "invalid_vector", "vector 0"),
+        ({"max_filter_depth": 2}, "count", {"filter": nested(3)}, "invalid_filter", "2 deep"),
         (
-            {"max_filter_depth": 2},
-            "query",
-            {"id": "a", "filter": nested(3)},
-            "invalid_filter",
-            "2 deep",
-        ),
-        (
-            {"max_filter_conditions": 1},
-            "items/delete",
-            {"filter": {"must": [nested(0), nested(0)]}},
-            "invalid_filter",
-            "at most 1",
+            {"max_filter_conditions": 1}, "items/delete", TWO_CONDITIONS,
+            "invalid_filter", "at most 1",
         ),
         ({"max_answer_bytes": 8}, "query", {"id": "b"}, "answer_too_large", "fewer hits"),
         (
-            {"max_answer_bytes": 8},
-            "query/batch",
-            {"queries": [{"id": "b"}]},
-            "answer_too_large",
-            "fewer hits",
+            {"max_answer_bytes": 8}, "query/batch", {"queries": [{"id": "b"}]},
+            "answer_too_large", "fewer hits",
         ),
-        (
-            {"max_answer_bytes": 100},
-            "query",
-            {"id": "b", "with_vector": True, "limit": 3},
-            "answer_too_large",
-            "at most 100",
-        ),
+        ({"max_answer_bytes": 100}, "query", SHOWN, "answer_too_large", "at most 100"),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_what_is_beyond_a_limit_is_refused(
     serve: Serve, settings: Json, path: str, body: Json, code: str, words: str
 ) -> None:

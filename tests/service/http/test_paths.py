@@ -1,5 +1,6 @@
 """Names in paths: none of them reaches a file that is not its collection's."""
 
+import itertools
 from pathlib import Path
 from urllib.parse import quote
 
@@ -24,14 +25,13 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in outer}
 
 
-@pytest.mark.parametrize("name", HOSTILE, ids=ascii)
-def test_no_name_in_a_path_reaches_another_file(serve: Serve, tmp_path: Path, name: str) -> None:
+def test_no_name_in_a_path_reaches_another_file(serve: Serve, tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("secret")
     (tmp_path / "outside.sqlite").write_text("secret")
     client = serve()
     fill(client)
     before = files(tmp_path)
-    for method, path in GUARDED:
+    for name, (method, path) in itertools.product(HOSTILE, GUARDED):
         for place in PLACES:
             if f"{{{place}}}" not in path:
                 continue

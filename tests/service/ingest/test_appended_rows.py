@@ -1,12 +1,18 @@
 """Rows without ids: appended by every route and format, and never twice under a key."""
 
-from typing import Any
-
 import httpx
 import pytest
 
-from gcws_search.index.contracts.errors import DiskFull
-from tests.support.service.bodies import arrow, fixed, load, ndjson, npy, rows, vector_of
+from tests.support.service.bodies import (
+    arrow,
+    failing_at,
+    fixed,
+    load,
+    ndjson,
+    npy,
+    rows,
+    vector_of,
+)
 from tests.support.service.client import Client, Json, Serve, assert_problem, count
 from tests.support.service.queries import URL as PLANTS
 
@@ -80,18 +86,6 @@ def test_rows_that_are_left_out_use_no_number(serve: Serve, kind: str) -> None:
     problem = assert_problem(load(client, kind, body), 422, "invalid_vector")
     if kind == "ndjson":
         assert problem["row"] == 1
-
-
-def failing_at(store: type[Json], monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
-    commit, left = store.commit, [commits]
-
-    def limited(collection: Json, write: Json) -> Any:  # noqa: ANN401
-        if left[0] == 0:
-            raise DiskFull(collection.name)
-        left[0] -= 1
-        return commit(collection, write)
-
-    monkeypatch.setattr(store, "commit", limited)
 
 
 @pytest.mark.parametrize("kind", ["ndjson", "npy", "arrow"])

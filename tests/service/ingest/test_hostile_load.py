@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -128,41 +127,42 @@ def ask_as_others(port: int, *, writing: bool) -> None:
                 assert client.delete(f"{URL}/items/other").status_code == 204
 
 
+@pytest.fixture(scope="module")
+def port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[int]:
+    """Return the port of a server with a few items."""
+    with listening(tmp_path_factory.mktemp("data"), max_loads=CLIENTS) as found:
+        url = f"http://127.0.0.1:{found}{URL}/items"
+        assert httpx.put(url, json={"items": ITEMS}, timeout=60).status_code == 200
+        yield found
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_others_are_answered_while_work_of_one_kind_is_held_up(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = KINDS[kind]
-    with listening(tmp_path) as port:
-        stored = httpx.put(f"http://127.0.0.1:{port}{URL}/items", json={"items": ITEMS}, timeout=60)
-        assert stored.status_code == 200
-        gate = Gate(getattr(hostile.owner, hostile.name))
-        monkeypatch.setattr(hostile.owner, hostile.name, gate.function)
-        with under_way(port, hostile, gate) as asked:
-            ask_as_others(port, writing=not hostile.writes)
-        statuses = {future.result().status_code for future in asked}
-        assert statuses <= {200, 201, 409, 422, 429}, statuses
+    gate = Gate(getattr(hostile.owner, hostile.name))
+    monkeypatch.setattr(hostile.owner, hostile.name, gate.function)
+    with under_way(port, hostile, gate) as asked:
+        ask_as_others(port, writing=not hostile.writes)
+    statuses = {future.result().status_code for future in asked}
+    assert statuses <= {200, 201, 409, 422, 429}, statuses
 
 
-def test_others_are_answered_while_loads_stand_still(tmp_path: Path) -> None:
+def test_others_are_answered_while_loads_stand_still(port: int) -> None:
     going_on = threading.Event()
 
     def lines() -> Iterator[bytes]:
         yield b'{"id": "load", "vector": [1, 2, 3, 4]}\n'
         assert going_on.wait(300)
 
-    def load(port: int) -> httpx.Response:
-        url, headers = (
-            f"http://127.0.0.1:{port}{URL}/load",
-            {"Content-Type": "application/x-ndjson"},
-        )
-        return httpx.post(url, content=lines(), headers=headers, timeout=300)
+    def load() -> httpx.Response:
+        url, kind = f"http://127.0.0.1:{port}{URL}/load", {"Content-Type": "application/x-ndjson"}
+        return httpx.post(url, content=lines(), headers=kind, timeout=300)
 
-    with listening(tmp_path, max_loads=CLIENTS) as port, ThreadPoolExecutor(CLIENTS) as clients:
+    with ThreadPoolExecutor(CLIENTS) as clients:
         try:
-            url = f"http://127.0.0.1:{port}{URL}/items"
-            assert httpx.put(url, json={"items": ITEMS}, timeout=60).status_code == 200
-            loads = [clients.submit(load, port) for _ in range(CLIENTS)]
+            loads = [clients.submit(load) for _ in range(CLIENTS)]
             ask_as_others(port, writing=True)
             assert not any(each.done() for each in loads)
         finally:

@@ -1,4 +1,4 @@
-"""Bodies of loads in every format."""
+"""Bodies of loads in every format, and stores that fail under them."""
 
 import io
 import json
@@ -6,7 +6,9 @@ import json
 import httpx
 import numpy as np
 import pyarrow as pa
+import pytest
 
+from gcws_search.index.contracts.errors import DiskFull
 from tests.support.service.client import Client, Json
 
 URL = "/v1/collections/plants/load"
@@ -71,3 +73,16 @@ def bodies(n: int) -> dict[str, bytes]:
 def vector_of(client: Client, item_id: str) -> list[float]:
     vector: list[float] = client.get(f"/v1/collections/plants/items/{item_id}").json()["vector"]
     return vector
+
+
+def failing_at(store: type[Json], monkeypatch: pytest.MonkeyPatch, commits: int) -> None:
+    """Let the commits of loads fail for want of space, but for the first ones."""
+    commit, left = store.commit, [commits]
+
+    def limited(collection: Json, write: Json) -> Json:
+        if left[0] == 0:
+            raise DiskFull(collection.name)
+        left[0] -= 1
+        return commit(collection, write)
+
+    monkeypatch.setattr(store, "commit", limited)
