@@ -48,7 +48,7 @@ LONG = b'{"items": [' + b'{"id": "long", "vector": [1, 2, 3, 4]},' * 8000 + b"3]
 KINDS = {
     "long bodies": Hostile(models, "parse_in_pieces", "PUT", "/items", LONG),
     "batches": Hostile(
-        requests, "batch", "POST", "/query/batch",
+        requests, "reads_names", "POST", "/query/batch",
         b'{"queries": [{"vector": [1, 2, 3, 4]}]}',
     ),
     "matrices": Hostile(
