@@ -1,4 +1,4 @@
-"""Runs the Dockerfile's own commands without Docker: ``python -m tests.rehearse_image``.
+"""Runs the Dockerfile's own commands without Docker: ``python -m tests.rehearse_image [KERNELS]``.
 
 Every RUN, COPY, ARG, ENV, WORKDIR, ENTRYPOINT, CMD and HEALTHCHECK is read from the Dockerfile and
 carried out in an empty folder that stands for the image's ``/``, with an empty environment and the
@@ -8,7 +8,8 @@ become healthy with the kernels of the image (none compiled anew), store an item
 and have the item after a second start.
 
 Kernels are compiled for one of the image's CPUs, which every machine can run. The tests of
-``index/warmup/release.py`` show that a build without a choice compiles for each of them.
+``index/warmup/release.py`` show that a build without a choice compiles for each of them. With a
+folder KERNELS, the build finds there what `compile_kernels` compiles for this machine meanwhile.
 
 What this cannot show: that the base image has what the commands need, and the layers themselves.
 """
@@ -35,14 +36,31 @@ IMAGE_PATHS = re.compile(r"(?<![\w./-])/(etc|opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
 BUILD_ARGUMENTS = {"KERNEL_TARGETS": "generic"}
 READY_SECONDS = 60.0
+COMPILING_SECONDS = 900.0
+COMPILING = "gcws_search.index.warmup.release install"
+TAKE_KERNELS = """
+import shutil, sys
+from numba.core.caching import IndexDataCacheFile
+from gcws_search.index.kernels import CACHE_FOLDER, COMPILED_FOLDER
+from gcws_search.index.kernels.cache import AGREED
+[cpu] = [each for each in AGREED if each.name == sys.argv[2]]
+here, there = f"{sys.argv[1]}/{CACHE_FOLDER.name}", COMPILED_FOLDER / CACHE_FOLDER.name
+shutil.copytree(here, there, ignore=shutil.ignore_patterns("complete-*", "lock"))
+for path in there.rglob("*.nbi"):
+    index = IndexDataCacheFile(str(path.parent), path.stem, CACHE_FOLDER.name)
+    known = index._load_index().items()
+    index._save_index({(call, cpu.codegen, code): file for (call, _, code), file in known})
+"""
+"""Copies compiled kernels into an installation, as if they had been compiled for a CPU."""
 STOP_SECONDS = 30.0
 
 
 class Image:
     """The state a Dockerfile builds up: a root folder, an environment, a working folder."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, kernels: Path | None) -> None:
         self.root = root
+        self.kernels = kernels
         self.stages: dict[str, Path] = {}
         self.stage = ""
         self.last: dict[str, Instruction] = {}
@@ -76,6 +94,8 @@ class Image:
             case "FROM":
                 self._from(instruction.text)
             case "RUN":
+                if self.kernels is not None and COMPILING in instruction.text:
+                    self._take_kernels(self.kernels)
                 say(f"RUN {instruction.text}")
                 command = ["/bin/sh", "-ec", self.text(instruction.text)]
                 subprocess.run(command, cwd=self.workdir, env=self.env, check=True)
@@ -104,6 +124,16 @@ class Image:
             self._reset()
         _, _, name = text.partition(" AS ")
         self.stage = name or "final"
+
+    def _take_kernels(self, folder: Path) -> None:
+        """Wait until all kernels are compiled in a folder, and take them."""
+        end = time.monotonic() + COMPILING_SECONDS
+        while not [*folder.glob("kernels-*/complete-*")]:
+            if time.monotonic() > end:
+                raise SystemExit(f"no kernels in {folder}")
+            time.sleep(0.5)
+        command = ["python", "-c", TAKE_KERNELS, str(folder), BUILD_ARGUMENTS["KERNEL_TARGETS"]]
+        subprocess.run(command, cwd=self.workdir, env=self.env, check=True)
 
     def _copy(self, words: list[str]) -> None:
         """Copy from the repository, or from a finished stage."""
@@ -234,9 +264,9 @@ def check_kernels(image: Image) -> None:
     say(f"{len(built)} kernels, all from the image")
 
 
-def rehearse(folder: Path) -> None:
+def rehearse(folder: Path, kernels: Path | None) -> None:
     """Build the image in ``folder``, start it twice and use it."""
-    image = Image(folder / "image")
+    image = Image(folder / "image", kernels)
     for instruction in instructions():
         image.carry_out(instruction)
     make_read_only(image.root)
@@ -255,4 +285,4 @@ def rehearse(folder: Path) -> None:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory(prefix="rehearsal-") as name:
-        rehearse(Path(name))
+        rehearse(Path(name), Path(sys.argv[1]).resolve() if sys.argv[1:] else None)

@@ -5,8 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tests.crashes.servers import Asking
-from tests.crashes.states import BESIDE, SHARED, Entries, Item, Items, State, config_of, entries_of
-from tests.crashes.writers import Writer
+from tests.crashes.states import (
+    BESIDE,
+    SHARED,
+    Entries,
+    Item,
+    Items,
+    State,
+    Writer,
+    config_of,
+    entries_of,
+)
 from tests.support.reference.mathematics import gmm, transform
 
 _PAGE: Final = 10_000

@@ -19,38 +19,24 @@ import httpx
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.contract import (
-    MESSAGES,
-    CollectionRow,
-    Replica,
-    Row,
-    bucket_of,
-    raise_error,
-)
-from gcws_search.service.messages import Message, decode, encode
+from gcws_search.service.cluster.contract import CollectionRow, Replica
 from tests.crashes.checking import expect
 from tests.crashes.cluster_clients import (
     BASE,
     DIM,
     NAME,
     OK,
-    SECONDS,
     URL,
     Clients,
     item_of,
     vector_of,
 )
 from tests.crashes.cluster_points import POINTS, Needs, Trap
-from tests.support.service.ports import HOST
 from tests.support.service.postgres_pair import PostgresPair, kill_server
-from tests.support.service.ray_cluster import (
-    BUCKETS,
-    RayCluster,
-    RouterProcess,
-    kill_all,
-    process_of,
-)
-from tests.support.service.shards import rows_of
+from tests.support.service.programs import Program
+from tests.support.service.ray_cluster import RayCluster, kill_all, process_of
+from tests.support.service.shards import differing
+from tests.support.waiting import wait_until
 
 KINDS: Final = (
     "replica", "router", "database", "standby", "promotion", "zombie", "point", "head", "node",
@@ -81,7 +67,7 @@ class ClusterTrial:
         self.seconds: dict[str, list[float]] = {}
         self._random = random.Random(seed)
         self.servers = PostgresPair(autovacuum="on")
-        self._routers: list[RouterProcess] = []
+        self._routers: list[Program] = []
         self._closing: list[Callable[[], None]] = [self.servers.remove]
         try:
             self._start(seed)
@@ -100,13 +86,14 @@ class ClusterTrial:
         cluster.start_nodes(_NODES)
         cluster.up()
         for number in range(2):
-            self._routers.append(RouterProcess(cluster, f"router-{number}"))
-            self._closing.append(self._routers[-1].stop)
+            name = f"router-{number}"
+            self._routers.append(Program(name, ["serve"], cluster.folder, cluster.variables))
+            self._closing.append(self._routers[-1].kill)
         self.clients = Clients(self._routers, seed)
         self._closing.append(self.clients.close)
         for router in self._routers:
             router.wait_until_ready()
-        address = f"http://{HOST}:{self._routers[0].port}{URL}"
+        address = f"{self._routers[0].url}{URL}"
         expect(httpx.put(address, json={"dim": DIM}).status_code == 201)
         items = [item_of(str(each), 0, kind="base") for each in range(BASE)]
         expect(httpx.put(f"{address}/items", json={"items": items}).status_code == OK)
@@ -154,6 +141,18 @@ class ClusterTrial:
             clients.wait_for_searches(4)
             time.sleep(self._random.uniform(0.0, 0.5))
 
+    @contextmanager
+    def undisturbed(self, what: str) -> Iterator[Clients]:
+        """Have clients ask until the block ends and a while after it: no request fails by it."""
+        clients = self.clients
+        clients.killed = what
+        with clients.running():
+            yield clients
+            clients.wait_for_write(time.monotonic())
+            clients.wait_for_searches(20)
+        expect(not any(of == what for of, _, _ in clients.failures), clients.told)
+        self.check()
+
     def _expect_failures_of(self, killed: str) -> None:
         """Raise Lost where requests failed that should not have when something was killed."""
         failed = self.clients.failed(killed, "search")
@@ -185,8 +184,9 @@ class ClusterTrial:
         self._restart(self._random.choice(self._routers))
         return []
 
-    def _restart(self, router: RouterProcess) -> None:
-        router.restart()
+    def _restart(self, router: Program) -> None:
+        router.kill()
+        router.start()
         router.wait_until_ready()
 
     def _kill_point(self) -> list[str]:
@@ -198,10 +198,7 @@ class ClusterTrial:
         self._trap.arm(name, self._random.randint(1, point.max_times))
         try:
             lost = self._lead_to_point(point.needs, there)
-            end = time.monotonic() + SECONDS
-            while (victim := self._trap.victim()) is None:
-                expect(time.monotonic() < end, "not reached", name)
-                time.sleep(0.01)
+            victim = wait_until(self._trap.victim, lambda: f"not reached: {name}")
         finally:
             self._trap.disarm()
         if victim in listed:
@@ -316,11 +313,12 @@ class ClusterTrial:
     def _restart_all(self) -> list[str]:
         """Kill replicas and routers in some order; return the addresses that are lost."""
         there = self.cluster.listed()
-        victims: list[Replica | RouterProcess] = [*there, *self._routers]
+        victims: list[Replica | Program] = [*there, *self._routers]
         self._random.shuffle(victims)
         for victim in victims:
-            if isinstance(victim, RouterProcess):
-                victim.restart()
+            if isinstance(victim, Program):
+                victim.kill()
+                victim.start()
             else:
                 os.kill(process_of(victim), signal.SIGKILL)
             time.sleep(self._random.uniform(0.0, 0.3))
@@ -354,7 +352,7 @@ class ClusterTrial:
         servers = self._random.sample((self.servers.primary, self.servers.standby), 2)
         kill_server(servers[0], self._how())
         for router in self._routers:
-            router.stop()
+            router.kill()
         for node in [*(cluster.nodes[each] for each in running), cluster.head]:
             if node is not None:
                 kill_all(node)
@@ -365,7 +363,7 @@ class ClusterTrial:
         for number in running:
             cluster.restart_node(number)
         for router in self._routers:
-            router.restart()
+            router.start()
         for router in self._routers:
             router.wait_until_ready()
         return [each.address for each in there]
@@ -404,20 +402,6 @@ class ClusterTrial:
         for row in rows:
             expected = space.to_blobs(space.from_items([vector_of(row.id, versions[row.id])]))
             expect([row.vector] == expected, "another vector", row.id)
-        self._check_replicas(collection.number, collection.head, rows, space)
-
-    def _check_replicas(
-        self, number: int, head: int, rows: Sequence[Row], space: ix.VectorSpace
-    ) -> None:
-        asked = {"method": "rows", "collection": number, "at": head, "seconds": SECONDS}
-        data = encode(Message(asked | {"with_vector": True}))
-        headers = {"Authorization": f"Bearer {self.cluster.variables['GCWS_CLUSTER_KEY']}"}
-        there = self.cluster.wait_until_whole()
-        for each in there:
-            address = f"http://{each.address}{MESSAGES}"
-            answer = httpx.post(address, content=data, headers=headers, timeout=2 * SECONDS)
-            message = decode(answer.content)
-            raise_error(message)
-            mine = [row for row in rows if bucket_of(row.id, BUCKETS) % each.shards == each.shard]
-            expect(mine, "a shard without items")
-            expect(rows_of(message, space) == mine, "a replica differs", each.shard, each.replica)
+        there, key = self.cluster.wait_until_whole(), self.cluster.variables["GCWS_CLUSTER_KEY"]
+        others = differing(database, there, collection.number, key)
+        expect(not others, "a replica differs", others)

@@ -33,20 +33,28 @@ class Asking:
     def __init__(self, port: int) -> None:
         self._connection = http.client.HTTPConnection(HOST, port, timeout=120)
 
-    def ask(self, method: str, path: str, document: Any = None) -> tuple[int, Any]:  # noqa: ANN401
-        """Return an answer's status and document; bytes are sent as the lines of a load."""
+    def ask(
+        self,
+        method: str,
+        path: str,
+        document: Any = None,  # noqa: ANN401
+        **headers: str,
+    ) -> tuple[int, Any]:
+        """Return an answer's status and document; bytes are sent as lines, or as headers say."""
         kind = {"Content-Type": "application/json"}
         if isinstance(document, bytes):
             body, kind = document, {"Content-Type": "application/x-ndjson"}
         else:
             body = b"" if document is None else json.dumps(document).encode()
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:
-            self._connection.request(method, path, body, kind)
+            self._connection.request(method, path, body, kind | named)
             answer = self._connection.getresponse()
             content = answer.read()
         except _ENDED as error:
             raise Ended(str(error)) from None
-        return answer.status, json.loads(content) if content else None
+        is_json = "json" in (answer.getheader("Content-Type") or "")
+        return answer.status, json.loads(content) if is_json else content.decode()
 
     def lines(self, path: str, body: bytes) -> Iterator[Any]:
         """Yield the lines that a load is answered with, as they come."""
@@ -63,9 +71,9 @@ class Asking:
         except _ENDED as error:
             raise Ended(str(error)) from None
 
-    def success(self, method: str, path: str, document: Any = None) -> Any:  # noqa: ANN401
+    def success(self, method: str, path: str, document: Any = None, **headers: str) -> Any:  # noqa: ANN401
         """Return the document of an answer that must be a success."""
-        status, answer = self.ask(method, path, document)
+        status, answer = self.ask(method, path, document, **headers)
         if status >= http.client.BAD_REQUEST:
             raise AssertionError((method, path, status, answer))
         return answer

@@ -1,17 +1,26 @@
-"""What is synced before it is named or acknowledged, as strace sees it."""
+"""What is synced before it is named or acknowledged, and a disk that does not: by strace."""
 
+import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx
 import pytest
 
+from gcws_search.index.contracts.errors import StorageFailed
+from gcws_search.index.storage.records import Change, RowBatch
+from gcws_search.index.storage.schema import Identity
+from gcws_search.index.storage.store import Store
 from tests.crashes.servers import Asking, Nursery, Running
+from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST
 
+needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
 URL = "/v1/collections/things"
 WRITES = 20
 
@@ -104,7 +113,7 @@ def test_what_is_named_or_answered_too_early_is_told(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@needs_strace
 @pytest.mark.parametrize(("durability", "synced"), [("full", True), ("normal", False)])
 def test_a_write_is_synced_before_it_is_acknowledged(
     servers: Nursery, tmp_path: Path, durability: str, synced: bool
@@ -132,7 +141,7 @@ def test_a_write_is_synced_before_it_is_acknowledged(
     assert (len(re.findall("s+a", events)) == answers) is synced, events
 
 
-@pytest.mark.skipif(shutil.which("strace") is None, reason="strace is not installed")
+@needs_strace
 def test_files_are_synced_before_they_are_named_and_folders_before_the_answer(
     servers: Nursery, tmp_path: Path
 ) -> None:
@@ -161,3 +170,53 @@ def test_files_are_synced_before_they_are_named_and_folders_before_the_answer(
     # Two collections made, three snapshots, a file replaced, a collection dropped.
     assert len(renamed) >= 7, log.read_text()
     assert too_early(log) == []
+
+
+# A disk that does not sync: what was refused is not there after a kill
+
+SYNCS = "fsync,fdatasync"
+
+
+def change(*ids: str) -> Change:
+    count = len(ids)
+    return Change([], RowBatch([*ids], [b"vector"] * count, [b"codes"] * count, [None] * count))
+
+
+def ids(path: Path) -> list[str]:
+    with closing(Store(path, "things")) as store:
+        return [item_id for chunk in store.chunks() for item_id in chunk.ids]
+
+
+def write_and_die(path: Path, *refused: str) -> None:
+    """Write items, of which none may be stored, and end without closing the file."""
+    store = Store(path, "things")
+    with pytest.raises(StorageFailed):
+        store.write([change(*refused)])
+    os._exit(0)
+
+
+@needs_strace
+@pytest.mark.parametrize("refused", [["b"], ["b", "c"]])
+def test_a_write_that_could_not_be_synced_is_not_there_after_a_kill(
+    refused: list[str], tmp_path: Path
+) -> None:
+    first, path = tmp_path / "first.sqlite", tmp_path / "things.sqlite"
+    Store.create(first, "things", Identity({"dim": 2}, 1))
+    with closing(Store(first, "things")) as store:
+        store.write([change("a")])
+        for suffix in ("", "-wal"):  # the next write is added to a log, and makes none
+            shutil.copyfile(f"{first}{suffix}", f"{path}{suffix}")
+    ended = subprocess.run(
+        ["strace", "-f", "-o", str(tmp_path / "calls"), "-e", f"trace={SYNCS}",
+         "-e", f"inject={SYNCS}:error=EIO", sys.executable, "-m", __name__, str(path), *refused],
+        cwd=REPOSITORY, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    if "ptrace" in ended.stderr.lower() and "not permitted" in ended.stderr.lower():
+        pytest.skip(f"strace may not trace here: {ended.stderr}")
+    assert ended.returncode == 0, ended.stderr
+    assert "(INJECTED)" in (tmp_path / "calls").read_text()
+    assert ids(path) == ["a"]
+
+
+if __name__ == "__main__":
+    write_and_die(Path(sys.argv[1]), *sys.argv[2:])

@@ -1,23 +1,82 @@
-"""The order to stop, SIGTERM, while clients write."""
+"""The order to stop, SIGTERM: while clients write, beside long requests, amid background work."""
 
+import gzip
 import http.client
+import io
 import json
+import os
+import shutil
 import signal
-from collections.abc import Sequence
+import subprocess
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from typing import Any, Final
 
+import httpx
+import numpy as np
+import pyarrow as pa
 import pytest
 
+from gcws_search.index.collection.catalog import Catalog
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from tests.crashes.checking import held
 from tests.crashes.servers import Asking, Ended, Nursery, Running
 from tests.crashes.states import SHARED, config_of
 from tests.crashes.trial import Trial
-from tests.support.service.ports import HOST
+from tests.support.paths import REPOSITORY
+from tests.support.service.ports import HOST, free_port
+from tests.support.waiting import wait_until
 
-URL = f"/v1/collections/{SHARED}"
-CHUNK = 4
-ENDS = (http.client.IncompleteRead, ConnectionError, json.JSONDecodeError)
+URL: Final = f"/v1/collections/{SHARED}"
+CHUNK: Final = 4
+ENDS: Final = (http.client.IncompleteRead, ConnectionError, json.JSONDecodeError)
 """What a client sees of an answer that breaks off."""
+DIM: Final = 16
+FEW: Final = 3000
+MANY: Final = 60_000
+SNAPSHOT: Final = "s"
+SOON: Final = {"GCWS_SHUTDOWN_SECONDS": "1"}
+PATIENCE: Final = 60.0
+"""Far more than the 13 seconds that a server takes at most, for machines that do much else."""
+TRIES: Final = 5
+"""The reading may have ended when the order comes: then it is started again."""
+LEFT_TO_THE_DEADLINE: Final = "would not stop"
+"""What the log says where work is cut off."""
+
+
+def stop(server: Running) -> str:
+    """Order a server to stop; return the log when it has ended well."""
+    server.signal(signal.SIGTERM)
+    status, log = server.status(PATIENCE), server.log.read_text()
+    assert status == 0, log
+    assert "Traceback" not in log
+    return log
+
+
+def filled(folder: Path, rows: int, *, has_index: bool) -> Path:
+    """Make a folder of one collection and its snapshot."""
+    catalog = Catalog.open(folder)
+    catalog.load()
+    if not has_index:
+        catalog.pause_optimizing()
+    stored = catalog.create(SHARED, CollectionConfig(dim=DIM, backend=GcwsParams()))[0]
+    vectors = np.random.default_rng(1).normal(size=(rows, DIM)).astype(np.float32)
+    ids = [f"i{n}" for n in range(rows)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(vectors), [None] * rows))
+    if has_index:
+        catalog.snapshot(SHARED, SNAPSHOT)
+    catalog.close()
+    return folder
+
+
+# While clients write
 
 
 class Sending:
@@ -97,8 +156,7 @@ def test_a_request_that_does_not_end_is_ended_with_the_grace_period(
     settings = {"GCWS_LOAD_CHUNK_ROWS": str(CHUNK), "GCWS_SHUTDOWN_SECONDS": "1"}
     with servers.serving(tmp_path / "data", **settings) as server:
         sending = loading(server)
-        server.signal(signal.SIGTERM)
-        assert server.status() == 0, server.log.read_text()
+        stop(server)
         sending.close()
     with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(CHUNK)}
@@ -155,10 +213,8 @@ def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
 
 def under_way(server: Running) -> int:
     """Return how many requests the server works on, the one that asks for it included."""
-    connection = http.client.HTTPConnection(HOST, server.port, timeout=60)
-    connection.request("GET", "/metrics")
-    text = connection.getresponse().read().decode()
-    connection.close()
+    with Asking(server.port) as asking:
+        text = asking.success("GET", "/metrics")
     [line] = [line for line in text.splitlines() if line.startswith("gcws_requests_under_way ")]
     return int(float(line.split()[1]))
 
@@ -173,3 +229,195 @@ def test_a_server_stopped_while_many_write_ends_well_and_keeps_all(
     assert "Traceback" not in log
     assert trial.acknowledged
     trial.check()
+
+
+# Beside requests that take long
+
+
+def compressed(piece: bytes, count: int) -> bytes:
+    """Return gzip of many copies of a piece."""
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    return b"".join(packer.compress(piece) for _ in range(count)) + packer.flush()
+
+
+def npy_of_ones() -> bytes:
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        file, {"descr": "<f4", "fortran_order": False, "shape": (1 << 22, DIM)}
+    )
+    row = np.ones((1 << 14, DIM), np.float32).tobytes()
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    pieces = [packer.compress(file.getvalue()), *(packer.compress(row) for _ in range(256))]
+    return b"".join(pieces) + packer.flush()
+
+
+def arrow_of_ones() -> bytes:
+    ones = pa.FixedSizeListArray.from_arrays(pa.array(np.ones(4096 * DIM, np.float32)), DIM)
+    ids = pa.array([f"n{n}" for n in range(4096)])
+    batch = pa.record_batch({"id": ids, "vector": ones})
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, batch.schema) as stream:
+        for _ in range(400):
+            stream.write_batch(batch)
+    return gzip.compress(file.getvalue(), 1)
+
+
+def many_queries() -> bytes:
+    query = {"vector": [1.0] * DIM, "limit": 1000, "recall": 1}
+    return json.dumps({"queries": [query] * 4000}).encode()
+
+
+Request = tuple[str, Callable[[], bytes], str]
+LONG: Final[dict[str, Request]] = {
+    "a load of wrong lines": (
+        "/load?on_error=skip", lambda: compressed(b"{}\n" * 2**16, 256), "application/x-ndjson"
+    ),
+    "a load of empty lines": (
+        "/load", lambda: compressed(b"\n" * 2**16, 1 << 12), "application/x-ndjson"
+    ),
+    "a load of one line": (
+        "/load", lambda: compressed(b" " * 2**16, 1 << 12), "application/x-ndjson"
+    ),
+    "a load of an array": ("/load", npy_of_ones, "application/x-npy"),
+    "a load of Arrow": ("/load", arrow_of_ones, "application/vnd.apache.arrow.stream"),
+    "a batch": ("/query/batch", many_queries, "application/json"),
+    "pairs": ("/pairs", lambda: b'{"min_score": 0.01, "recall": 1}', "application/json"),
+    "a comparison": (
+        "/compare", lambda: b'{"sample": 1000, "recall": 1, "limit": 100}', "application/json"
+    ),
+    "a map": ("/map", lambda: b'{"sample": 2000}', "application/json"),
+    "a profile": ("/profile", lambda: b'{"sample": 2000}', "application/json"),
+    "a snapshot": ("/snapshots", lambda: b"", "application/json"),
+    "a restore": (
+        f"/snapshots/{SNAPSHOT}/restore?replace=true", lambda: b"", "application/json"
+    ),
+    "a backend": (
+        "/backends",
+        lambda: b'{"kind": "gmm_nystroem", "params": {"landmarks": 2000}}',
+        "application/json",
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return filled(tmp_path_factory.mktemp("small") / "data", FEW, has_index=True)
+
+
+def send(port: int, request: Request) -> threading.Thread:
+    """Send a request whose answer nobody reads."""
+    path, make_body, kind = request
+    body = make_body()
+
+    def ask() -> None:
+        with Asking(port) as asking, suppress(OSError, http.client.HTTPException, Ended):
+            asking.ask("POST", f"{URL}{path}", body, Content_Type=kind)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread
+
+
+def all_ids(asking: Asking) -> Iterator[str]:
+    cursor: Any = ""
+    while cursor is not None:
+        page = asking.success("GET", f"{URL}/items?limit=1000{cursor and f'&cursor={cursor}'}")
+        yield from (item["id"] for item in page["items"] if item["id"].startswith("i"))
+        cursor = page["next_cursor"]
+
+
+@pytest.mark.parametrize("what", LONG)
+def test_a_server_ends_beside_long_work_and_starts_again_with_all(
+    what: str, servers: Nursery, small: Path, tmp_path: Path
+) -> None:
+    data = shutil.copytree(small, tmp_path / "data")
+    with servers.serving(data, **SOON) as server:
+        sent = send(server.port, LONG[what])
+        while under_way(server) < 2 and sent.is_alive():
+            assert not server.ended()
+        stop(server)
+        sent.join()
+    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+        assert set(all_ids(asking)) == {f"i{n}" for n in range(FEW)}
+
+
+# Amid background work: it is left in time
+
+
+def stop_in_time(server: Running) -> str:
+    """Order a server to stop whose work is left in time; return the log."""
+    log = stop(server)
+    assert LEFT_TO_THE_DEADLINE not in log
+    return log
+
+
+def is_reading(server: Running) -> bool:
+    with Asking(server.port) as asking, suppress(Ended):  # it does not listen yet
+        return asking.ask("GET", "/readyz")[1]["phase"] in ("loading", "ready")
+    return False
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder of one collection, which has no index yet."""
+    return filled(tmp_path_factory.mktemp("large") / "data", MANY, has_index=False)
+
+
+@pytest.fixture
+def data(large: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(large, tmp_path / "data")
+
+
+def test_a_start_that_compiles_kernels_is_left(tmp_path: Path) -> None:
+    kernels, port, log = tmp_path / "kernels", free_port(), tmp_path / "log"
+    variables = {"PYTHONPATH": str(REPOSITORY), "NUMBA_CACHE_DIR": str(kernels), **SOON}
+    words = ["-m", "gcws_search.service", "serve", f"--port={port}", f"--data-dir={tmp_path}"]
+    with (
+        log.open("wb") as output,
+        subprocess.Popen(
+            [sys.executable, *words], env=os.environ | variables, stdout=output, stderr=output
+        ) as process,
+        httpx.Client(base_url=f"http://{HOST}:{port}", timeout=60) as http,
+    ):
+        try:
+
+            def is_compiling() -> bool:
+                with suppress(httpx.TransportError):  # it does not listen yet
+                    told = http.get("/readyz").json()
+                    return told["phase"] == "compiling" and any(kernels.rglob("*.nbc"))
+                return False
+
+            wait_until(is_compiling, seconds=300)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0, log.read_text()
+        finally:
+            process.kill()
+    assert "Traceback" not in log.read_text()
+    assert LEFT_TO_THE_DEADLINE not in log.read_text()
+
+
+def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) -> None:
+    for before in range(TRIES):
+        server = servers.start(data, point=None, times=1, **SOON)
+        try:
+            wait_until(partial(is_reading, server), seconds=300)
+            if stop_in_time(server).count("startup: ready") == before:
+                return
+        finally:
+            server.kill()
+    pytest.fail("the reading ended before each order")
+
+
+def test_an_index_that_is_being_made_is_left(servers: Nursery, data: Path) -> None:
+    with servers.serving(data, **SOON) as server:
+        time.sleep(1)
+        stop_in_time(server)
+
+
+def test_a_compaction_is_left(servers: Nursery, data: Path) -> None:
+    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+        ids = [f"i{n}" for n in range(0, MANY, 2)]
+        asking.success("POST", f"{URL}/items/delete", {"ids": ids})
+        stop_in_time(server)
+    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+        assert asking.success("GET", URL)["items"] == MANY // 2

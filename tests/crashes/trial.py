@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from tests.crashes.checking import Lost, check, held
 from tests.crashes.servers import Asking, Ended, Nursery, Running
-from tests.crashes.states import CHUNK_ROWS, SHARED, config_of
-from tests.crashes.writers import Writer
+from tests.crashes.states import CHUNK_ROWS, SHARED, Writer, config_of
 from tests.support.paths import OLD_FORMATS
 
 WRITERS: Final = 4

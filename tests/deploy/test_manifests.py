@@ -164,7 +164,7 @@ def test_a_ray_cluster_is_as_kuberay_and_ray_read_it(name: str) -> None:
     assert (nodes["min_workers"], nodes["max_workers"]) == (wanted, wanted)
 
 
-@ours
+@both
 def test_pods_are_confined_as_compose_says(text: str) -> None:
     [user] = {each.text for each in instructions() if each.keyword == "USER"}
     for pod in pods(text):
@@ -182,7 +182,7 @@ def test_pods_are_confined_as_compose_says(text: str) -> None:
         }
 
 
-@ours
+@both
 def test_what_is_mounted_is_there(text: str) -> None:
     for each in documents(text):
         claimed = {
@@ -218,7 +218,7 @@ def test_each_pod_is_given_the_secrets_that_it_reads(text: str) -> None:
             assert {*line.split()} >= {*made.replace("=api_key", "=api_key=./admin.key").split()}
 
 
-@ours
+@both
 def test_settings_are_settings_of_the_service(text: str) -> None:
     for pod in pods(text):
         [container] = pod["spec"]["containers"]
@@ -232,7 +232,7 @@ def test_settings_are_settings_of_the_service(text: str) -> None:
         }
 
 
-@ours
+@both
 def test_selectors_select_what_is_there(text: str) -> None:
     labels = [pod["metadata"]["labels"] for pod in pods(text)]
 
@@ -270,6 +270,20 @@ def test_one_pod_at_a_time_is_taken_of_those_that_stand_in_for_each_other(text: 
     assert several
     for labels in several:
         assert [one for one in wanted if one.items() <= labels.items()] == [labels]
+
+
+def test_the_one_node_owns_its_data_and_is_asked_for_what_it_answers() -> None:
+    [stateful] = of_kind(TEXTS["one node"], "StatefulSet")
+    assert stateful["spec"]["replicas"] == 1
+    [claim] = stateful["spec"]["volumeClaimTemplates"]
+    [container] = stateful["spec"]["template"]["spec"]["containers"]
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert paths[claim["metadata"]["name"]] == "/data"
+    asked = {
+        name: container[f"{name}Probe"]["httpGet"]["path"]
+        for name in ("startup", "liveness", "readiness")
+    }
+    assert asked == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
 
 
 @ours

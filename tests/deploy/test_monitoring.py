@@ -1,4 +1,4 @@
-"""What operators are given fits the service: scrape example, alerts, board, StatefulSet."""
+"""What operators are given fits the service: scrape example, alerts, board."""
 
 import json
 import re
@@ -14,8 +14,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gcws_search.service.cluster.server import ShardService
-from gcws_search.service.settings import Settings
-from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import fill, started
 from tests.support.service.cluster import ClusterClient
@@ -195,49 +193,3 @@ def test_the_profile_mounts_what_is_there() -> None:
     assert "default" in compose["services"]["router"]["networks"], "where Prometheus is"
     [target] = job["static_configs"][0]["targets"]
     assert target.partition(":")[0] in compose["services"]
-
-
-# Kubernetes
-
-
-@pytest.fixture
-def stateful() -> dict[str, Any]:
-    [found] = [
-        each
-        for each in yaml.safe_load_all((DEPLOY / "kubernetes.yml").read_text())
-        if each["kind"] == "StatefulSet"
-    ]
-    assert isinstance(found, dict)
-    return found
-
-
-def test_one_replica_owns_the_data(stateful: dict[str, Any]) -> None:
-    assert stateful["spec"]["replicas"] == 1
-    [claim] = stateful["spec"]["volumeClaimTemplates"]
-    [container] = stateful["spec"]["template"]["spec"]["containers"]
-    mounts = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert mounts[claim["metadata"]["name"]] == "/data"
-    volumes = {each["name"] for each in stateful["spec"]["template"]["spec"]["volumes"]}
-    assert {*mounts} == volumes | {claim["metadata"]["name"]}
-
-
-def test_the_pod_is_confined_as_compose_says(stateful: dict[str, Any]) -> None:
-    pod = stateful["spec"]["template"]["spec"]
-    [container] = pod["containers"]
-    assert container["securityContext"] == {
-        "readOnlyRootFilesystem": True,
-        "allowPrivilegeEscalation": False,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    [user] = {each.text for each in instructions() if each.keyword == "USER"}
-    assert f"{pod['securityContext']['runAsUser']}:{pod['securityContext']['runAsGroup']}" == user
-    assert pod["terminationGracePeriodSeconds"] > Settings.model_fields["shutdown_seconds"].default
-
-
-def test_the_pod_is_asked_for_what_the_service_answers(stateful: dict[str, Any]) -> None:
-    [container] = stateful["spec"]["template"]["spec"]["containers"]
-    asked = {name: container[f"{name}Probe"]["httpGet"]["path"] for name in ("startup", "liveness")}
-    assert asked == {"startup": "/livez", "liveness": "/livez"}
-    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
-    set_here = {each["name"].removeprefix("GCWS_").lower() for each in container["env"]}
-    assert set_here <= set(Settings.model_fields)

@@ -23,8 +23,8 @@ from tests.support.service.shards import (
     held,
     shards as hosts_of,
     some_vectors,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 PLANTS = "/v1/collections/plants"
 SHARDS = 2

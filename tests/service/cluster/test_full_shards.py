@@ -22,15 +22,8 @@ from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
 from tests.support.service.cluster import ClusterClient
-from tests.support.service.shards import (
-    BUCKETS,
-    Written,
-    ask,
-    follow,
-    some_vectors,
-    together,
-    wait_until,
-)
+from tests.support.service.shards import BUCKETS, Written, ask, follow, some_vectors, together
+from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
 ITEM = {"items": [{"id": "new", "vector": [1, 2, 3, 4]}]}

@@ -11,7 +11,7 @@ from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
-from tests.support.service.shards import wait_until
+from tests.support.waiting import wait_until
 
 BUCKETS = 8
 

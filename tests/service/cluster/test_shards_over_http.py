@@ -1,7 +1,6 @@
 """Replicas behind HTTP that are late, gone or wrong, and a database that is: what requests see."""
 
 import asyncio
-import gc
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -9,11 +8,9 @@ from pathlib import Path
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.app import create_app
 from gcws_search.service.cluster.committer import Committer, PreparedPut
-from gcws_search.service.cluster.contract import ClusterMismatch, bucket_of
+from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, assert_problem
 from tests.support.service.http_shards import (
     KEY,
@@ -26,7 +23,8 @@ from tests.support.service.http_shards import (
     router,
 )
 from tests.support.service.postgres import Postgres
-from tests.support.service.shards import BUCKETS, wait_until
+from tests.support.service.shards import BUCKETS
+from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
 IDS = [f"i{number}" for number in range(24)]
@@ -325,27 +323,3 @@ def check_without_database(client: Client) -> None:
         problem = assert_problem(answer, 503, "store_unavailable")
         assert "port" not in problem["detail"]
         assert int(answer.headers["retry-after"]) >= 1, problem
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "said"),
-    [
-        ({"cluster_key": None}, ValueError, "GCWS_CLUSTER_KEY"),
-        ({"shards": BUCKETS + 1}, ClusterMismatch, "shards: expected at most 4"),
-        ({"buckets": 2 * BUCKETS}, ClusterMismatch, "buckets"),
-    ],
-)
-def test_a_router_that_cannot_be_one_does_not_start(
-    settings: Json,
-    error: type[Exception],
-    said: str,
-    shards: Shards,
-    database_url: str,
-    tmp_path: Path,
-) -> None:
-    del shards  # they have made the tables
-    given = {"database_url": database_url, "cluster_key": KEY, "buckets": BUCKETS, **settings}
-    client = Client(create_app(Settings(data_dir=tmp_path / "router", **given)))
-    with pytest.raises(error, match=said):
-        client.start()
-    gc.collect()  # a connection that was left open is told of, which fails the test

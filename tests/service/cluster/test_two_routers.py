@@ -10,7 +10,8 @@ import pytest
 from gcws_search.service.cluster.database import Database
 from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import Fault, HttpShard, http_shards, router
-from tests.support.service.shards import BUCKETS, wait_until
+from tests.support.service.shards import BUCKETS
+from tests.support.waiting import wait_until
 
 PLANTS = "/v1/collections/plants"
 Shards = list[list[HttpShard]]

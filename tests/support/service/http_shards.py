@@ -21,7 +21,8 @@ from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
 from tests.support.service.ports import HOST
-from tests.support.service.shards import BUCKETS, QUICK, wait_until
+from tests.support.service.shards import BUCKETS, QUICK
+from tests.support.waiting import wait_until
 
 KEY = "between us"
 SHARD_SECONDS = 1.0

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -19,6 +18,7 @@ from typing import Any, Final
 import psycopg
 
 from tests.support.service.ports import HOST, free_port
+from tests.support.waiting import wait_until
 
 SETTINGS: Final = {
     "listen_addresses": HOST,
@@ -70,13 +70,15 @@ class Postgres:
             self.process = subprocess.Popen(
                 [*command, *options], user=self.user, cwd=self.folder, stdout=log, stderr=log
             )
-        end = time.monotonic() + 60
-        while True:
+        process = self.process
+
+        def answers() -> bool:
+            assert process.poll() is None, (self.folder / "log").read_text()
             with suppress(psycopg.OperationalError), psycopg.connect(self.url("postgres")):
-                return
-            assert self.process.poll() is None, (self.folder / "log").read_text()
-            assert time.monotonic() < end
-            time.sleep(0.01)
+                return True
+            return False
+
+        wait_until(answers)
 
     @property
     def pid(self) -> int:

@@ -2,15 +2,15 @@
 
 import shutil
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
 from tests.support.service.ports import HOST
 from tests.support.service.postgres import Postgres
+from tests.support.waiting import wait_until
 
 NAMES: Final = ("east", "west")
 """What the servers call themselves."""
@@ -95,11 +95,3 @@ def kill_server(server: Postgres, how: signal.Signals) -> None:
     # After SIGKILL its children see by themselves that it is gone.
     left = psutil.wait_procs(processes, timeout=_SECONDS)[1]
     assert not left, left
-
-
-def wait_until(holds: Callable[[], Any]) -> None:
-    """Return once something holds."""
-    end = time.monotonic() + _SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.02)

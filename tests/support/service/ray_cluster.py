@@ -6,24 +6,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-import httpx
 import psutil
 
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
-from tests.support.service.client import START_SECONDS
 from tests.support.service.ports import HOST, free_port
+from tests.support.waiting import wait_until
 
 BUCKETS: Final = 12
 SECONDS: Final = 120.0
-"""Bounds every wait."""
+"""Bounds every command."""
 _RAY_OPTION: Final = "--object-store-memory=80000000"
 
 
@@ -86,11 +84,11 @@ class RayCluster:
             )
 
     def _wait_until_started(self, name: str, node: subprocess.Popen[bytes]) -> None:
-        end = time.monotonic() + SECONDS
-        while "Ray runtime started" not in (self.folder / f"{name}.log").read_text():
+        def is_started() -> bool:
             assert node.poll() is None, self.logs()
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.1)
+            return "Ray runtime started" in (self.folder / f"{name}.log").read_text()
+
+        wait_until(is_started, self.logs)
 
     def run(
         self,
@@ -124,16 +122,14 @@ class RayCluster:
 
     def wait_until_whole(self, but: Collection[str] = (), replicas: int = 2) -> list[Replica]:
         """Return the replicas once each shard has all, filled, and none at some addresses."""
-        end = time.monotonic() + SECONDS
-        while True:
+
+        def whole() -> list[Replica]:
             found = [each for each in self.listed() if each.is_filled]
             expected = sorted([*range(self.database.shards("main") or 0)] * replicas)
-            if sorted(each.shard for each in found) == expected and not (
-                {each.address for each in found} & {*but}
-            ):
-                return found
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.05)
+            is_whole = sorted(each.shard for each in found) == expected
+            return found if is_whole and not {each.address for each in found} & {*but} else []
+
+        return wait_until(whole, self.logs)
 
     def node_of(self, process: int) -> subprocess.Popen[bytes]:
         """Return the node that a replica's process runs on."""
@@ -153,51 +149,6 @@ class RayCluster:
                 kill_all(node)
         self.database.close()
         shutil.rmtree(self.folder, ignore_errors=True)
-
-
-class RouterProcess:
-    """A router of a cluster as a process, at a port of its own.
-
-    ``name``: of its folder.
-    """
-
-    def __init__(self, cluster: RayCluster, name: str = "router") -> None:
-        self._cluster = cluster
-        self._name = name
-        self.port = free_port()
-        self.process = self._started()
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        folder = self._cluster.folder
-        command = [sys.executable, "-m", "gcws_search", "serve", f"--port={self.port}"]
-        with (folder / f"{self._name}.log").open("ab") as log:
-            return subprocess.Popen(
-                [*command, f"--data-dir={folder / self._name}"],
-                env=self._cluster.variables,
-                stdout=log,
-                stderr=log,
-            )
-
-    def restart(self) -> None:
-        """Kill it, and start it at the same port."""
-        self.stop()
-        self.process = self._started()
-
-    def wait_until_ready(self) -> None:
-        """Return once it can be asked for all collections."""
-        end = time.monotonic() + START_SECONDS
-        while True:
-            with suppress(httpx.TransportError):
-                if httpx.get(f"http://{HOST}:{self.port}/readyz").status_code == 200:
-                    return
-            assert self.process.poll() is None, self._cluster.logs()
-            assert time.monotonic() < end, self._cluster.logs()
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Kill it."""
-        self.process.kill()
-        self.process.wait()
 
 
 def kill_all(node: subprocess.Popen[bytes]) -> None:

@@ -1,18 +1,21 @@
 """Shards in this process, the collection that they follow, and the same collection on one node."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import (
+    MESSAGES,
     ChangeSet,
+    Replica,
     Row,
+    bucket_of,
     encode_change,
     encode_error,
     raise_error,
@@ -30,7 +33,8 @@ from gcws_search.service.messages import (
 )
 from tests.support.data.payloads import encode_payload
 
-SECONDS = 30.0
+SECONDS = 60.0
+"""Bounds what a replica waits for."""
 BUCKETS = 4
 DIM = 6
 CONFIG = ix.CollectionConfig(dim=DIM)
@@ -45,6 +49,17 @@ def some_vectors(
 ) -> dict[str, list[float]]:
     """Return a vector of small whole numbers for each id, so that many scores are equal."""
     return {item_id: rng.integers(-3, 4, dim).astype(float).tolist() for item_id in ids}
+
+
+def put_of(*ids: str | None, payload: bytes | None = None, **more: Any) -> PreparedPut:  # noqa: ANN401
+    """Return a put of items, the vector of each of which says its place and its id."""
+    vectors = [f"{place} {item_id}".encode() for place, item_id in enumerate(ids)]
+    return PreparedPut(ids=ids, vectors=vectors, payloads=[payload] * len(ids), **more)
+
+
+def contents(database: Database, number: int) -> dict[str, Row]:
+    """Return the items of a collection as the database has them, by rising key."""
+    return {row.id: row for rows in database.read_all(number, 1000) for row in rows}
 
 
 class Written:
@@ -148,6 +163,36 @@ def rows_of(answer: Message, space: ix.VectorSpace) -> list[Row]:
     return [Row(*each) for each in zip(keys, ids, blobs, payloads, strict=True)]
 
 
+def tell(address: str, key: str, head: Mapping[str, Any]) -> Message:
+    """Return the answer to a message of a replica behind HTTP, or raise what it says."""
+    answer = httpx.post(
+        f"http://{address}{MESSAGES}",
+        content=encode(Message({"seconds": SECONDS, **head})),
+        headers={"Authorization": f"Bearer {key}"},
+        timeout=2 * SECONDS,
+    )
+    said = decode(answer.content)
+    raise_error(said)
+    return said
+
+
+def differing(
+    database: Database, replicas: Sequence[Replica], number: int, key: str
+) -> list[Replica]:
+    """Return the replicas that have not what the database has of a collection."""
+    [row] = [each for each in database.collections() if each.number == number]
+    config = ix.CollectionConfig.from_dict(row.config)
+    space = ix.StoredCollection.in_memory(row.name, config, threads=1).space
+    rows = database.page(number, after=0, limit=1 << 20, with_vector=True)
+    asked = {"method": "rows", "collection": number, "at": row.head, "with_vector": True}
+    return [
+        each
+        for each in replicas
+        if rows_of(tell(each.address, key, asked), space)
+        != [row for row in rows if bucket_of(row.id, database.buckets) % each.shards == each.shard]
+    ]
+
+
 def together(hosts: Sequence[ShardHost], written: Written) -> list[Row]:
     """Return the items that all shards have, by key."""
     return sorted(row for host in hosts for row in held(host, written))
@@ -179,12 +224,3 @@ def shards(
             host.start()
             hosts.append(host)
         yield hosts
-
-
-def wait_until(holds: Callable[[], bool]) -> bool:
-    """Return True once something holds."""
-    end = time.monotonic() + SECONDS
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-    return True

@@ -1,4 +1,4 @@
-"""Opening a database, its collections, and what each keeps besides items."""
+"""Opening a database, what it has of each collection, and how that is read."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -9,11 +9,26 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.connections import Connection
-from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
+from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Row
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable, TooManyCollections
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
+from tests.support.service.shards import put_of
+
+
+def test_a_connection_that_comes_back_while_others_are_closed_is_closed(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections = database.connections
+
+    def is_usable(connection: Connection) -> bool:
+        connections.close()
+        return not connection.closed
+
+    with connections.use() as connection:
+        monkeypatch.setattr(Connection, "is_usable", property(is_usable))
+    assert connection.closed
 
 
 def test_several_may_open_a_new_database_at_once(database_url: str) -> None:
@@ -97,7 +112,7 @@ def test_a_collection_too_many_is_not_created(database: Database) -> None:
 def test_a_dropped_collection_leaves_nothing_and_its_number_is_not_used_again(
     database: Database, number: int, committer: Committer
 ) -> None:
-    committer.commit(PreparedPut(ids=["a"], vectors=[b"v"], payloads=[None]))
+    committer.commit(put_of("a"))
     database.reserve_names(number, ["x"])
     assert database.drop(number)
     assert not database.drop(number)
@@ -116,8 +131,7 @@ def test_a_dropped_collection_leaves_nothing_and_its_number_is_not_used_again(
 def test_a_collection_is_dropped_while_somebody_reads_it(
     database: Database, number: int, committer: Committer
 ) -> None:
-    ids = [*map(str, range(100))]
-    committer.commit(PreparedPut(ids=ids, vectors=[b"v"] * 100, payloads=[None] * 100))
+    committer.commit(put_of(*map(str, range(100))))
     reading = database.read_all(number, 10)
     assert len(next(reading)) == 10
     assert database.drop(number)
@@ -171,7 +185,7 @@ def test_backends_are_listed_as_they_were_attached(database: Database, number: i
 def test_a_write_that_waits_too_long_for_the_collection_is_unavailable(
     database_url: str, database: Database, number: int
 ) -> None:
-    put = PreparedPut(ids=["a"], vectors=[b"v"], payloads=[None])
+    put = put_of("a")
     with closing(Database.open(database_url, buckets=4, seconds=0.3)) as hasty:
         committer = Committer(hasty, number, "plants")
 
@@ -197,3 +211,149 @@ def test_a_database_that_is_silent_is_given_up(database_url: str, database: Data
             ):
                 connection.run("SELECT pg_sleep(30)")
         assert hasty.collections() == database.collections()
+
+
+# Items
+
+
+def test_items_are_read_by_id_by_key_and_in_order(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(put_of("a", "b\0", "ü"))
+    committer.commit(put_of("a", payload=b"{}"))
+    committer.commit(PreparedDelete(ids=["ü", "none"]))
+    b, a = Row(2, "b\0", b"1 b\0", None), Row(4, "a", b"0 a", b"{}")
+    assert database.fetch(number, ["a"]) == {"a": a}
+    assert database.fetch(number, ["a", "none", "b\0", "ü"]) == {"a": a, "b\0": b}
+    assert database.rows_by_key(number, [4, 3, 2, 1]) == [b, a]
+    assert database.page(number, after=0, limit=1, with_vector=True) == [b]
+    assert database.page(number, after=2, limit=9, with_vector=False) == [Row(4, "a", b"", b"{}")]
+    assert [*database.read_all(number, 1)] == [[b], [a]]
+    assert database.count(number) == 2
+    assert database.last_moment(number).key == committer.last.key == 5
+
+
+def test_a_row_that_is_not_what_was_written_is_refused(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(put_of("a", "b"))
+    with database.connections.transaction() as connection:
+        connection.run(f"UPDATE items_{number} SET vector = 'other' WHERE id = 'b'")
+    assert {*database.fetch(number, ["a"])} == {"a"}
+    reads: list[Callable[[], object]] = [
+        lambda: database.fetch(number, ["b"]),
+        lambda: database.fetch(number, ["a", "b"]),
+        lambda: database.rows_by_key(number, [2]),
+        lambda: database.page(number, after=0, limit=2, with_vector=True),
+        lambda: [*database.read_all(number, 1)],
+    ]
+    for read in reads:
+        with pytest.raises(ix.DamagedFile, match="row 2"):
+            read()
+
+
+def test_all_items_are_of_one_moment(database: Database, number: int, committer: Committer) -> None:
+    committer.commit(put_of(*"abcdef"))
+    reading = database.read_all(number, 2)
+    found = next(reading)
+    committer.commit(PreparedDelete(ids=["c"]))
+    committer.commit(put_of("f", "g"))
+    found += [row for rows in reading for row in rows]
+    assert [(row.key, row.id) for row in found] == [*enumerate("abcdef", 1)]
+
+
+def test_abandoned_rows_leave_the_connection_to_who_has_it_next(
+    database_url: str, number: int, committer: Committer
+) -> None:
+    committer.commit(put_of(*"abcdef"))
+    with closing(Database.open(database_url, buckets=4, max_connections=1)) as one:
+        with one.changes(number, range(4), None, 2) as changes:
+            rows = iter(changes.rows())
+            next(rows)
+        with one.connections.transaction() as connection:
+            del rows
+            assert connection.column("SELECT 1") == [1]
+        with closing(one.read_all(number, 2)) as reading:
+            next(reading)
+        assert one.count(number) == 6
+
+
+# Names of coordinates
+
+
+def named(names: dict[str, int], coordinates: int = 0, *, id_: str = "a") -> PreparedPut:
+    """Return an item that has some names."""
+    return PreparedPut(
+        ids=[id_], vectors=[b""], payloads=[None], names=[*names.values()], coordinates=coordinates
+    )
+
+
+def test_a_reserved_name_is_listed_once_an_item_with_it_is_stored(
+    database: Database, number: int, committer: Committer
+) -> None:
+    names = database.reserve_names(number, ["y", "x\0", "y"])
+    assert names == {"y": 0, "x\0": 1}
+    assert database.reserve_names(number, ["z", "y"]) == {"z": 2, "y": 0}
+    assert database.names(number) == database.find_names(number, "", 9) == []
+    committer.commit(named(names))
+    assert database.names(number) == [(0, "y"), (1, "x\0")]
+    refused = PreparedPut(ids=["a"], vectors=[b""], payloads=[None], mode="insert", names=[2])
+    with pytest.raises(ix.ItemExists):
+        committer.commit(refused)
+    assert len(database.names(number)) == 2
+    with pytest.raises(ix.CollectionNotFound):
+        database.reserve_names(number + 1, ["x"])
+
+
+def test_new_names_get_coordinates_above_all_that_items_use(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(named({}, 500))
+    assert database.reserve_names(number, ["x"]) == {"x": 500}
+    committer.commit(named({}, 200))
+    assert database.reserve_names(number, ["y"]) == {"y": 501}
+    database.replace_names(number, [(7, "a"), (900, "b")])
+    assert database.names(number) == [(7, "a"), (900, "b")]
+    assert database.reserve_names(number, ["c", "b"]) == {"c": 901, "b": 900}
+
+
+def test_no_name_is_reserved_where_coordinates_are_used_up(
+    database: Database, number: int, committer: Committer
+) -> None:
+    committer.commit(named({}, ix.MAX_DIM))
+    with pytest.raises(ix.InvalidVector) as caught:
+        database.reserve_names(number, ["x", "y"])
+    assert caught.value.loc == (1,)
+    assert database.reserve_names(number, ["x"]) == {"x": ix.MAX_DIM}
+
+
+def test_names_are_found_by_prefix(database: Database, number: int) -> None:
+    names = [(0, "oak"), (1, "oaten"), (2, "ash"), (3, "o\U0010ffff"), (4, "p"), (5, "oa")]
+    database.replace_names(number, names)
+    assert database.find_names(number, "oa", 9) == [(5, "oa"), (0, "oak"), (1, "oaten")]
+    assert database.find_names(number, "o", 9)[-1] == (3, "o\U0010ffff")
+    assert database.find_names(number, "o", 1) == [(5, "oa")]
+    assert database.find_names(number, "", 2) == names[:2]
+
+
+def test_a_name_that_is_not_what_was_written_is_refused(database: Database, number: int) -> None:
+    database.replace_names(number, [(0, "oak")])
+    with database.connections.transaction() as connection:
+        connection.run("UPDATE names SET name = 'ash'")
+    with pytest.raises(ix.DamagedFile, match="coordinate 0"):
+        database.names(number)
+
+
+def test_two_routers_never_give_one_coordinate_twice(
+    database_url: str, database: Database, number: int
+) -> None:
+    with closing(Database.open(database_url, buckets=4)) as other, ThreadPoolExecutor(4) as pool:
+        wanted = [[f"{place % 40}", f"only {place}"] for place in range(200)]
+        reserving = [
+            pool.submit((database, other)[place % 2].reserve_names, number, names)
+            for place, names in enumerate(wanted)
+        ]
+        found = [each.result() for each in reserving]
+    together = {name: coordinate for names in found for name, coordinate in names.items()}
+    assert all(together.items() >= names.items() for names in found)
+    assert sorted(together.values()) == [*range(240)]

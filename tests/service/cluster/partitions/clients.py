@@ -13,7 +13,9 @@ import orjson
 
 from gcws_search.service.cluster.contract import Row
 from tests.service.cluster.partitions.history import NONE, History, Noted, Read, Write
-from tests.support.service.machines import SECONDS, MachineCluster, Program, reached, until
+from tests.support.service.machines import SECONDS, MachineCluster, reached
+from tests.support.service.programs import Program
+from tests.support.waiting import wait_until
 
 URL: Final = "/v1/collections/things"
 IDS: Final = [f"shared{each}" for each in range(24)]
@@ -79,8 +81,11 @@ class Things:
             items = [item(each, NONE, "base") for each in sorted(BASE)]
             answer = httpx.put(f"{url}/items", json={"items": items}, timeout=SECONDS)
             assert answer.status_code == 200
-            for router in cluster.routers:  # each lists collections every second
-                until(lambda router=router: asked(router, query("base")).status_code == 200)
+            answers = [200] * len(cluster.routers)  # each lists collections every second
+            body = query("base")
+            wait_until(
+                lambda: [asked(each, body).status_code for each in cluster.routers] == answers
+            )
 
     def _execute(self, statement: str) -> list[Any]:
         text = statement.replace("{number}", str(self.number)).encode()
@@ -106,8 +111,7 @@ class Things:
         stored = {row.id: row.key for row in rows if row.id in IDS}
         assert stored == {each.id: each.key for each in last.values() if each.version != NONE}
         assert {row.id for row in rows} - {*IDS} == BASE
-        head = self.cluster.database.last_moment(self.number).key
-        self.cluster.check_replicas(rows, self.number, head)
+        self.cluster.check_replicas(self.number)
 
 
 def asked(router: Program, body: dict[str, Any]) -> httpx.Response:
@@ -175,7 +179,7 @@ class Load:
             for router in routers
             for kind in kinds or ("put", "strict", "session", "base")
         }
-        until(
+        wait_until(
             lambda: (
                 self._errors
                 or all(self.history.succeeded(*each) >= least for each, least in wanted.items())
@@ -193,8 +197,8 @@ class Load:
                     pass  # what was under way has ended
             cluster = self._things.cluster
             head = cluster.database.last_moment(self._things.number).key
-            for each in (replica for shard in cluster.replicas for replica in shard):
-                until(lambda replica=each: reached(replica) >= head)
+            replicas = [each for shard in cluster.replicas for each in shard]
+            wait_until(lambda: all(reached(each) >= head for each in replicas))
             yield
         finally:
             self._may_write.set()
@@ -203,7 +207,7 @@ class Load:
         """Return once a request of this kind is refused by a router."""
         what = f"{kind} 503"
         before = self.history.answers[router, what]
-        until(lambda: self._errors or self.history.answers[router, what] > before)
+        wait_until(lambda: self._errors or self.history.answers[router, what] > before)
 
     def _ask(
         self, http: httpx.Client, router: int, kind: str, method: str, path: str, body: object

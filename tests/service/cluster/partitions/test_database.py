@@ -1,25 +1,21 @@
-"""Links with the database that are cut, and a database that is frozen."""
+"""Links and connections with the database that are cut, and a database that is frozen."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 
 import httpx
 import pytest
 
+from gcws_search.service.cluster.database import Database
 from tests.service.cluster.partitions.clients import IDS, URL, Load, query
-from tests.support.service.machines import (
-    SECONDS,
-    MachineCluster,
-    frozen,
-    listed,
-    reached,
-    until,
-)
+from tests.support.service.machines import BUCKETS, SECONDS, MachineCluster, frozen, reached
+from tests.support.waiting import wait_until
 
 SEARCHES = ("session", "base")
 REFUSED = {(router, f"{kind} 503") for router in (0, 1) for kind in ("put", "delete", "strict")}
 """What needs the database."""
+_THERE = "SELECT 1 FROM pg_stat_activity WHERE application_name = 'gcws-search visitor'"
 
 
 def test_a_replica_cut_from_the_database_gives_no_stale_answer_and_catches_up(
@@ -35,10 +31,10 @@ def test_a_replica_cut_from_the_database_gives_no_stale_answer_and_catches_up(
                 load.go_on()
                 return reached(replica) == key < reached(cluster.replicas[0][1])
 
-            until(is_left_behind)
+            wait_until(is_left_behind)
             load.go_on(times=20)
         load.go_on()
-        until(lambda: reached(replica) > key)
+        wait_until(lambda: reached(replica) > key)
         assert history.failures == {}, history.refusals
 
 
@@ -49,9 +45,9 @@ def test_a_replica_long_cut_from_the_database_is_not_asked_until_it_is_back(
     network, replica = cluster.network, cluster.replicas[0][0]
     with load.running() as history:
         with network.without(replica.machine, cluster.store):
-            until(lambda: [listed(each)[0] for each in cluster.routers] == [1, 1])
+            wait_until(lambda: [each.listed()[0] for each in cluster.routers] == [1, 1])
             load.go_on(times=20)
-        until(lambda: [listed(each)[0] for each in cluster.routers] == [2, 2])
+        wait_until(lambda: [each.listed()[0] for each in cluster.routers] == [2, 2])
         load.go_on(times=20)
         assert history.failures == {}, history.refusals
 
@@ -64,7 +60,9 @@ def test_a_router_cut_from_the_database_searches_and_refuses_the_rest_until_it_i
         with network.without(router.machine, cluster.store):
             load.fail("put", 0)
             load.fail("strict", 0)
-            until(lambda: "unreachable" in httpx.get(f"{router.url}/readyz", timeout=SECONDS).text)
+            wait_until(
+                lambda: "unreachable" in httpx.get(f"{router.url}/readyz", timeout=SECONDS).text
+            )
             load.go_on("session", "base", routers=(0,), times=20)
             load.go_on(routers=(1,))
         load.go_on()
@@ -120,3 +118,21 @@ def test_a_database_frozen_amid_writes_loses_nothing(cluster: MachineCluster, lo
         failed = {*history.failures}
     # A write that was acknowledged just before may be on no replica yet: searches wait for it.
     assert failed <= REFUSED | {(each, f"{kind} 503") for each in (0, 1) for kind in SEARCHES}
+
+
+def test_connections_that_were_cut_are_given_up_at_both_ends(cluster: MachineCluster) -> None:
+    visitor = cluster.network.add("visitor")
+    with visitor.entered():
+        database = Database.open(cluster.database_url, buckets=BUCKETS, application="visitor")
+    with closing(database), database.connections.use() as idle:
+        with visitor.entered(), database.connections.use() as asking:
+            asking.run("SELECT 1")
+            asking.pgconn.send_query(b"SELECT pg_sleep(1)")
+            with cluster.network.without(visitor, cluster.store):
+                # One owes the other nothing, and one an answer.
+                with cluster.client.entered():
+                    wait_until(lambda: not cluster.server.execute(_THERE))
+                wait_until(lambda: not idle.is_usable)
+            asking.close()
+        with visitor.entered():
+            assert database.shards("main") is None

@@ -2,17 +2,103 @@
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
+from gcws_search.service.cluster.contract import Replica
 from tests.service.cluster.partitions.clients import Load, Things
-from tests.support.service.machines import until
-from tests.support.service.network import unavailable
-from tests.support.service.ray_machines import RayMachineCluster
+from tests.support.service.machines import SECONDS, MachineCluster
+from tests.support.service.network import Machine, unavailable
+from tests.support.service.ray_cluster import RayCluster, process_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
+HEAD = "head"
+
+
+class MachineNodes(RayCluster):
+    """A head and nodes of Ray, each on a machine.
+
+    ``cluster``: whose database they follow.
+    """
+
+    def __init__(self, cluster: MachineCluster) -> None:
+        super().__init__(cluster.database_url)
+        self._network = cluster.network
+        head = self._network.add(HEAD)
+        self.address = f"{head.address}:{6379}"
+        self.variables |= {**cluster.variables, "RAY_ADDRESS": self.address}
+
+    def start_node(
+        self, name: str, words: list[str], options: list[str]
+    ) -> subprocess.Popen[bytes]:
+        machines = self._network.machines
+        machine = machines.get(name) or self._network.add(name)
+        with machine.entered():
+            return super().start_node(
+                name, words, [*options, f"--node-ip-address={machine.address}"]
+            )
+
+    def machine_of(self, replica: Replica) -> Machine:
+        """Return the machine of a replica."""
+        host = replica.address.rpartition(":")[0]
+        [found] = [each for each in self._network.machines.values() if each.address == host]
+        return found
+
+    def process_of(self, replica: Replica) -> int:
+        """Return the process of a replica; called in the first thread, which is looked at."""
+        with self.machine_of(replica).entered():
+            return process_of(replica)
+
+
+class RayMachineCluster(MachineCluster):
+    """A database, nodes of Ray that have the replicas, two routers, and the clients' machine."""
+
+    def start_nodes(self, count: int, *, shards: int = 2, routers: int = 2) -> None:
+        """Start a head and nodes, place all replicas, and start the routers."""
+        self._open(self.database_url, shards)
+        with self.client.entered():
+            self.ray = MachineNodes(self)
+        self.ray.start_head()
+        self.ray.start_nodes(count)
+        self.up(shards)
+        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(routers)]
+        with self.client.entered():
+            for each in self.routers:
+                each.wait_until_ready()
+            self.wait_until_whole()
+
+    def up(self, shards: int = 2) -> str:
+        """Place what is missing, and return what is said of it."""
+        with self.network.machines[HEAD].entered():
+            return self.ray.up(shards)
+
+    def move(self, replica: str) -> str:
+        """Have a replica on another node, and return what is said of it."""
+        with self.network.machines[HEAD].entered():
+            return self.ray.run("move", replica, f"--seconds={SECONDS}").stdout
+
+    def wait_until_whole(self, but: tuple[str, ...] = ()) -> list[Replica]:
+        """Return the replicas once all are filled, none at some addresses, and routers ask all."""
+
+        def whole() -> list[Replica]:
+            found = self.ray.wait_until_whole(but)
+            return found if self.routers_ask([2, 2]) else []
+
+        return wait_until(whole, self.said)
+
+    def said(self) -> str:
+        """Return the end of what all have said."""
+        return f"{super().said()}\n{self.ray.logs()}"
+
+    def stop(self) -> None:
+        """End all processes, and remove the machines and all files."""
+        if hasattr(self, "ray"):
+            self.ray.stop()
+        super().stop()
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +164,7 @@ def test_a_node_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back(
             found = cluster.wait_until_whole(but=tuple(lost))
             assert victim not in [ray.machine_of(each) for each in found]
             load.go_on(times=20)
-        until(lambda: not any(psutil.pid_exists(each) for each in lost.values()))
+        wait_until(lambda: not any(psutil.pid_exists(each) for each in lost.values()))
         load.go_on(times=20)
         assert {each.address for each in cluster.wait_until_whole()} == {
             each.address for each in found

@@ -21,16 +21,8 @@ from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.messages import Malformed
-from tests.support.service.shards import (
-    Written,
-    ask,
-    follow,
-    send,
-    shards,
-    some_vectors,
-    together,
-    wait_until,
-)
+from tests.support.service.shards import Written, ask, follow, send, shards, some_vectors, together
+from tests.support.waiting import wait_until
 
 IDLE = HostOptions(poll_seconds=3600.0)
 """Asks the database for nothing by itself, once it has begun."""
@@ -73,19 +65,6 @@ def test_changes_are_applied_without_the_database(
     for _ in range(2):
         send(hosts, written, write(written, rng))
         assert together(hosts, written) == written.rows()
-
-
-@pytest.mark.usefixtures("unread")
-def test_changes_sent_one_by_one_are_applied(
-    hosts: list[ShardHost], written: Written, rng: np.random.Generator
-) -> None:
-    for change in write(written, rng):
-        for host, part in zip(hosts, change.divide(2, written.database.buckets), strict=True):
-            sent = encode_change(part)
-            said = {"key": change.after.key, "changes": [sent.head]}
-            answer = ask(host, "follow", written.number, sent.blobs, **said)
-            assert answer.head["key"] == change.after.key
-    assert together(hosts, written) == written.rows()
 
 
 @pytest.mark.parametrize(

@@ -32,8 +32,8 @@ from tests.support.service.shards import (
     shards,
     some_vectors,
     together,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 ALL = 3
 SMALL_CHUNKS = HostOptions(poll_seconds=0.05, chunk_rows=3, check_seconds=0.1)
@@ -61,21 +61,7 @@ def test_shards_have_the_items_of_their_buckets_under_the_keys_of_the_database(
         assert together(hosts, written) == written.rows()
 
 
-# Restarts
-
-
-def test_a_restart_reads_the_file_and_follows_the_rest(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ids(30)))
-    with shards(database, tmp_path, 2) as hosts:
-        follow(hosts, written)
-    written.put(some_vectors(rng, ids(50)[20:]))
-    written.delete(["i1", "i22"])
-    with shards(database, tmp_path, 2) as hosts:
-        follow(hosts, written)
-        assert together(hosts, written) == written.rows()
-        assert [each.fills for host in hosts for each in host.followers] == [0, 0]
+# Interruptions
 
 
 def test_searches_go_on_without_the_database(

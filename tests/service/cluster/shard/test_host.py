@@ -22,8 +22,8 @@ from tests.support.service.shards import (
     shards,
     some_vectors,
     together,
-    wait_until,
 )
+from tests.support.waiting import wait_until
 
 ANNOUNCED = replace(QUICK, address="here:1", replica=3, cell="cell")
 

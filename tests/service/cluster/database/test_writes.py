@@ -1,38 +1,40 @@
-"""What writes do, one by one and in groups."""
+"""What writes do: one by one, in groups, of items without ids, and of several routers at once."""
 
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import CancelledError
-from contextlib import closing, suppress
-from typing import Any
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from contextlib import ExitStack, closing, suppress
+from itertools import chain
 
+import numpy as np
 import pytest
 
 from gcws_search import index as ix
-from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
-from gcws_search.service.cluster.contract import Row
+from gcws_search.service.cluster.committer import (
+    Committer,
+    PreparedDelete,
+    PreparedPut,
+    PreparedWrite,
+)
+from gcws_search.service.cluster.contract import START, Position, Row
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
-from tests.support.service.shards import wait_until
+from tests.support.service.shards import contents, put_of
+from tests.support.waiting import wait_until
 from tests.support.waiting_writes import together
 
-
-def put(*ids: str, payload: bytes | None = None, **more: Any) -> PreparedPut:  # noqa: ANN401
-    vectors = [f"{place} {item_id}".encode() for place, item_id in enumerate(ids)]
-    return PreparedPut(ids=ids, vectors=vectors, payloads=[payload] * len(ids), **more)
-
-
-def contents(database: Database, number: int) -> dict[str, Row]:
-    return {row.id: row for rows in database.read_all(number, 1000) for row in rows}
+IDS = [f"item {place}" for place in range(60)]
+WRITES = 60
+WRITERS = 4
 
 
 def test_an_upsert_counts_new_items_and_replaced_ones(
     database: Database, number: int, committer: Committer
 ) -> None:
-    assert committer.commit(put("a", "b")) == ix.WriteResult(2, 0)
-    assert committer.commit(put("b", "c")) == ix.WriteResult(1, 1)
+    assert committer.commit(put_of("a", "b")) == ix.WriteResult(2, 0)
+    assert committer.commit(put_of("b", "c")) == ix.WriteResult(1, 1)
     assert database.count(number) == 3
     assert committer.last.key == database.last_moment(number).key == 4
 
@@ -40,7 +42,7 @@ def test_an_upsert_counts_new_items_and_replaced_ones(
 def test_of_an_id_that_comes_twice_an_upsert_takes_the_last(
     database: Database, number: int, committer: Committer
 ) -> None:
-    assert committer.commit(put("a", "b", "a")) == ix.WriteResult(2, 0)
+    assert committer.commit(put_of("a", "b", "a")) == ix.WriteResult(2, 0)
     assert database.fetch(number, ["a"])["a"].vector == b"2 a"
 
 
@@ -48,12 +50,12 @@ def test_of_an_id_that_comes_twice_an_upsert_takes_the_last(
 def test_an_insert_refuses_an_id_that_exists_or_comes_twice(
     database: Database, number: int, committer: Committer, ids: tuple[str, ...], row: int
 ) -> None:
-    committer.commit(put("a"))
+    committer.commit(put_of("a"))
     with pytest.raises(ix.ItemExists) as caught:
-        committer.commit(put(*ids, mode="insert"))
+        committer.commit(put_of(*ids, mode="insert"))
     assert (caught.value.item_id, caught.value.row) == (ids[row], row)
     with pytest.raises(ix.ItemExists) as caught:
-        committer.commit(put(*ids, mode="insert", places=[10, 20, 30][: len(ids)]))
+        committer.commit(put_of(*ids, mode="insert", places=[10, 20, 30][: len(ids)]))
     assert caught.value.row == 10 * (row + 1)
     assert {*contents(database, number)} == {"a"}
     assert database.last_moment(number).key == 1
@@ -62,9 +64,9 @@ def test_an_insert_refuses_an_id_that_exists_or_comes_twice(
 def test_payloads_are_kept_where_asked_for(
     database: Database, number: int, committer: Committer
 ) -> None:
-    committer.commit(put("a", "b", payload=b"{}"))
-    committer.commit(put("a", "new", keeps_payloads=True))
-    committer.commit(put("b"))
+    committer.commit(put_of("a", "b", payload=b"{}"))
+    committer.commit(put_of("a", "new", keeps_payloads=True))
+    committer.commit(put_of("b"))
     found = contents(database, number)
     assert {item_id: row.payload for item_id, row in found.items()} == {
         "a": b"{}",
@@ -93,7 +95,7 @@ def test_rows_are_stored_alike_however_many_they_are(
 def test_a_delete_chooses_with_the_lock(
     database: Database, number: int, committer: Committer
 ) -> None:
-    committer.commit(put("a", "b", "c"))
+    committer.commit(put_of("a", "b", "c"))
     heads = []
 
     def choose(head: int) -> list[str]:
@@ -126,18 +128,18 @@ def test_progress_is_stored_with_the_items_or_not_at_all(
     def progress(result: ix.WriteResult) -> ix.LoadRecord:
         return ix.LoadRecord("key", 5, f"[{result.inserted}, {result.updated}]")
 
-    committer.commit(put("a"))
-    committer.commit(put("a", "b", progress=progress))
+    committer.commit(put_of("a"))
+    committer.commit(put_of("a", "b", progress=progress))
     assert database.loads(number, 0) == [ix.LoadRecord("key", 5, "[1, 1]")]
 
     def fails(_: ix.WriteResult) -> ix.LoadRecord:
         raise TimeoutError
 
     with pytest.raises(TimeoutError):
-        committer.commit(put("c", progress=fails))
+        committer.commit(put_of("c", progress=fails))
     assert {*contents(database, number)} == {"a", "b"}
     with pytest.raises(ix.ItemExists):
-        committer.commit(put("d", "a", mode="insert", progress=progress))
+        committer.commit(put_of("d", "a", mode="insert", progress=progress))
     assert database.loads(number, 0, "key") == [ix.LoadRecord("key", 5, "[1, 1]")]
 
 
@@ -150,16 +152,16 @@ def commits(database: Database) -> int:
 def test_writes_of_a_group_succeed_and_fail_by_themselves(
     database: Database, number: int, committer: Committer
 ) -> None:
-    committer.commit(put("old", payload=b"{}"))
+    committer.commit(put_of("old", payload=b"{}"))
     results = together(
         committer,
         lambda: committer.commit(PreparedDelete(ids=["nothing"])),
-        lambda: committer.commit(put("a", "b", payload=b"[]")),
-        lambda: committer.commit(put("c", "a", mode="insert")),
-        lambda: committer.commit(put("a", "old", keeps_payloads=True)),
+        lambda: committer.commit(put_of("a", "b", payload=b"[]")),
+        lambda: committer.commit(put_of("c", "a", mode="insert")),
+        lambda: committer.commit(put_of("a", "old", keeps_payloads=True)),
         lambda: committer.commit(PreparedDelete(ids=["b", "old", "b"])),
-        lambda: committer.commit(put("b", keeps_payloads=True)),
-        lambda: committer.commit(put("old", mode="insert", keeps_payloads=True)),
+        lambda: committer.commit(put_of("b", keeps_payloads=True)),
+        lambda: committer.commit(put_of("old", mode="insert", keeps_payloads=True)),
     )
     assert [result for place, result in enumerate(results) if place != 2] == [
         0,
@@ -198,17 +200,17 @@ def test_only_a_write_that_is_too_large_finds_the_disk_full(
     )
     results = together(
         committer,
-        lambda: committer.commit(put("a")),
-        lambda: committer.commit(put("b")),
-        lambda: committer.commit(put("c", "big")),
-        lambda: committer.commit(put("d")),
+        lambda: committer.commit(put_of("a")),
+        lambda: committer.commit(put_of("b")),
+        lambda: committer.commit(put_of("c", "big")),
+        lambda: committer.commit(put_of("d")),
     )
     assert isinstance(results[2], ix.DiskFull)
     assert "plants" in str(results[2])
     assert {*contents(database, number)} == {"a", "b", "d"}
     assert database.last_moment(number).key == 3
     with pytest.raises(ix.DiskFull):
-        committer.commit(put("big", *(f"x{place}" for place in range(300))))
+        committer.commit(put_of("big", *(f"x{place}" for place in range(300))))
     assert database.count(number) == 3
 
 
@@ -232,10 +234,10 @@ def test_submitted_puts_are_read_by_the_leader_and_end_with_their_results(
         raise ix.InvalidVector(expected="a vector", got="none")
 
     with committer.lock:
-        submit("a", lambda: put("a"))
+        submit("a", lambda: put_of("a"))
         submit("bad", unreadable)
-        submit("again", lambda: put("a", mode="insert"))
-        submit("b", lambda: put("b"))
+        submit("again", lambda: put_of("a", mode="insert"))
+        submit("b", lambda: put_of("b"))
     for _ in range(4):
         assert ended.acquire(timeout=60)
     assert outcomes["a"] == outcomes["b"] == ix.WriteResult(1, 0)
@@ -247,10 +249,10 @@ def test_submitted_puts_are_read_by_the_leader_and_end_with_their_results(
 
 def test_what_was_submitted_is_cancelled_where_there_are_no_threads(committer: Committer) -> None:
     outcomes: list[object] = []
-    committer.submit(lambda: put("a"), outcomes.append, lambda _, none: none())
+    committer.submit(lambda: put_of("a"), outcomes.append, lambda _, none: none())
     [outcome] = outcomes
     assert isinstance(outcome, CancelledError)
-    assert committer.commit(put("b")) == ix.WriteResult(1, 0)
+    assert committer.commit(put_of("b")) == ix.WriteResult(1, 0)
 
 
 def test_writes_to_a_dropped_collection_find_none(
@@ -258,7 +260,7 @@ def test_writes_to_a_dropped_collection_find_none(
 ) -> None:
     assert database.drop(number)
     with pytest.raises(ix.CollectionNotFound, match="plants"):
-        committer.commit(put("a"))
+        committer.commit(put_of("a"))
     with pytest.raises(ix.CollectionNotFound, match="plants"):
         committer.commit(PreparedDelete(choose=lambda _: ["a"]))
 
@@ -284,10 +286,143 @@ def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
         wait_until(lambda: has_lock(other))
         committer = Committer(other, number, "plants")
         with pytest.raises(StoreUnavailable, match="lock timeout"):
-            committer.commit(put("a"))
+            committer.commit(put_of("a"))
         end = time.monotonic() + 30
         while not contents(database, number):
             with suppress(StoreUnavailable):
-                committer.commit(put("b"))
+                committer.commit(put_of("b"))
             assert time.monotonic() < end
     assert {*contents(database, number)} == {"b"}
+
+
+# Items without ids
+
+
+def test_items_without_ids_get_the_next_numbers(
+    database: Database, number: int, committer: Committer
+) -> None:
+    assert committer.commit(put_of(None, None)) == ix.WriteResult(2, 0, ("0", "1"))
+    assert committer.commit(put_of("a", "7")) == ix.WriteResult(2, 0)
+    assert committer.commit(put_of(None, "a", None, "30")) == ix.WriteResult(3, 1, ("31", "32"))
+    assert committer.commit(PreparedDelete(ids=["32", "31"])) == 2
+    with pytest.raises(ix.ItemExists):
+        committer.commit(put_of(None, "a", mode="insert"))
+    result = committer.commit(put_of(None, mode="insert"))
+    assert result.ids is not None
+    assert int(result.ids[0]) >= 33
+    assert database.count(number) == len(contents(database, number)) == 6
+    many = committer.commit(put_of(*[None] * 300))
+    assert (many.inserted, many.updated) == (300, 0)
+
+
+def test_many_routers_append_at_once(database_url: str, database: Database, number: int) -> None:
+    start = threading.Barrier(3)
+
+    def work(append: bool) -> list[ix.WriteResult]:
+        with closing(Database.open(database_url, buckets=4)) as own:
+            committer = Committer(own, number, "plants")
+            start.wait()
+            if append:
+                return [committer.commit(put_of(*[None] * size)) for size in [1, 2, 3] * 4]
+            return [committer.commit(put_of(str(7 * each))) for each in range(12)]
+
+    with ThreadPoolExecutor(3) as pool:
+        appended = [*pool.map(work, [True, True, False])][:2]
+    results = [each for results in appended for each in results]
+    ranges = [range(int(ids[0]), int(ids[1]) + 1) for ids in (each.ids for each in results) if ids]
+    given = [number for each in ranges for number in each]
+    assert len(given) == len({*given}) == 48
+    assert sum(each.updated for each in results) == 0
+    assert {*map(str, given)} <= {*contents(database, number)}
+
+
+def test_a_database_of_before_gets_the_number_and_looks_what_is_taken(
+    database_url: str, database: Database, number: int, committer: Committer
+) -> None:
+    """Another program may write beside this one, and does not count."""
+    committer.commit(put_of(*map(str, range(40)), "a", str(2**63)))
+    with database.connections.transaction() as connection:
+        connection.run("ALTER TABLE heads DROP COLUMN free_id")
+        connection.run("DELETE FROM migrations WHERE name = 'free ids'")
+    with closing(Database.open(database_url, buckets=4)) as upgraded:
+        committer = Committer(upgraded, number, "plants")
+        assert committer.commit(put_of(None, None)) == ix.WriteResult(2, 0, ("40", "41"))
+        with upgraded.connections.transaction() as connection:
+            connection.run("UPDATE heads SET free_id = 3")
+        assert committer.commit(put_of(None)) == ix.WriteResult(1, 0, ("42", "42"))
+        assert len(contents(upgraded, number)) == 45
+
+
+# Two routers
+
+
+def some_write(rng: np.random.Generator, database: Database, number: int) -> PreparedWrite:
+    ids = rng.permutation(IDS)[: rng.integers(1, len(IDS))].tolist()
+    match rng.integers(4):
+        case 0:
+            return PreparedDelete(ids=ids)
+        case 1:
+            return PreparedDelete(choose=lambda _: ids)
+    names = database.reserve_names(number, [f"name {rng.integers(100)}", "all"])
+    return PreparedPut(
+        ids=ids,
+        vectors=[rng.bytes(8) for _ in ids],
+        payloads=[None] * len(ids),
+        mode="upsert" if rng.integers(4) else "insert",
+        names=[*names.values()],
+        coordinates=max(names.values()) + 1,
+    )
+
+
+def test_keys_rise_with_commits_and_nobody_waits_for_ever(
+    database_url: str, database: Database, number: int, rng: np.random.Generator
+) -> None:
+    """A replica that follows all the while has all: no key comes behind the head it has seen."""
+    errors: list[Exception] = []
+    counts = {"put": 0, "deleted": 0}
+
+    def write(database: Database, committer: Committer, rng: np.random.Generator) -> None:
+        for _ in range(WRITES):
+            try:
+                result = committer.commit(some_write(rng, database, number))
+            except ix.ItemExists:
+                continue
+            except Exception as error:
+                errors.append(error)
+                return
+            with counting:
+                if isinstance(result, ix.WriteResult):
+                    counts["put"] += result.inserted
+                else:
+                    counts["deleted"] += result
+
+    copy: dict[str, int] = {}
+    position: Position = START
+    counting = threading.Lock()
+    with ExitStack() as stack:
+        routers = [database, stack.enter_context(closing(Database.open(database_url, buckets=4)))]
+        committers = [Committer(router, number, "plants") for router in routers]
+        threads = [
+            threading.Thread(target=write, args=(routers[each % 2], committers[each % 2], child))
+            for each, child in enumerate(rng.spawn(WRITERS))
+        ]
+        for thread in threads:
+            thread.start()
+        is_last = False
+        while True:
+            is_last = not any(thread.is_alive() for thread in threads)
+            with database.changes(number, range(4), position, 10) as changes:
+                for item_id in changes.deleted:
+                    copy.pop(item_id, None)
+                for row in chain.from_iterable(changes.rows()):
+                    assert position.key < row.key <= changes.head.key
+                    copy[row.id] = row.key
+                position = changes.head
+            if is_last:
+                break
+        assert max(each.last.key for each in committers) == position.key
+    assert not errors
+    found = {item_id: row.key for item_id, row in contents(database, number).items()}
+    assert copy == found
+    assert len(found) == database.count(number) == counts["put"] - counts["deleted"]
+    assert database.last_moment(number).key > WRITES

@@ -1,0 +1,138 @@
+"""Queries sent to the shards together, batches sent in parts, and names of items under way."""
+
+import asyncio
+import io
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from gcws_search import index as ix
+from gcws_search.service.cluster.collection import PART_ROWS
+from tests.support.service.client import Client, Json, Serve
+from tests.support.service.cluster import ClusterClient
+from tests.support.service.postgres import postgres
+
+URL = "/v1/collections/plants"
+TEXT = "x" * 200
+"""Twelve hits are longer than an answer may be."""
+TOGETHER = 40
+CENTER = [0.5, 0.5, 0.5]
+ITEMS = 60
+NPY = {"Content-Type": "application/x-npy"}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterClient]:
+    with postgres().database() as url:
+        client = ClusterClient(url, tmp_path_factory.mktemp("cluster"), max_answer_bytes=2000)
+        client.start()
+        client.wait_until_ready()
+        client.put(URL, json={"dim": 4})
+        items = [
+            {"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)
+        ]
+        client.put(f"{URL}/items", json={"items": items})
+        yield client
+        client.stop()
+
+
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [
+        ({}, 200),
+        ({"vector": [0, 0, 0, 0]}, 422),
+        ({"vector": [1, 2, 3]}, 422),
+        ({"limit": 12}, 422),
+        ({"offset": 190}, 200),
+        ({"with_payload": False, "limit": 30}, 200),
+    ],
+)
+def test_a_query_is_answered_whatever_comes_with_it(
+    more: Json, status: int, client: ClusterClient
+) -> None:
+    query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
+
+    async def ask(bodies: list[Json]) -> list[Json]:
+        work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
+        return await asyncio.gather(*work)
+
+    [alone] = client.run(ask([{**query, **more}]))
+    assert alone.status_code == status
+    among = client.run(ask([query, {**query, **more}] * TOGETHER))
+    assert [each.status_code for each in among] == [200, status] * TOGETHER
+    assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
+
+
+def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterClient) -> None:
+    def count() -> float:
+        lines = client.get("/metrics").text.splitlines()
+        counts = [line for line in lines if line.startswith("gcws_searches_total{")]
+        return sum(float(line.rpartition(" ")[2]) for line in counts)
+
+    async def ask() -> None:
+        body = {"vector": [1, 7, 2, 2], "limit": 5}
+        work = (client.http.post(f"{URL}/query", json=body) for _ in range(TOGETHER))
+        await asyncio.gather(*work)
+
+    before = count()
+    client.run(ask())
+    assert count() - before == TOGETHER
+
+
+# In parts: more queries than one message has
+
+
+@pytest.fixture
+def centered(serve: Serve, rng: np.random.Generator) -> Client:
+    client = serve()
+    client.put(URL, json={"dim": 3, "transform": {"center": CENTER}})
+    vectors = rng.integers(-9, 9, (ITEMS, 3)).tolist()
+    items = [{"id": str(row), "vector": vector} for row, vector in enumerate(vectors)]
+    assert client.put(f"{URL}/items", json={"items": items}).status_code == 200
+    return client
+
+
+def npy(vectors: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, vectors.astype(np.float32))
+    return file.getvalue()
+
+
+def test_each_query_of_many_parts_is_answered_as_if_alone(
+    centered: Client, rng: np.random.Generator
+) -> None:
+    vectors = rng.integers(-9, 9, (2 * PART_ROWS + 3, 3))
+    url = f"{URL}/query/batch?limit=7&recall=1"
+    answer = centered.post(url, content=npy(vectors), headers=NPY).json()["results"]
+    assert len(answer) == len(vectors)
+    for row in (0, 1, PART_ROWS - 1, PART_ROWS, 2 * PART_ROWS, len(vectors) - 1):
+        query = {"vector": vectors[row].tolist(), "limit": 7, "recall": 1}
+        assert answer[row] == centered.post(f"{URL}/query", json=query).json()
+    assert len({str(each) for each in answer}) > PART_ROWS
+
+
+def test_the_row_of_a_vector_that_the_transform_leaves_nothing_of_is_named(
+    centered: Client,
+) -> None:
+    vectors = np.ones((2 * PART_ROWS, 3))
+    vectors[PART_ROWS + 5] = CENTER
+    answer = centered.post(f"{URL}/query/batch", content=npy(vectors), headers=NPY)
+    assert answer.status_code == 422
+    [error] = answer.json()["errors"]
+    assert error["loc"][:2] == ["queries", PART_ROWS + 5]
+
+
+# Names
+
+
+def test_names_of_items_under_way_outlast_a_look_at_the_database(serve: Serve) -> None:
+    client = serve()
+    assert client.put(URL, json={"dim": None}).status_code == 201
+    collection = client.app.state.service.collection("plants")
+    reserved = collection.names.reserve(["acid", "ester"])
+    vector = collection.space.from_items([ix.SparseVector(np.array(reserved), np.ones(2))])
+    collection.load_names()
+    assert collection.names.reserve(["acid", "ester"]) == reserved
+    write = collection.prepare(ix.ItemBatch(["a"], vector, [None]), "upsert")
+    assert write.names == reserved
