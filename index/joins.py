@@ -307,12 +307,14 @@ def all_pairs(
     limit: int | None,
     stop: threading.Event | None,
     workers: Workers,
+    inverted: InvertedIndex | None = None,
 ) -> Pairs:
-    """Return the pairs of permitted rows with GMM at least ``min_score``, where no index helps."""
+    """Return the pairs of permitted rows with GMM at least ``min_score``, by an exact join."""
     sink = PairSink(view, min_score, limit, stop)
-    inverted = InvertedIndex()
-    if view.vectors.form == "sparse":
-        inverted = inverted.cover(view.vectors, workers)
+    if inverted is None:
+        inverted = InvertedIndex()
+        if view.vectors.form == "sparse":
+            inverted = inverted.cover(view.vectors, workers)
     ExactJoin.of(view, inverted, min_score).offer(sink, workers)
     return sink.result()
 

@@ -14,7 +14,7 @@ from gcws_search.index.contracts.hits import BatchHits, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.joins import ExactJoin, PairSink
+from gcws_search.index.joins import all_pairs
 from gcws_search.index.similarities import GMM
 from gcws_search.index.threads import Workers
 
@@ -72,9 +72,14 @@ class ExactBackend(Backend[InvertedIndex]):
     ) -> Pairs:
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
-        sink = PairSink(view, min_score, limit, stop)
-        ExactJoin.of(view, state, min_score).offer(sink, self.workers)
-        return sink.result()
+        return all_pairs(
+            view,
+            min_score=min_score,
+            limit=limit,
+            stop=stop,
+            workers=self.workers,
+            inverted=state,
+        )
 
     def nbytes(self, state: InvertedIndex) -> int:
         """Bytes of memory the index holds."""

@@ -90,15 +90,15 @@ class Delta:
     def after(self, count: int) -> Delta:
         """Return the rows after the first ``count``."""
         if count == self.count:
-            return NONE
+            return _NO_DELTA
         return Delta(self.codes[count:], self.count - count) if count else self
 
     def some(self, places: Int64s) -> Delta:
         """Return some of the rows: (m,) int64, rising, counted from the first of the delta."""
-        return Delta(self.codes[places], len(places)) if len(places) else NONE
+        return Delta(self.codes[places], len(places)) if len(places) else _NO_DELTA
 
 
-NONE: Final = Delta()
+_NO_DELTA: Final = Delta()
 
 Search = Callable[[RowView, Int64s], BatchHits]
 """Returns the hits among rows; called with the row that each query must not return, or -1."""
@@ -170,7 +170,7 @@ class GcwsState:
     tables: Tables
     inverted: InvertedIndex
     graph: GraphSearch | None = None
-    delta: Delta = NONE
+    delta: Delta = _NO_DELTA
     scanned: int = 0
 
     @property
@@ -254,7 +254,7 @@ class GcwsBackend(Backend[GcwsState]):
         inverted = self._cover(state.inverted, rows, workers)
         if graph is not None:
             graph = self.graphs.extend(graph, rows, codes, tables, inverted, workers=workers)
-        return replace(state, tables=tables, inverted=inverted, graph=graph, delta=NONE)
+        return replace(state, tables=tables, inverted=inverted, graph=graph, delta=_NO_DELTA)
 
     def with_all_tables(self, state: GcwsState, rows: VectorBatch) -> GcwsState:
         """Return ``state`` with all tables, which `optimize` makes once there is use for them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -17,21 +17,8 @@ from gcws_search.index.kernels.sparse.postings import (
 )
 from gcws_search.index.threads import Workers
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PostingPolicy:
-    """How rows are parted into segments of postings."""
-
-    # Rows get postings once this many have none. Until then they are scanned as they are, some
-    # hundred nanoseconds each.
-    min_rows: int = 256
-    # Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
-    max_rows: int = 1 << 15
-    max_entries: int = 2**31 - 1  # entries of one segment: sorting numbers them in 32 bits
-    growth: int = 4  # a segment is merged with one that has at least 1/growth of its rows
-
-
-_POLICY: Final = PostingPolicy()
+_GROWTH: Final = 4
+"""A segment is merged with one that has at least 1/GROWTH of its rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +26,12 @@ class InvertedIndex:
     """Postings of rows 0 … covered - 1, in segments; later rows have none yet."""
 
     segments: tuple[PostingSegment, ...] = ()
-    policy: PostingPolicy = _POLICY
+    # Rows get postings once this many have none. Until then they are scanned as they are, some
+    # hundred nanoseconds each.
+    min_rows: int = 256
+    # Rows of one segment: their sums stay in the second cache, their numbers in 16 bits.
+    max_rows: int = 1 << 15
+    max_entries: int = 2**31 - 1  # entries of one segment: sorting numbers them in 32 bits
 
     @property
     def covered(self) -> int:
@@ -53,24 +45,21 @@ class InvertedIndex:
 
     def cover(self, rows: VectorBatch, workers: Workers) -> InvertedIndex:
         """Return an index of all sparse rows, or the same one while few have come since."""
-        policy = self.policy
         first, last = self.covered, len(rows)
-        if last - first < policy.min_rows:
+        if last - first < self.min_rows:
             return self
         segments = list(self.segments)
         while (
             segments
-            and segments[-1].last - segments[-1].first < policy.max_rows
-            and policy.growth * (last - first) >= segments[-1].last - segments[-1].first
-            and rows.indptr[last] - rows.indptr[segments[-1].first] <= policy.max_entries
+            and segments[-1].last - segments[-1].first < self.max_rows
+            and _GROWTH * (last - first) >= segments[-1].last - segments[-1].first
+            and rows.indptr[last] - rows.indptr[segments[-1].first] <= self.max_entries
         ):
             first = segments.pop().first
         borders = []
         while first < last:
-            full = (
-                np.searchsorted(rows.indptr, rows.indptr[first] + policy.max_entries, "right") - 1
-            )
-            stop = min(last, first + policy.max_rows, max(first + 1, int(full)))
+            full = np.searchsorted(rows.indptr, rows.indptr[first] + self.max_entries, "right") - 1
+            stop = min(last, first + self.max_rows, max(first + 1, int(full)))
             borders.append((first, stop))
             first = stop
         posted: dict[int, PostingSegment] = {}
@@ -81,7 +70,7 @@ class InvertedIndex:
 
         workers.split(len(borders), post)
         new = (posted[number] for number in range(len(borders)))
-        return InvertedIndex((*segments, *new), policy)
+        return replace(self, segments=(*segments, *new))
 
 
 def _post(rows: VectorBatch, first: int, last: int) -> PostingSegment:

@@ -90,7 +90,10 @@ class Tables:
         """
         if len(codes) == 0:
             return self
-        segments = [*self.segments, _build(codes, first_row, workers)]
+        keys = large(codes.shape[::-1], np.uint64)
+        rows = large(codes.shape[::-1], np.int32)
+        _fill(codes, first_row, workers, keys, rows)
+        segments = [*self.segments, TableSegment(keys, rows)]
         if len(segments) > MAX_SEGMENTS:
             max_merge_rows = None
         _merge_last(segments, workers, max_merge_rows)
@@ -179,14 +182,6 @@ def _merge_last(
 
 def _should_merge(before: int, last: int) -> bool:
     return before + last <= TAIL_ROWS or GROWTH * last >= before
-
-
-def _build(codes: UInt64s, first_row: int, workers: Workers) -> TableSegment:
-    n, bands = codes.shape
-    keys = large((bands, n), np.uint64)
-    rows = large((bands, n), np.int32)
-    _fill(codes, first_row, workers, keys, rows)
-    return TableSegment(keys, rows)
 
 
 def _fill(

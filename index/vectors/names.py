@@ -83,9 +83,12 @@ class CoordinateNames:
         with self._lock:
             for coordinate, name in stored:
                 self._unstored.pop(coordinate, None)
-                self._names[coordinate] = name
-                self._coordinates[name] = coordinate
-                self._free = max(self._free, coordinate + 1)
+                self._take(coordinate, name)
+
+    def _take(self, coordinate: int, name: str) -> None:
+        self._names[coordinate] = name
+        self._coordinates[name] = coordinate
+        self._free = max(self._free, coordinate + 1)
 
     # Reading vectors
 
@@ -102,7 +105,12 @@ class CoordinateNames:
             pass
         self._require_new(names)
         if self.allocate is not None:
-            self._reserve(self.allocate([name for name in names if name not in known]))
+            allocated = self.allocate([name for name in names if name not in known])
+            with self._lock:
+                for coordinate, name in allocated:
+                    if name not in self._coordinates:
+                        self._unstored[coordinate] = name
+                        self._take(coordinate, name)
             return [known[name] for name in names]
         with self._lock:
             for name in names:
@@ -117,16 +125,6 @@ class CoordinateNames:
                     known[name] = self._free
                     self._free += 1
         return [known[name] for name in names]
-
-    def _reserve(self, allocated: Iterable[NamedCoordinate]) -> None:
-        """Take coordinates for names that no item has yet."""
-        with self._lock:
-            for coordinate, name in allocated:
-                if name not in self._coordinates:
-                    self._unstored[coordinate] = name
-                    self._names[coordinate] = name
-                    self._coordinates[name] = coordinate
-                    self._free = max(self._free, coordinate + 1)
 
     def _require_new(self, names: Sequence[str]) -> None:
         """Raise InvalidVector unless all names that are not known may take coordinates."""

@@ -204,15 +204,12 @@ class VectorSpace:
             if usual is not None:
                 return usual
         if not any(isinstance(vector, SparseVector) for vector in vectors):
-            return self._from_dense_items(vectors, 0)
+            return self._stack_dense(vectors, 0)
         pieces: list[RawBatch] = []
         for sparse, run in groupby(vectors, key=lambda vector: isinstance(vector, SparseVector)):
-            stack = self._stack_sparse if sparse else self._from_dense_items
+            stack = self._stack_sparse if sparse else self._stack_dense
             pieces.append(stack(list(run), sum(map(len, pieces))))
         return concatenate(pieces)
-
-    def _from_dense_items(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
-        return self.from_dense(self._stack(vectors, first_row), first_row=first_row)
 
     def _usual(self, vector: SparseVector) -> RawBatch | None:
         """Return a vector with nothing to sort, drop or refuse; None for any other.
@@ -258,7 +255,7 @@ class VectorSpace:
             indptr, np.concatenate(indices), np.concatenate(values), first_row=first_row
         )
 
-    def _stack(self, vectors: Sequence[Any], first_row: int) -> AnyArray:
+    def _stack_dense(self, vectors: Sequence[Any], first_row: int) -> RawBatch:
         for row, vector in enumerate(vectors):
             if self.dim is not None and len(vector) != self.dim:
                 raise InvalidVector(
@@ -266,14 +263,13 @@ class VectorSpace:
                     got=f"{len(vector)} values",
                     loc=(first_row + row,),
                 )
-        if self.dim is None:  # from_dense says why
-            return np.empty((len(vectors), 0))
-        try:
-            return numbers(vectors, "iuf", (first_row,))
+        try:  # from_dense says why where there is no dim
+            array = np.empty(0) if self.dim is None else numbers(vectors, "iuf", (first_row,))
         except InvalidVector:
             for row, vector in enumerate(vectors):
                 numbers(vector, "iuf", (first_row + row,))
             raise
+        return self.from_dense(array, first_row=first_row)
 
     def empty(self) -> RawBatch:
         """Return a batch of no vectors."""

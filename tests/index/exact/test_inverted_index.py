@@ -7,13 +7,13 @@ import pytest
 
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.parameters import CollectionConfig
-from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy
+from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.kernels.sparse.postings import PostingSegment
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 
 ONE = Workers(1)
-MIN_ROWS = PostingPolicy().min_rows
+MIN_ROWS = InvertedIndex().min_rows
 
 
 @pytest.fixture
@@ -58,11 +58,7 @@ def test_no_segment_has_more_entries_than_can_be_numbered(
     rows: VectorBatch,
 ) -> None:
     most = 2000
-    index = (
-        InvertedIndex(policy=PostingPolicy(max_entries=most))
-        .cover(rows[:MIN_ROWS], ONE)
-        .cover(rows, ONE)
-    )
+    index = InvertedIndex(max_entries=most).cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
     assert index.covered == len(rows)
     assert max(_entries_of(segment) for segment in index.segments) <= most
     borders = [(segment.first, segment.last) for segment in index.segments]

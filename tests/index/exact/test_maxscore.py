@@ -9,7 +9,7 @@ from hypothesis import given, strategies as st
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
-from gcws_search.index.exact.inverted_index import InvertedIndex, PostingPolicy
+from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import Scanner, scan, scan_work
 from gcws_search.index.kernels.sparse.postings import COLUMN_SHARE
 from gcws_search.index.threads import Workers
@@ -20,7 +20,7 @@ from tests.support.reference import mathematics
 DIM = 12
 ONE = Workers(1)
 SPACE = VectorSpace.of(CollectionConfig(dim=None))
-SHORT = PostingPolicy(min_rows=8, max_rows=24)
+SHORT = InvertedIndex(min_rows=8, max_rows=24)
 """Few rows are enough for several segments and a tail."""
 Vector = dict[int, float]
 
@@ -32,8 +32,8 @@ def _batch(vectors: list[Vector]) -> VectorBatch:
     return SPACE.prepare(SPACE.from_sparse(indptr, indices, values))
 
 
-def _index(rows: VectorBatch, policy: PostingPolicy = SHORT) -> InvertedIndex:
-    return InvertedIndex(policy=policy).cover(rows, ONE)
+def _index(rows: VectorBatch, empty: InvertedIndex = SHORT) -> InvertedIndex:
+    return empty.cover(rows, ONE)
 
 
 counts = sparse_vectors(DIM, values=st.sampled_from([-1.0, 1.0, 2.0, 3.0]), max_size=6)
@@ -108,7 +108,7 @@ def test_terms_are_left_out_where_few_rows_come_near(
         for each, rare in zip(frequent, rng.integers(0, 300, 4000), strict=True)
     ]
     rows = _batch(vectors)
-    index = _index(rows, PostingPolicy(min_rows=8, max_rows=4096))
+    index = _index(rows, InvertedIndex(min_rows=8, max_rows=4096))
     view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
     work = scan_work(view, rows[:20], 1, skip=np.full(20, -1), inverted=index)
     assert np.median(work) < 0.5 * len(rows) * 60 / COLUMN_SHARE  # of adding what all rows share
