@@ -3,7 +3,8 @@
 `PairJoin` takes the quickest way that keeps the recall. What the buckets of tables hold is counted,
 what the graph finds is measured on some of the rows, and what the exact join takes is foreseen.
 The exact join compares all rows with all, or finds pairs of sparse rows by prefix filtering: a pair
-must have a prefix slot in common. Source: [PREFIX], [PPJOIN]; see `kernels.joins`.
+must have a prefix slot in common. Source: [PREFIX], [PPJOIN]; see
+`kernels.sparse.prefix_join`.
 """
 
 from __future__ import annotations
