@@ -165,10 +165,10 @@ def test_what_fails_for_any_other_reason_is_tried_again(
 ) -> None:
     failures = [MemoryError(), OSError()]
 
-    def fail(path: Path) -> sqlite3.Connection:
+    def fail(path: Path, *settings: str) -> sqlite3.Connection:
         if failures:
             raise failures.pop()
-        return connect(path)
+        return connect(path, *settings)
 
     fill(stored, ["a", "b"], size=100)
     stored.finish_background_work()
