@@ -315,10 +315,12 @@ def test_an_endless_load_is_waited_for_no_longer_than_optimizing_takes(
     rows, _ = clustered(rng, 900, 0, dim=DIM)
     with opened(tmp_path, policies) as stored:
         put(stored, rows)
-        place, end = 900, time.monotonic() + 60
+        place, end = 900, time.monotonic() + 300
         while stored.memory.view.state.graph is None:
             assert time.monotonic() < end
             put(stored, rows[place % 900][None], place)
+            # Alone, puts may come more quickly than any graph of so few rows is built.
+            stored.search(stored.space.from_dense(rows[:64]), SearchParams(limit=1, recall=1.0))
             place += 1
 
 
