@@ -92,6 +92,8 @@ _MIN_TIER: Final = 12
 """A tier is judged by at least this many queries, or by all."""
 _SHORT: Final = 0.3
 """Where items whose hits tie are found by this setting as well as others, ties tell nothing."""
+_TIGHT: Final = 0.25
+"""Distances then tie that differ by this share as much: those in a tight group do."""
 _MAX_SHORT: Final = 0.1
 """A setting is of no use by which more queries than this share find too few rows."""
 _BEYOND, _SMALL_SAMPLE_BEYOND, _SMALL_SAMPLE = 0.2, 0.4, 500
@@ -159,7 +161,9 @@ def calibrate(
     between = _true_hits(sample, limits_of, sums, sample.items)
     contrasts = _contrasts(items, sample)
     if contrasts.tied > 0 and _finds_ties(sample, items, contrasts.tied):
-        contrasts = contrasts._replace(spread=0.0, tied=0.0)
+        contrasts = contrasts._replace(
+            spread=_TIGHT * contrasts.spread, tied=_TIGHT * contrasts.tied
+        )
     curves = []
     for (searched, limits, _), of_items, of_sums in zip(measured, counts, sums, strict=True):
         parts = [found for first, found in items if first < of_items]

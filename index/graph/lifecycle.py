@@ -214,7 +214,7 @@ class GraphLifecycle:
             leaders=leaders,
         )
         neighbours.link_copies(groups, links)
-        neighbours.name_all(linked, links)
+        neighbours.reach_all(linked, links)
         if stop.is_set():
             return None
         graph = GraphSearch(
@@ -254,7 +254,7 @@ class GraphLifecycle:
         )
         if stop.is_set():  # some rows may have been left out
             return None
-        neighbours.name_all(order, links)
+        neighbours.reach_all(order, links)
         neighbours.mark_all_linked()
         return replace(graph, calibration=calibration, workers=self._workers), tables
 

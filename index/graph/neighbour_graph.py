@@ -36,9 +36,9 @@ from gcws_search.index.kernels.graph.bridges import bridge
 from gcws_search.index.kernels.graph.build import (
     LinkRule,
     choose_neighbours,
+    find_starts,
     join_links,
     list_joins,
-    mark_named,
 )
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.ordering.keys import sort_keys
@@ -367,19 +367,23 @@ class NeighbourGraph:
             array[root] = NONE
             array[root, : len(own) + len(topmost)] = np.concatenate([own, topmost])
 
-    def name_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
-        """See that some row links to each of these: pruning may have left no link to a row.
+    def reach_all(self, chosen: Int64s, links: NeighbourLinks) -> None:
+        """See that links lead to each of these rows, from the rows that most others link to.
 
-        A row that nothing names is found through the tables alone. ``links`` change in place.
+        Pruning may have left no link to a row, or only links from rows that are not reached either.
+        Such rows are found through the tables alone. ``links`` change in place.
         """
         array = links.array
-        named = np.zeros(len(array), np.uint8)
-        mark_named(array, named)
-        for row in chosen[named[chosen] == 0].tolist():
-            _name(row, array)
+        naming = np.bincount(array[array != NONE], minlength=len(array))
+        order = chosen[np.argsort(-naming[chosen], kind="stable")]
+        starts, above = np.empty((2, len(order)), np.int32)
+        walks = find_starts(array, order, starts, above)
+        for row, near in zip(starts[:walks].tolist(), above[:walks], strict=True):
+            if near != NONE:
+                _link_from(near[None], row, array)
 
     def _name_new(self, chosen: Int64s, links: NeighbourLinks) -> None:
-        """Do what `name_all` does for a few new rows, without a look at all links."""
+        """Do what `reach_all` does for a few new rows, without a look at all links."""
         array = links.array
         for first in range(0, len(chosen), _ROWS_A_STEP):
             part = chosen[first : first + _ROWS_A_STEP]
@@ -388,7 +392,7 @@ class NeighbourGraph:
             for row in part[~likely].tolist():
                 own = array[row][array[row] != NONE]
                 if not (array[own] == row).any():
-                    _name(row, array)
+                    _link_from(own, row, array)
 
     def renumber(self, new_rows: Int64s, rows: VectorBatch) -> NeighbourGraph:
         """Return the graph after a compaction; links to rows that are gone are bridged.
@@ -437,32 +441,17 @@ def keys_by_row(tables: Tables, count: int, first: int = 0) -> UInt64s:
     return keys
 
 
-def _name(row: int, array: Int32s) -> None:
-    """Let a neighbour of a row link to it, where one has room, or a link that others have too.
+def _link_from(near: Int32s, row: int, array: Int32s) -> None:
+    """Link to a row from the first of some rows that has room, or from one behind them.
 
-    Else a row behind them does. Of a tight group all rows may have chosen the same one, in the
-    middle, which has no room for them all: they hang below the others that it links to.
+    Of a tight group all rows may have chosen the same one, in the middle, which has no room for
+    them all: they hang below the others that it links to.
     """
-    own = array[row][array[row] != NONE]
-    for neighbour in own.tolist():
-        line = array[neighbour]
-        if line[-1] == NONE:
-            line[np.argmax(line == NONE)] = row
-            return
-    for neighbour in own.tolist():
-        line = array[neighbour]
-        around = array[line]  # each row that it links to is named by some of its own neighbours
-        others = (around != neighbour) & (around != NONE)
-        named = ((array[around] == line[:, None, None]).any(axis=2) & others).any(axis=1)
-        if named.any():
-            line[np.flatnonzero(named)[-1]] = row
-            return
-    behind = own
-    for _ in range(_STEPS_BEHIND):
-        behind = np.unique(array[behind])
-        behind = behind[(behind != NONE) & (behind != row)]
-        with_room = behind[array[behind, -1] == NONE]
+    for steps in range(_STEPS_BEHIND + 1):
+        with_room = near[array[near, -1] == NONE]
         if len(with_room):
-            line = array[with_room[row % len(with_room)]]
+            line = array[with_room[row % len(with_room) if steps else 0]]
             line[np.argmax(line == NONE)] = row
             return
+        near = np.unique(array[near])
+        near = near[(near != NONE) & (near != row)]

@@ -1,8 +1,8 @@
 """Which beam setting a search needs for a recall, as calibrated.
 
 One number f is a beam setting, whatever the limit is. With f < 1 the search ends once the best
-f · max(limit, `MIN_BEAM`) rows of the pool are expanded. With f ≥ 1 it is the slack: a row is
-expanded while its distance is at most f times that of the limit-th best row so far.
+f · max(limit, `MIN_BEAM`) rows of the pool are expanded, one at least. With f ≥ 1 it is the slack: a
+row is expanded while its distance is at most f times that of the limit-th best row so far.
 
 Queries are of three tiers, told apart by what the first search found. Most are *typical*. A query
 is *hard* if its hits are farther away than those of nearly all items, or its first hit is about as
@@ -108,7 +108,8 @@ class BeamSetting:
         """Return the setting of a number; see the module."""
         places = max(limit, MIN_BEAM)
         if number < 1:
-            return cls(_EXPANDED_PLACES * places, number * places, recall, candidates)
+            expanded = max(1.0, number * places)  # entry points alone may be far from the hits
+            return cls(_EXPANDED_PLACES * places, expanded, recall, candidates)
         return cls(_SLACK_PLACES * places, _UNLIMITED, recall, candidates, number)
 
 
@@ -315,7 +316,8 @@ class Calibration:
     contrasts : (float, float)
         A query is hard, or foreign, if its first hit is farther away than the tenth, times these.
     spread : float
-        How much farther the tenth hit of an item is than the second: the median.
+        How much farther the tenth hit of an item usually is than the second: the median, or less
+        where ties tell nothing.
     """
 
     rows: int

@@ -146,7 +146,7 @@ class Plan(NamedTuple):
         nearer than the hit judged; 0 for none.
     tied : float
         So does one whose first hits differ by less in distance, once; see `tiers.are_tied`. Its
-        search goes on through its whole buckets.
+        search goes on through its whole buckets, and expands all rows that tie with its last hit.
     nearest : float
         Quantized rows tell smaller distances than this apart badly.
     out_of_range : float
@@ -234,7 +234,7 @@ def _step(
     state: Any,
     scratch: Any,
     levels: Any,
-    wanted: Any,
+    plan: Any,
     key: Any,
     permitted: Any,
     is_filtered: Any,
@@ -243,7 +243,10 @@ def _step(
     level, own = _level(levels, state.level), state.own
     capacity = np.int64(level.capacity)
     max_expanded = whole_number(level.max_expanded, key) + own
-    beam = Beam(capacity, max_expanded, min(capacity, wanted + own), np.float32(level.slack))
+    wanted, tied = min(capacity, plan.wanted + own), np.float32(0.0)
+    if state.is_tied != 0:  # rows in the middle of a group lead to any of the others
+        capacity, tied = scratch.room, np.float32(plan.tied)
+    beam = Beam(capacity, max_expanded, wanted, np.float32(level.slack), tied)
     if is_filtered:
         return expand_filtered(rows, query, links, state, scratch, beam, permitted)
     return expand(rows, query, links, state, scratch, beam, 0)
@@ -453,7 +456,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     held, vectors = query_rows(rows.kind, queries), graph.vectors
-    wanted, most = plan.wanted, plan.reranked[3]
+    most = plan.reranked[3]
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted((chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
@@ -491,9 +494,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             if state.stage == _SEARCHING:
                 own_keys = offset(keys, m * tables)
                 key = at(own_keys, 0)
-                if _step(
-                    rows, query, links, state, own, levels, wanted, key, permitted, is_filtered
-                ):
+                if _step(rows, query, links, state, own, levels, plan, key, permitted, is_filtered):
                     continue
                 best = best_rows(state, own, is_filtered)
                 if _extend(

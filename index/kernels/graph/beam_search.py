@@ -123,14 +123,15 @@ class Beam(NamedTuple):
         last one wanted may be found.
     wanted : int
         Hits, at most ``capacity``.
-    slack : float32
-        See `farthest_score`; infinite for none.
+    slack, tied : float32
+        See `farthest_score`; infinite for no slack.
     """
 
     capacity: Any
     max_expanded: Any
     wanted: Any
     slack: Any
+    tied: Any
 
 
 class Marks(NamedTuple):
@@ -266,13 +267,14 @@ def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -
 
 
 @inner
-def farthest_score(score: Any, slack: Any) -> Any:
+def farthest_score(score: Any, slack: Any, tied: Any) -> Any:
     """Return the least score of a row that is expanded, by the score of the last hit wanted.
 
-    That is, d ≤ d(last hit) + (slack − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
+    That is, d ≤ d(last hit) + max((slack − 1) · max(d(last hit), `MIN_DISTANCE`), tied), with
+    d = 1 − score.
     """
     distance = _ONE_FLOAT - score
-    return score - (slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
+    return score - max((slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE), tied)
 
 
 @inner
@@ -362,7 +364,7 @@ def _expand(
         wanted, last = _hit_places(pool, size, state, beam, best)
     bound = _NOTHING
     if size >= wanted:
-        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack)
+        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack, beam.tied)
         bound = entry(max(lowest, _ZERO), 0)
     if size >= capacity:
         bound = max(bound, at(pool, capacity - 1))

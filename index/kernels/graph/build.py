@@ -51,7 +51,7 @@ from gcws_search.index.kernels.quantized.rows import (
     score_rows,
 )
 
-_ONE = np.float32(1.0)
+_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
 MAX_EQUAL = 8
 """Neighbours that are equal to a row, as far as quick scores tell."""
 _EXPANDED_A_PLACE = 2
@@ -210,7 +210,7 @@ def choose_neighbours(
     n, width = graph.links.shape
     entries = EntryTables(graph.segments, keys.shape[1], ROWS_A_SIDE, leaders)
     links = Links(pointer(graph.links), width, n)
-    beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
+    beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE, _ZERO)
     slots = scratch.shape[0]
     states = np.zeros(slots, STATE)
     for start in range(0, chosen.shape[0], slots):
@@ -338,10 +338,33 @@ def join_links(
 
 
 @kernel
-def mark_named(links: Int32s, out: UInt8s) -> None:
-    """Write 1 for each row that some row links to."""
-    for i in range(links.shape[0]):
-        for j in range(links.shape[1]):
-            if links[i, j] < 0:
-                break
-            out[links[i, j]] = 1
+def find_starts(links: Int32s, order: Int64s, out_starts: Int32s, out_above: Int32s) -> int:
+    """Walk along links from each row that no walk before has reached; return how many walks.
+
+    Write where each began, and a row reached before to which one of its rows links, or `NONE`: that
+    of the first row that has one, its nearest.
+    """
+    reached_by = np.zeros(links.shape[0], np.int32)
+    waiting = np.empty(links.shape[0], np.int32)
+    walks = 0
+    for start in order:
+        if reached_by[start] != 0:
+            continue
+        walks += 1
+        reached_by[start] = walks
+        waiting[0], size, above = start, 1, NONE
+        while size > 0:
+            size -= 1
+            row = waiting[size]
+            for j in range(links.shape[1]):
+                neighbour = links[row, j]
+                if neighbour < 0:
+                    break
+                if reached_by[neighbour] == 0:
+                    reached_by[neighbour] = walks
+                    waiting[size] = neighbour
+                    size += 1
+                elif above == NONE and reached_by[neighbour] < walks:
+                    above = neighbour
+        out_starts[walks - 1], out_above[walks - 1] = start, above
+    return walks

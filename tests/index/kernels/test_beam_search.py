@@ -240,7 +240,7 @@ def test_a_search_whose_first_hits_tie_goes_on_through_its_whole_buckets(
     for query, walked in enumerate(first):
         onward = walked
         if between[query] < tied:
-            onward = graph.walked_on(query, walked, setting, never, limit, buckets=True)
+            onward = graph.walked_on(query, walked, setting, never, limit, tied=tied)
         assert found[query] == graph.best(query, onward, limit)
     assert found != graph.search(setting, limit, hard=never)
 

@@ -180,23 +180,23 @@ class Graph:
         beside: int = ROWS_A_SIDE,
         permitted: set[int] | None = None,
         again: bool = True,
-        buckets: bool = False,
+        tied: float = 0.0,
     ) -> mathematics.Walked:
         """Return the walk that goes on where the first one ended, with more rows beside its keys.
 
         ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
-        looked at again, as those are whose bytes say too little. With ``buckets`` it enters through
-        its buckets; see `bucket_rows`.
+        looked at again, as those are whose bytes say too little. Where hits were ``tied``, it
+        enters through its buckets, see `bucket_rows`, and reads lists of rows that tie.
         """
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
-        if buckets:
+        if tied:
             entries |= self.bucket_rows(query, tables)
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
             beam=max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension)),
-            most=UNLIMITED, reach=(limit, extension.slack),
+            most=UNLIMITED, reach=(limit, extension.slack), tied=tied,
             permitted=permitted, after=None if again else first,
         )  # fmt: skip
 
