@@ -147,7 +147,7 @@ def test_lists_with_false_notes_are_made_anew(
 
 
 @pytest.mark.parametrize("rounding", [[0, 1.0, 0], [1, 1.0, 0], [2, 1.0, 0]], ids=str)
-def test_srows_of_are_not_taken_for_rounded_ones(bench: Bench, rounding: list[Any]) -> None:
+def test_sparse_rows_are_not_taken_for_rounded_ones(bench: Bench, rounding: list[Any]) -> None:
     with bench.brought_in(crafted(bench, "sparse", noted(rounding=rounding)), "open") as stored:
         require_sound(stored)
 

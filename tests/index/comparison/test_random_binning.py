@@ -85,9 +85,9 @@ def test_hits_do_not_depend_on_how_rows_were_sent_and_when(
     assert answers(in_parts.search(queries, params)) == expected
     one_by_one = [in_parts.search(queries[i : i + 1], params)[0] for i in range(QUERIES)]
     assert answers(one_by_one) == expected
-    srows_of, sparse_queries = (generated.sparse_of(each) for each in (rows, queries))
+    sparse_rows, sparse_queries = (generated.sparse_of(each) for each in (rows, queries))
     for dim in (LARGE_DIM, None):
-        found = small(dim).add(srows_of, [100]).search(sparse_queries, params)
+        found = small(dim).add(sparse_rows, [100]).search(sparse_queries, params)
         for hits, (expected_rows, scores) in zip(found, expected, strict=True):
             assert hits.rows.tolist() == expected_rows
             assert hits.scores.tolist() == pytest.approx(scores, rel=1e-9)

@@ -69,7 +69,7 @@ def cosines(rows: Doubles) -> Doubles:
 
 @every_maker
 @pytest.mark.parametrize("dim", [12, 5000])
-def test_dense_and_srows_of_have_the_same_features(
+def test_dense_and_sparse_rows_have_the_same_features(
     rng: np.random.Generator, maker: Maker, dim: int
 ) -> None:
     rows = np.zeros((40, dim))

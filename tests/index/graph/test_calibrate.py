@@ -446,7 +446,7 @@ def test_sums_of_dense_rows_are_their_sums(rng: np.random.Generator) -> None:
     assert len(sums_of_two(batch, first[:0], second[:0])) == 0
 
 
-def test_sums_of_srows_of_are_their_sums(rng: np.random.Generator) -> None:
+def test_sums_of_sparse_rows_are_their_sums(rng: np.random.Generator) -> None:
     whole = rng.integers(-2, 3, (60, 12)) * (rng.random((60, 12)) < 0.5)
     whole[:, 11] = 1  # no row is zero
     whole[1] = -whole[0]

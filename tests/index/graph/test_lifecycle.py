@@ -145,7 +145,7 @@ def test_a_compaction_keeps_lists_under_new_row_numbers(
     assert recall(index, queries, 10).reaches(0.9)
 
 
-def test_srows_of_have_no_lists_while_scans_are_as_quick(
+def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = sparse_of(np.maximum(clustered(rng, 1700, 0)[0], 0))

@@ -58,7 +58,7 @@ def test_rows_along_few_dimensions_are_linked_through_more_tables_as_far_as_ther
         assert neighbours.tables_to_link(Tables.of(bands, ())) == min(bands, times * 8)
 
 
-def test_srows_of_are_linked_through_more_tables(rng: np.random.Generator) -> None:
+def test_sparse_rows_are_linked_through_more_tables(rng: np.random.Generator) -> None:
     data, _ = counts(rng, 500, 0)
     index = SmallIndex(CollectionConfig(dim=None)).add(data)
     neighbours = empty_graph(index)

@@ -47,7 +47,7 @@ def test_the_recall_asked_for_is_the_mean_recall(limit: int, asked: float, dense
 
 @pytest.mark.parametrize("asked", [0.5, 0.9])
 @pytest.mark.parametrize("limit", LIMITS)
-def test_so_it_is_for_srows_of(
+def test_so_it_is_for_sparse_rows(
     limit: int,
     asked: float,
     sparse: tuple[SmallIndex, Csr, Csr],

@@ -132,7 +132,7 @@ def test_a_dense_vector_in_a_large_space_is_kept_sparse(rng: np.random.Generator
 
 
 @given(dense_rows(DIM))
-def test_srows_of_list_their_slots_rising_without_zeros(row: list[float]) -> None:
+def test_sparse_rows_list_their_slots_rising_without_zeros(row: list[float]) -> None:
     space = space_of(LARGE_DIM)
     batch = space.prepare(from_csr(space, csr_of([mathematics.from_dense(row)])))
     assert batch.slots.dtype == np.uint32

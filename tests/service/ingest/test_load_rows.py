@@ -121,7 +121,7 @@ def test_arrow_names_bad_ids_payloads_and_missing_values(empty: Client) -> None:
     ]
 
 
-def test_arrow_names_bad_srows_of(serve: Serve) -> None:
+def test_arrow_names_bad_sparse_rows(serve: Serve) -> None:
     client = serve()
     client.put(PLANTS, json={"dim": 9})
     indices = [[1, 2], [1, 1], [-1], [9], [3, 4], [5], [None], []]
