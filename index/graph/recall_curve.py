@@ -1,8 +1,8 @@
 """Which beam setting a search needs for a recall, as calibrated.
 
 One number f is a beam setting, whatever the limit is. With f < 1 the search ends once the best
-f · max(limit, `MIN_BEAM`) rows of the pool are expanded, one at least. With f ≥ 1 it is the slack: a
-row is expanded while its distance is at most f times that of the limit-th best row so far.
+f · max(limit, `MIN_BEAM`) rows of the pool are expanded, one at least. With f ≥ 1 it is the slack:
+a row is expanded while its distance is at most f times that of the limit-th best row so far.
 
 Queries are of three tiers, told apart by what the first search found. Most are *typical*. A query
 is *hard* if its hits are farther away than those of nearly all items, or its first hit is about as

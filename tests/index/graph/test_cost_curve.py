@@ -130,7 +130,7 @@ def test_a_curve_does_not_hold_once_new_rows_or_audited_queries_are_found_less_w
     assert [curve_of(index, limit).holds for limit in (1, 10, 100)] == [True, False, True]
     index.state = replace(index.state, graph=replace(graph, allowance=type(graph.allowance)()))
     assert curve_of(index, 10).holds
-    crowd = 5 + rng.standard_normal(24) + 0.002 * rng.standard_normal((1400, 24))
+    crowd = 4 * rng.standard_normal(24) + rng.standard_normal((1400, 24))
     index.add(crowd.astype(np.float32), settled=True)
     assert index.state.graph.neighbours.drift.has_drifted
     drifted = curve_of(index, 10)
