@@ -407,3 +407,24 @@ def test_queries_unlike_all_rows_get_the_recall_asked_for(
         "single coordinates": np.eye(32)[rng.integers(32, size=200)],
     }[kind]
     assert recall(index, queries.astype(np.float32), 10).reaches(0.9)
+
+
+def test_no_rows_are_left_to_which_only_they_themselves_link(rng: np.random.Generator) -> None:
+    """Variants of a row have all chosen it; it has no room for them, and some chose each other."""
+    pictures = rng.gamma(2, 40, (30, 784)) * (rng.random((30, 784)) < 0.5)
+    rows = pictures[rng.integers(30, size=3000)] * rng.gamma(4, 0.25, (3000, 784))
+    variants = rows[:1] * (1 + 0.003 * rng.standard_normal((1000, 784)))
+    stored = np.concatenate([rows.clip(max=255), variants])[rng.permutation(4000)]
+    links = linked(stored.astype(np.float32)).state.graph.links.array
+    naming = np.bincount(links[links >= 0], minlength=len(links))
+    reached: set[int] = set()
+    for start in np.argsort(-naming, kind="stable").tolist():
+        if start in reached:
+            continue
+        found, waiting = {start}, [start]
+        while waiting:
+            own = set(links[waiting.pop()].tolist()) - {-1}
+            assert reached.isdisjoint(own), "no link leads from there to here"
+            waiting += own - found
+            found |= own
+        reached |= found
