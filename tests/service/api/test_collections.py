@@ -180,7 +180,7 @@ def test_the_curve_is_what_the_graph_was_calibrated_to(
     curve = client.get(f"{URL}/curve?limit=5").json()
     assert (curve["limit"], curve["holds"], curve["reason"]) == (5, True, None)
     assert 2800 < curve["rows"] < 3000  # without those that were the queries
-    assert len(curve["points"]) > 2
+    assert len(curve["points"]) > 1
     for low, high in pairwise(curve["points"]):
         assert all(low[name] < high[name] for name in ("recall", "candidates", "microseconds"))
     [backend] = client.get(URL).json()["backends"]
