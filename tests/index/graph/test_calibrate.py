@@ -66,7 +66,7 @@ class Fake:
         return self.extended(chosen, limit, *extension)
 
 
-def calibrated(
+def calibrated(  # noqa: PLR0913 (what is found, of what)
     queries: int,
     once: Search,
     scan: Callable[[Int64s, int], BatchHits],
@@ -75,6 +75,7 @@ def calibrated(
     sums: int = 0,
     rows: int = ROWS,
     max_candidates: float = inf,
+    tied: float = 0.0,
 ) -> Calibration:
     """Return what some queries measure; extended searches find all unless told otherwise."""
 
@@ -82,7 +83,7 @@ def calibrated(
         del tier, slack
         return scan(chosen, limit)
 
-    sample = Fake(queries, sums, rows, once, extended or finds_all, scan)
+    sample = Fake(queries, sums, rows, once, extended or finds_all, scan, tied=tied)
     return calibrate(
         cast(Any, sample), scan_nanoseconds=1.0, max_candidates=lambda _: max_candidates
     )
@@ -474,3 +475,21 @@ def test_rows_whose_sums_are_nothing_are_calibrated(sparse: bool, rng: np.random
     assert Calibration.from_dict(made.to_dict()) == made
     (hits,) = index.search(sparse_of(rows[:1]) if sparse else rows[:1], SearchParams(limit=5))
     assert hits.scores[:5].tolist() == [1.0] * 5
+
+
+@pytest.mark.parametrize(("missed", "share"), [(0, 0.25), (5, 1.0)])
+def test_where_a_short_search_finds_what_ties_closer_hits_tie(missed: int, share: float) -> None:
+    """Every fifth query has hits that differ by a tenth as much as those of others."""
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = true(chosen, limit)
+        hits.scores[chosen % 5 == 0] = 1.0 - np.arange(limit) / 2000
+        return hits
+
+    def once(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
+        hits = scan(chosen, limit)
+        hits.scores[np.ix_(chosen % 5 == 0, np.arange(limit - missed, limit))] -= 0.1
+        return hits
+
+    usual = (10 - 2) / 200
+    assert calibrated(200, once, scan, tied=0.25).spread == pytest.approx(share * usual)
