@@ -392,14 +392,6 @@ class ClusterCollection:
         self.names.mark_stored((coordinate, "") for coordinate in write.names)
         return result
 
-    def _concerned_shards(self, ids: Sequence[str | None]) -> set[int] | None:
-        """Return the shards of a few known ids; None for all shards."""
-        known = [item_id for item_id in ids if item_id is not None]
-        if len(ids) > _SMALL_WRITE or len(known) < len(ids):
-            return None
-        buckets, shards = self.database.buckets, len(self.shards)
-        return {bucket_of(item_id, buckets) % shards for item_id in known}
-
     def wait_until_found(self) -> None:
         """Return when all replicas that are there have what was put, or after a second."""
         last = self.committer.last
@@ -432,7 +424,12 @@ class ClusterCollection:
             outcome: ix.WriteResult | BaseException = result
             try:
                 last, ids = self.committer.last, prepared[-1].ids
-                await self.shards.follow(self.number, last, self._concerned_shards(ids))
+                known = [item_id for item_id in ids if item_id is not None]
+                concerned = None  # all
+                if len(known) == len(ids) <= _SMALL_WRITE:
+                    buckets, shards = self.database.buckets, len(self.shards)
+                    concerned = {bucket_of(item_id, buckets) % shards for item_id in known}
+                await self.shards.follow(self.number, last, concerned)
                 self._require_current_primary(last)
             except StoreUnavailable as error:
                 outcome = error

@@ -234,7 +234,10 @@ class Connections:
                 finally:
                     if not connection.choice:
                         connection.close()
-        return self._choose(choice)
+        with self._choosing:
+            if self._choice == choice or self._chosen is None:  # else another thread has chosen
+                return self._choose_server()
+        return self._take()
 
     def _is_current(self, connection: Connection) -> bool:
         return (
@@ -242,12 +245,6 @@ class Connections:
             and connection.choice == self._choice
             and connection.epoch_number >= self.memory.number
         )
-
-    def _choose(self, before: int) -> Connection:
-        with self._choosing:
-            if self._choice == before or self._chosen is None:  # else another thread has chosen
-                return self._choose_server()
-        return self._take()
 
     def _choose_server(self) -> Connection:
         found: list[tuple[Standing, tuple[dict[str, Any], Connection]]] = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 import orjson
 
@@ -25,6 +25,9 @@ from gcws_search.service.cluster.contract import (
     bucket_of,
 )
 from gcws_search.service.errors import StoreUnavailable
+
+Changes: TypeAlias = tuple[Position, list[str], Iterator[list[Row]], int]
+"""Since a position: the one of now, ids that were deleted, rows put by key, number of the epoch."""
 
 SCHEMA: Final = "gcws"  # of the tables
 _SNAPSHOT: Final = "ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -102,15 +105,6 @@ _SET_SHARDS: Final = """
 INSERT INTO cells (cell, shards) VALUES (%b, %b)
 ON CONFLICT (cell) DO UPDATE SET shards = excluded.shards
 """
-
-
-class Changes(NamedTuple):
-    """What has changed in some buckets since a position, as of one moment."""
-
-    head: Position  # of that moment
-    deleted: list[str]  # ids that were deleted since; some may have been put again after that
-    rows: Callable[[], Iterator[list[Row]]]  # yields the items put since by key, in chunks
-    epoch: int  # of the primary that was read
 
 
 class Database:
@@ -226,7 +220,10 @@ class Database:
                 *(name, orjson.dumps(config).decode(), algorithm_version),
             )
             connection.run("INSERT INTO heads (collection) VALUES (%b)", number)
-            schema.create_items(connection, number, self.buckets)
+            tables = [schema.ITEMS.format(number=number)]
+            for bucket in range(self.buckets):
+                tables.append(schema.PARTITION.format(number=number, bucket=bucket))
+            connection.execute("".join(tables).encode())
         return CollectionRow(number, name, config, algorithm_version, 0), True
 
     def drop(self, number: int) -> bool:
@@ -460,25 +457,22 @@ class Database:
     def changes(
         self, number: int, buckets: Sequence[int], position: Position | None, chunk_rows: int
     ) -> Iterator[Changes]:
-        """Lend what has changed since a position, all where None; HistoryLost: it is not known."""
+        """Lend what has changed since a position, all where None; HistoryLost: it is not known.
+
+        Some of the deleted may have been put again after that.
+        """
         after = position or START
         with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
             own = list(buckets)
             head, deleted = _check_head(connection, number, after, own)
-            count = head.key - after.key
-
-            def rows() -> Iterator[list[Row]]:
-                where = "bucket = ANY(%b) AND key > %b"
-                since = where, own, after.key
-                if count > chunk_rows:
-                    yield from _read_in_order(connection, number, chunk_rows, *since)
-                elif count > 0:  # few enough to be read at once
-                    found = connection.run(_by_key(number, where), own, after.key).fetchall()
-                    if found:
-                        yield _check_rows(number, found)
-
-            ids = [item_id.decode() for item_id in deleted]
-            yield Changes(head, ids, rows, connection.epoch_number)
+            where = "bucket = ANY(%b) AND key > %b"
+            rows: Iterator[list[Row]] = iter(())
+            if head.key - after.key > chunk_rows:
+                rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
+            elif head.key > after.key:  # few enough to be read at once
+                found = connection.run(_by_key(number, where), own, after.key).fetchall()
+                rows = iter([_check_rows(number, found)] if found else [])
+            yield head, [each.decode() for each in deleted], rows, connection.epoch_number
 
     def announce(self, replica: Replica) -> str:
         """List a replica, or what is new with it; return the address listed before, or nothing."""

@@ -14,6 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -111,10 +112,6 @@ class HostOptions:
     # takes the share of the memory that others have of those it is shared with; returns why nothing
     # more is to be stored, None where more is
     full: Callable[[float], Exception | None] = lambda _: None
-
-
-class _Stopped(Exception):  # no error: the order to stop, seen between two chunks
-    """The follower is not wanted any more."""
 
 
 class Follower:
@@ -250,7 +247,7 @@ class Follower:
         while (wanted := self._next()) is not None:
             try:
                 self._follow(wanted)
-            except (_Stopped, ix.CollectionNotFound, ix.CollectionLoading):
+            except (CancelledError, ix.CollectionNotFound, ix.CollectionLoading):
                 continue  # the list of collections will say what has become of it
             except Exception as error:
                 self._note(error)
@@ -413,8 +410,7 @@ class Follower:
         if after != self._position:
             ordered, size = [*rows.values()], self._chunk_rows(collection)
             chunks = [ordered[at : at + size] for at in range(0, len(ordered), size)]
-            changes_ = Changes(after, [*deleted], lambda: iter(chunks), self.epoch)
-            self._apply(collection, changes_)
+            self._apply(collection, (after, [*deleted], iter(chunks), self.epoch))
             self._reach(after.key)
 
     def _apply_changes(self, collection: ix.StoredCollection) -> None:
@@ -424,9 +420,10 @@ class Follower:
             self.number, buckets, known, self._chunk_rows(collection)
         ) as changes:
             self._apply(collection, changes)
-        if Moment(self.epoch, self.reached) != Moment(changes.epoch, changes.head.key):
-            self.epoch = changes.epoch
-            self._reach(changes.head.key)
+        head, _, _, epoch = changes
+        if Moment(self.epoch, self.reached) != Moment(epoch, head.key):
+            self.epoch = epoch
+            self._reach(head.key)
         if known == START or self.is_due(self.reached):
             self.follow_backends()
 
@@ -438,25 +435,24 @@ class Follower:
 
     def _apply(self, collection: ix.StoredCollection, changes: Changes) -> None:
         """Apply changes, the last of them with the position of all."""
-        head, deleted = changes.head, changes.deleted
-        chunks = changes.rows()
+        head, deleted, chunks, epoch = changes
         chunk = next(chunks, None)
         if deleted and chunk:
             collection.delete(deleted)
         while chunk is not None:
             if self._is_stopping:
-                raise _Stopped
+                raise CancelledError
             following = next(chunks, None)
             if following is None:
-                self._put(collection, chunk, FilePosition(head, head.key, changes.epoch))
+                self._put(collection, chunk, FilePosition(head, head.key, epoch))
             else:
                 position = Position(chunk[-1].key, head.commit, head.stamp)
-                self._put(collection, chunk, FilePosition(position, self.reached, changes.epoch))
+                self._put(collection, chunk, FilePosition(position, self.reached, epoch))
             chunk = following
-        if self._position != head or self.epoch != changes.epoch:
+        if self._position != head or self.epoch != epoch:
             if self._is_stopping:
-                raise _Stopped
-            known = position_record(self._place, FilePosition(head, head.key, changes.epoch))
+                raise CancelledError
+            known = position_record(self._place, FilePosition(head, head.key, epoch))
             if deleted:
                 collection.delete(deleted, known)
             else:

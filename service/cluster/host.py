@@ -53,9 +53,6 @@ _EXPECTED: Final = (
 _log = logging.getLogger(__name__)
 
 
-_OPTIONS: Final = HostOptions()
-
-
 class ShardHost:
     """A replica of one shard; ClusterMismatch where there is no such shard, or too few buckets."""
 
@@ -69,7 +66,7 @@ class ShardHost:
         # threads for kernels; None takes as many as the process may use
         threads: int | None = None,
         policies: ix.Policies = ix.POLICIES,
-        options: HostOptions = _OPTIONS,
+        options: HostOptions = HostOptions(),  # noqa: B008  # it is frozen
     ) -> None:
         if not 1 <= shards <= database.buckets:
             raise ClusterMismatch("shards", f"1 to {database.buckets}, the buckets", str(shards))
@@ -413,7 +410,14 @@ class ShardHost:
             self._database.withdraw(self._listing())
             self._withdrawn.set()
         elif self._is_announced or is_decided:
-            self._note_other(self._database.announce(self._listing()))
+            listed = self._database.announce(self._listing())
+            if self._is_announced and listed not in {"", self._options.address, self._other}:
+                self._other = listed  # said once of each
+                _log.error(
+                    "another process, at %s, says that it is replica %d of shard %d as well;"
+                    " give one of them another number",
+                    *(listed, self._options.replica, self.place.shard),
+                )
             self._is_announced = True
             if self._options.shares_memory:
                 own = self._options.address
@@ -429,18 +433,6 @@ class ShardHost:
         if time.monotonic() - self._trimmed > self._options.trim_seconds:
             self._trimmed = time.monotonic()
             self._database.trim()
-
-    def _note_other(self, listed: str) -> None:
-        """Log that another process has announced itself in the place of this one, once of each."""
-        if self._is_announced and listed not in {"", self._options.address, self._other}:
-            self._other = listed
-            _log.error(
-                "another process, at %s, says that it is replica %d of shard %d as well;"
-                " give one of them another number",
-                listed,
-                self._options.replica,
-                self.place.shard,
-            )
 
     def _listing(self) -> Replica:
         """Return what the database lists of this replica."""

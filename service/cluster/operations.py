@@ -342,16 +342,15 @@ def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
     named = _by_name(answer.head["backends"] for answer in answers)
     every = [np.frombuffer(answer.blobs[0]).reshape(answer.head["shape"]) for answer in answers]
     best = np.sort(np.concatenate(every, axis=1), axis=1)[:, -limit:]
-    return ix.Comparison([_merge_comparison(each) for each in named.values()], best)
-
-
-def _merge_comparison(parts: Heads) -> ix.BackendComparison:
-    values: dict[str, Any] = {}
-    for each in fields(ix.BackendComparison):
-        column = [part[each.name] for part in parts]
-        merge = _MERGED_COLUMNS.get(each.name)
-        values[each.name] = column[0] if merge is None else float(merge(column))
-    return ix.BackendComparison(**values)
+    merged: list[ix.BackendComparison] = []
+    for parts in named.values():
+        values: dict[str, Any] = {}
+        for each in fields(ix.BackendComparison):
+            column = [part[each.name] for part in parts]
+            merge = _MERGED_COLUMNS.get(each.name)
+            values[each.name] = column[0] if merge is None else float(merge(column))
+        merged.append(ix.BackendComparison(**values))
+    return ix.Comparison(merged, best)
 
 
 # Descriptions

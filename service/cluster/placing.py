@@ -19,7 +19,6 @@ import ray
 from ray._private.services import canonicalize_bootstrap_address
 from ray.exceptions import RayError
 from ray.util.placement_group import (
-    PlacementGroup,
     get_placement_group,
     placement_group,
     placement_group_table,
@@ -73,7 +72,15 @@ class ReplicaActor:
         try:
             while not self._stopping.is_set():
                 try:
-                    server = self._server = self._open_server()
+                    key = cluster_key(self._settings)
+                    if key is None:
+                        raise ValueError(
+                            "expected the key of the cluster, got none; set GCWS_CLUSTER_KEY"
+                        )
+                    shard, replica = self._place.shard, self._place.replica
+                    server = self._server = ShardServer(
+                        self._settings, shard, replica, key, shares_memory=True
+                    )
                 except (GcwsError, ServiceError, OSError, ValueError) as error:
                     if str(error) != self._failure:
                         _log.warning("%s does not start: %s", self._place.name, error)
@@ -87,13 +94,6 @@ class ReplicaActor:
             _log.exception("%s has failed", self._place.name)
         if not self._stopping.is_set():
             os._exit(1)
-
-    def _open_server(self) -> ShardServer:
-        key = cluster_key(self._settings)
-        if key is None:
-            raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
-        shard, replica = self._place.shard, self._place.replica
-        return ShardServer(self._settings, shard, replica, key, shares_memory=True)
 
     def state(self) -> ReplicaState:
         """Return how it is."""
@@ -187,7 +187,13 @@ class RayPlacement:
         It is on none of the nodes ``without``, and on ``avoided`` ones only if there is no choice.
         """
         memory = {} if nbytes is None else {"memory": float(nbytes)}
-        group = self._group(place, replicas, {"CPU": CPUS, **memory})
+        try:
+            group = get_placement_group(place.group)
+        except ValueError:  # there is none
+            bundles = [{"CPU": CPUS, **memory} for _ in range(replicas)]
+            group = placement_group(
+                bundles, strategy="STRICT_SPREAD", name=place.group, lifetime="detached"
+            )
         table = placement_group_table(group)
         nodes = table["bundles_to_node_id"]
         options: dict[str, Any] = {}
@@ -208,16 +214,6 @@ class RayPlacement:
             **memory,
             **options,
         ).remote(tuple(place))
-
-    def _group(
-        self, place: ReplicaPlace, replicas: int, bundle: dict[str, float]
-    ) -> PlacementGroup:
-        with suppress(ValueError):  # there is none
-            return get_placement_group(place.group)
-        bundles = [dict(bundle) for _ in range(replicas)]
-        return placement_group(
-            bundles, strategy="STRICT_SPREAD", name=place.group, lifetime="detached"
-        )
 
     def end(self, places: Collection[ReplicaPlace], *, discards: bool, waits: bool = True) -> None:
         """End replicas for good: they leave the list, answer while they are asked, and stop."""

@@ -146,8 +146,14 @@ class Rollout:
         while True:
             states = self._placement.states(places)
             listed = {each.address for each in self._database.replicas(self._cell)}
-            reasons_of = {each: _reason(states.get(each), listed) for each in places}
-            waiting = [f"{each.short} {why}" for each, why in reasons_of.items() if why]
+            waiting = []
+            for each in places:
+                if (state := states.get(each)) is None:
+                    waiting.append(f"{each.short} has no node, or starts")
+                elif not state.is_filled:
+                    waiting.append(f"{each.short} {state.failure or 'is being filled'}")
+                elif state.address not in listed:
+                    waiting.append(f"{each.short} is listed by another database")
             reasons = ", ".join(waiting)
             line = f"{len(places) - len(waiting)} of {len(places)} replicas are filled"
             if line + reasons != said:
@@ -225,17 +231,6 @@ class Rollout:
         self._placement.remove_groups(self._cell, but=None)
         self._database.set_shards(self._cell, None)
         self._say(f"{len(there)} replicas have ended")
-
-
-def _reason(state: ReplicaState | None, listed: Collection[str]) -> str:
-    """Return why a replica is waited for; empty where it is not."""
-    if state is None:
-        return "has no node, or starts"
-    if not state.is_filled:
-        return state.failure or "is being filled"
-    if state.address not in listed:
-        return "is listed by another database"
-    return ""
 
 
 def status_of(

@@ -229,9 +229,3 @@ def adopt(connection: Connection) -> str:
         connection.run("DELETE FROM epochs")
         connection.run("DELETE FROM replicas")
     return identity
-
-
-def create_items(connection: Connection, number: int, buckets: int) -> None:
-    """Make the table of a collection's items."""
-    parts = [PARTITION.format(number=number, bucket=bucket) for bucket in range(buckets)]
-    connection.execute("".join([ITEMS.format(number=number), *parts]).encode())

@@ -567,23 +567,20 @@ class ShardSet(Collector):
 
     def _followings(self, live: Sequence[Sequence[HttpReplica]], number: int) -> list[_Following]:
         """Return what waits for each of these replicas to follow a collection."""
-        return [
-            self._following_for(shard, replica, number)
-            for shard, replicas in enumerate(live)
-            for replica in replicas
-        ]
-
-    def _following_for(self, shard: int, replica: HttpReplica, number: int) -> _Following:
-        place = shard, replica.address, number
-        following = self._following.get(place)
-        if following is None:
-            there = {each.address for replicas in self._able() for each in replicas}
-            self._following = {
-                place: each for place, each in self._following.items() if place[1] in there
-            }
-            ask = partial(self._ask_to_follow, shard, replica, number)
-            following = self._following[place] = _Following(shard, ask)
-        return following
+        found = []
+        for shard, replicas in enumerate(live):
+            for replica in replicas:
+                place = shard, replica.address, number
+                following = self._following.get(place)
+                if following is None:
+                    there = {each.address for able in self._able() for each in able}
+                    self._following = {
+                        place: each for place, each in self._following.items() if place[1] in there
+                    }
+                    ask = partial(self._ask_to_follow, shard, replica, number)
+                    following = self._following[place] = _Following(shard, ask)
+                found.append(following)
+        return found
 
     async def _ask_to_follow(
         self,

@@ -272,8 +272,8 @@ class Channel(FrameProtocol):
 
         await self._owner.app(scope, receive, send)
         [start] = head
-        answer = encode_answer(start["status"], start["headers"], pieces)
-        self.send_frame(FrameKind.ANSWER, ticket, *answer)
+        answer = orjson.dumps([start["status"], _texts(start["headers"])])
+        self.send_frame(FrameKind.ANSWER, ticket, *encode_parts(answer, pieces))
 
 
 # Queries and requests as messages, and the owner's answers
@@ -419,11 +419,6 @@ def decode_request(data: bytes) -> tuple[dict[str, Any], bytes]:
         "state": {},
     }
     return scope, bytes(body)
-
-
-def encode_answer(status: int, headers: Headers, pieces: Parts) -> Parts:
-    """Return an answer to a request as a message."""
-    return encode_parts(orjson.dumps([status, _texts(headers)]), pieces)
 
 
 def decode_answer(data: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes]:

@@ -26,12 +26,13 @@ class Copy:
 
     def follow(self) -> None:
         """Apply what has changed."""
-        with self.database.changes(self.number, ALL, self.position, 2) as changes:
-            for item_id in changes.deleted:
+        changes = self.database.changes(self.number, ALL, self.position, 2)
+        with changes as (head, deleted, chunks, _):
+            for item_id in deleted:
                 self.items.pop(item_id, None)
-            for rows in changes.rows():
+            for rows in chunks:
                 self.items.update((row.id, row.key) for row in rows)
-            self.position = changes.head
+            self.position = head
 
 
 def stored(database: Database, number: int) -> dict[str, int]:
@@ -40,10 +41,10 @@ def stored(database: Database, number: int) -> dict[str, int]:
 
 def test_changes_are_of_one_moment(database: Database, number: int, committer: Committer) -> None:
     committer.commit(put_of("a", "b"))
-    with database.changes(number, ALL, None, 1) as changes:
+    with database.changes(number, ALL, None, 1) as (head, _, chunks, _):
         committer.commit(put_of("c"))
-        assert [row.id for rows in changes.rows() for row in rows] == ["a", "b"]
-        assert changes.head.key == 2
+        assert [row.id for rows in chunks for row in rows] == ["a", "b"]
+        assert head.key == 2
 
 
 def test_another_history_is_lost(database: Database, number: int, committer: Committer) -> None:
