@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -62,7 +62,52 @@ _SECONDS: Final = 600.0
 _log = logging.getLogger(__name__)
 
 
-def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # see `flags`
+@contextmanager
+def _refuse() -> Iterator[None]:
+    """Print an error and exit with 1."""
+    try:
+        yield
+    except ImportError as error:
+        told = f"{error}; pip install 'gcws-search[cluster]' adds it"
+        typer.echo(f"gcws-search: {told}", err=True)
+        raise typer.Exit(1) from None
+    except (GcwsError, ServiceError, OSError, ValueError) as error:
+        typer.echo(f"gcws-search: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _command(group: typer.Typer, **settings: Any) -> Callable[[Callable[..., None]], Any]:  # noqa: ANN401
+    """Add a function as a command with a flag for each setting after its own options."""
+
+    def add(function: Callable[..., None]) -> Callable[..., None]:
+        own = [
+            each.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for each in inspect.signature(function, eval_str=True).parameters.values()
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        command = _refuse()(function)
+        command.__signature__ = flags(*own)  # type: ignore[attr-defined]
+        group.command(context_settings=settings)(command)
+        return function
+
+    return add
+
+
+def _option(flag: str, text: str, **more: Any) -> Any:  # noqa: ANN401
+    return typer.Option(flag, help=text, **more)
+
+
+_Seconds: TypeAlias = Annotated[
+    float, _option("--seconds", "How long replicas may take to be filled.", min=1)
+]
+
+
+@_command(cli)
+def shard(
+    shard: Annotated[int, _option("--shard", "Which shard, from 0 on.", min=0)],
+    replica: Annotated[int, _option("--replica", "Which of its replicas, from 0 on.", min=0)] = 0,
+    **given: Any,  # noqa: ANN401  # see `flags`
+) -> None:
     """Run a replica of one shard of a cluster until told to stop."""
     settings = settings_from(given)
     configure_logs(settings.log_level, settings.log_format)
@@ -82,7 +127,8 @@ def shard(shard: int, replica: int, **given: Any) -> None:  # noqa: ANN401  # se
     server.run()
 
 
-def up(seconds: float, **given: Any) -> None:  # noqa: ANN401  # see `flags`
+@_command(cluster)
+def up(seconds: _Seconds = _SECONDS, **given: Any) -> None:  # noqa: ANN401
     """Start what is missing, wait until it is filled, and have routers ask it.
 
     It may be called again at any time, and with another number of shards or replicas.
@@ -91,7 +137,14 @@ def up(seconds: float, **given: Any) -> None:  # noqa: ANN401  # see `flags`
         rollout.up()
 
 
-def move(replica: str, seconds: float, **given: Any) -> None:  # noqa: ANN401
+@_command(cluster)
+def move(
+    replica: Annotated[
+        str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
+    ],
+    seconds: _Seconds = _SECONDS,
+    **given: Any,  # noqa: ANN401
+) -> None:
     """Fill a replica on another node, then end this one: SHARD/REPLICA."""
     numbers = replica.split("/")
     if len(numbers) != 2 or not all(each.isdecimal() for each in numbers):  # noqa: PLR2004
@@ -101,12 +154,14 @@ def move(replica: str, seconds: float, **given: Any) -> None:  # noqa: ANN401
         typer.echo(f"replica {replica} has moved; it is {place.short} now")
 
 
+@_command(cluster)
 def down(**given: Any) -> None:  # noqa: ANN401
     """End all replicas; the database stays as it is."""
     with _rollout(given, 0.0) as rollout:
         rollout.down()
 
 
+@_command(cluster)
 def adopt(**given: Any) -> None:  # noqa: ANN401
     """Adopt a database that was restored from a backup.
 
@@ -119,6 +174,7 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
+@_command(cluster)
 def rekey(**given: Any) -> None:  # noqa: ANN401
     """Replace the key that the database asks for by that of the settings.
 
@@ -130,6 +186,7 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
     typer.echo("the database has the new key; start all routers and shards again with it")
 
 
+@_command(cluster)
 def status(**given: Any) -> None:  # noqa: ANN401
     """Show all replicas; exit with 1 where a shard has none that answers."""
     from gcws_search.service.cluster.rollout import HEADS, status_of  # noqa: PLC0415
@@ -154,11 +211,14 @@ def status(**given: Any) -> None:  # noqa: ANN401
         raise ValueError(f"no replica answers for shard {', '.join(map(str, unanswered))}")
 
 
+@_command(cluster, allow_extra_args=True)
 def node(
     context: typer.Context,
-    head: bool,
-    address: str | None,
-    head_port: int,
+    head: Annotated[bool, _option("--head", "Start the head of the cluster.")] = False,
+    address: Annotated[
+        str | None, _option("--address", "HOST:PORT of the head.", envvar="RAY_ADDRESS")
+    ] = None,
+    head_port: Annotated[int, _option("--head-port", "Where the head listens.")] = _PORT,
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Run a node of a Ray cluster until told to stop; what follows -- goes to `ray start`.
@@ -181,13 +241,22 @@ def node(
     os.execve(sys.executable, [*words, *context.args], variables)
 
 
+@_command(cluster)
 def manifest(
-    kuberay: bool,
-    image: str,
-    memory: str,
-    storage: str,
-    routers: int,
-    nodes: int,
+    kuberay: Annotated[
+        bool, _option("--kuberay", "Have Ray place the shards, on nodes that KubeRay starts.")
+    ] = False,
+    image: Annotated[
+        str, _option("--image", "With the extra `cluster`.")
+    ] = f"gcws-search-cluster:{program_version()}",
+    memory: Annotated[
+        str, _option("--memory", "Of a router, and of a replica or a node of Ray.")
+    ] = "4Gi",
+    storage: Annotated[
+        str, _option("--storage", "For the files of a replica, or of a node of Ray.")
+    ] = "20Gi",
+    routers: Annotated[int, _option("--routers", "How many there are.", min=1)] = 2,
+    nodes: Annotated[int, _option("--nodes", "Of Ray, besides its head.", min=1)] = 3,
     **given: Any,  # noqa: ANN401
 ) -> None:
     """Print YAML for Kubernetes: of routers, and of shards without Ray or with it."""
@@ -311,84 +380,3 @@ def _placement() -> Iterator[RayPlacement]:
 
     with connect_ray() as placement:
         yield placement
-
-
-@contextmanager
-def _refuse() -> Iterator[None]:
-    """Print an error and exit with 1."""
-    try:
-        yield
-    except ImportError as error:
-        told = f"{error}; pip install 'gcws-search[cluster]' adds it"
-        typer.echo(f"gcws-search: {told}", err=True)
-        raise typer.Exit(1) from None
-    except (GcwsError, ServiceError, OSError, ValueError) as error:
-        typer.echo(f"gcws-search: {error}", err=True)
-        raise typer.Exit(1) from None
-
-
-def _command(group: typer.Typer, function: Callable[..., None], **others: tuple[Any, Any]) -> None:
-    """Add a command with a flag for each setting after its own options."""
-    parameters = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for name, (annotation, default) in others.items()
-    ]
-    command = _refuse()(function)
-    command.__signature__ = flags(*parameters)  # type: ignore[attr-defined]
-    group.command(context_settings={"allow_extra_args": function is node})(command)
-
-
-_REPLICA: Final = Annotated[
-    str, typer.Argument(metavar="SHARD/REPLICA", help="Which one, as `status` shows it.")
-]
-_WAIT: Final = Annotated[
-    float, typer.Option("--seconds", min=1, help="How long replicas may take to be filled.")
-]
-_REQUIRED: Final = inspect.Parameter.empty
-
-
-def _option(kind: Any, flag: str, help_: str, **more: Any) -> Any:  # noqa: ANN401
-    return Annotated[kind, typer.Option(flag, help=help_, **more)]
-
-
-_command(
-    cli,
-    shard,
-    shard=(_option(int, "--shard", "Which shard, from 0 on.", min=0), _REQUIRED),
-    replica=(_option(int, "--replica", "Which of its replicas, from 0 on.", min=0), 0),
-)
-_command(cluster, up, seconds=(_WAIT, _SECONDS))
-_command(cluster, status)
-_command(cluster, move, replica=(_REPLICA, _REQUIRED), seconds=(_WAIT, _SECONDS))
-_command(cluster, down)
-_command(cluster, adopt)
-_command(cluster, rekey)
-_command(
-    cluster,
-    node,
-    context=(typer.Context, _REQUIRED),
-    head=(_option(bool, "--head", "Start the head of the cluster."), False),
-    address=(
-        _option(str | None, "--address", "HOST:PORT of the head.", envvar="RAY_ADDRESS"),
-        None,
-    ),
-    head_port=(_option(int, "--head-port", "Where the head listens."), _PORT),
-)
-_KUBERAY: Final = "Have Ray place the shards, on nodes that KubeRay starts."
-_MEMORY: Final = "Of a router, and of a replica or a node of Ray."
-_STORAGE: Final = "For the files of a replica, or of a node of Ray."
-_command(
-    cluster,
-    manifest,
-    kuberay=(_option(bool, "--kuberay", _KUBERAY), False),
-    image=(
-        _option(str, "--image", "With the extra `cluster`."),
-        f"gcws-search-cluster:{program_version()}",
-    ),
-    memory=(_option(str, "--memory", _MEMORY), "4Gi"),
-    storage=(_option(str, "--storage", _STORAGE), "20Gi"),
-    routers=(_option(int, "--routers", "How many there are.", min=1), 2),
-    nodes=(_option(int, "--nodes", "Of Ray, besides its head.", min=1), 3),
-)
