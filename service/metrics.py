@@ -26,6 +26,8 @@ from starlette.types import Scope
 from gcws_search.index import COMMIT_BOUNDS, Summary, Total
 from gcws_search.version import program_version
 
+COUNTED: Final = "gcws.counted"
+"""In the scope of a request that another process has counted."""
 _BUCKETS: Final = (
     0.0001,
     0.00025,
@@ -115,7 +117,9 @@ class Metrics(Collector):
             standard(registry=self._registry)
 
     def observe(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count one request by its route's pattern."""
+        """Count one request by its route's pattern, unless its scope has `COUNTED`."""
+        if COUNTED in scope:
+            return
         method = scope["method"] if scope["method"] in _METHODS else "other"
         key = (getattr(scope.get("route"), "path", "unmatched"), method, status)
         times = self._times.get(key)

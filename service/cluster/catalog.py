@@ -222,7 +222,7 @@ class ClusterCatalog:
         """Copy a collection of the cluster into this machine's folder."""
         number, database = collection.number, self.database
         copy, _ = self.local.create(collection.name, collection.config)
-        named = [ix.NamedCoordinate(*each) for each in database.names(number)]
+        named = database.names(number)
         copy.store.replace_names(named)
         copy.names.load(named)
         copy.replace_metadata(database.metadata(number))

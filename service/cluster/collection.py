@@ -470,8 +470,7 @@ class ClusterCollection:
         head = max(1, self.database.last_moment(self.number).key)
         if self.names_read >= head:
             return
-        stored = self.database.names(self.number)
-        named = [ix.NamedCoordinate(*each) for each in stored]
+        named = self.database.names(self.number)
         if self.names.is_open:
             self.names.add(named)  # those of items under way stay
         else:
@@ -594,8 +593,7 @@ class ClusterCollection:
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names."""
-        found = self.database.find_names(self.number, prefix, limit)
-        return [ix.NamedCoordinate(*each) for each in found]
+        return self.database.find_names(self.number, prefix, limit)
 
     def describe(self) -> ix.Description:
         """Return all there is to know of the collection: sums over its shards."""

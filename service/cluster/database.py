@@ -413,7 +413,7 @@ class Database:
             raise_free(connection, number, free[0] + len(new))
         return found | {name: coordinate for coordinate, name in added}
 
-    def names(self, number: int) -> list[tuple[int, str]]:
+    def names(self, number: int) -> list[ix.NamedCoordinate]:
         """Return the coordinates that have names, in order, and their names."""
         with self.connections.use() as connection:
             rows = connection.run(
@@ -425,9 +425,9 @@ class Database:
             if ix.name_checksum(coordinate, name.decode()) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
                 raise ix.DamagedFile(str(number), reason)
-        return [(coordinate, name.decode()) for coordinate, name, _ in rows]
+        return [ix.NamedCoordinate(coordinate, name.decode()) for coordinate, name, _ in rows]
 
-    def find_names(self, number: int, prefix: str, limit: int) -> list[tuple[int, str]]:
+    def find_names(self, number: int, prefix: str, limit: int) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names; by name where a prefix is given."""
         start = prefix.encode()
         order = "name" if prefix else "coordinate"
@@ -437,7 +437,7 @@ class Database:
                 f" AND name >= %b AND name < %b ORDER BY {order} LIMIT %b",
                 *(number, start, start + _BEYOND_TEXT, limit),
             ).fetchall()
-        return [(coordinate, name.decode()) for coordinate, name in rows]
+        return [ix.NamedCoordinate(coordinate, name.decode()) for coordinate, name in rows]
 
     def replace_names(self, number: int, names: Sequence[tuple[int, str]]) -> None:
         """Keep these names and no others; a change, which tells other routers to read them."""

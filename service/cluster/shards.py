@@ -176,7 +176,12 @@ class HttpReplicas:
                 for place, known in self._known.items()
                 if now - known.seen < self._dead_seconds
             }
-            self.shards = [self._askable(shards, shard) for shard in range(shards)]
+            listed: list[Sequence[HttpReplica]] = []
+            for shard in range(shards):
+                there = [e for place, e in self._known.items() if place[:2] == (shards, shard)]
+                # those that have all their collections, or all where none has
+                listed.append([each for each in there if each.is_filled] or there)
+            self.shards = listed  # at once: others read it meanwhile
 
     def _take(self, row: Replica, now: float) -> None:
         """Take what the list says of a replica."""
@@ -190,11 +195,6 @@ class HttpReplicas:
             known = HttpReplica(row.address, place_of(row.shard, row.shards), self)
             self._known[place] = known
         known.refusal, known.is_filled, known.seen = row.refusal, row.is_filled, now - row.seen
-
-    def _askable(self, shards: int, shard: int) -> Sequence[HttpReplica]:
-        """Return the replicas of a shard that have all their collections, or all where none has."""
-        found = [each for place, each in self._known.items() if place[:2] == (shards, shard)]
-        return [each for each in found if each.is_filled] or found
 
 
 # Asking them

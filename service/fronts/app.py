@@ -39,7 +39,7 @@ from gcws_search.service.http import (
 )
 from gcws_search.service.keys import ApiKeys
 from gcws_search.service.limits import ALWAYS, Admission
-from gcws_search.service.metrics import Metrics
+from gcws_search.service.metrics import COUNTED, Metrics
 from gcws_search.service.pools import Pools
 from gcws_search.service.responses import JSON, NPY, JsonResponse, json_bytes
 from gcws_search.service.server import BREAK_OFF, request_id
@@ -49,7 +49,6 @@ from gcws_search.service.settings import Settings
 CHANNEL: Final = "messages"
 HTTP: Final = "http"
 _REPORT_SECONDS: Final = 1.0
-COUNTED: Final = "gcws.counted"  # in the scope of a request that the owner has answered
 _PIECE_BYTES: Final = 1 << 16
 # Headers of one connection, or that the front writes itself: of answers, and of requests.
 _OWN: Final = frozenset(
@@ -64,15 +63,6 @@ class FrontService(Guards):
 
     link: Link
     http: Path  # of the socket at which the owner speaks HTTP
-
-
-class _FrontMetrics(Metrics):
-    """Metrics of requests that the owner does not count."""
-
-    def observe(self, scope: Scope, status: int, seconds: float) -> None:
-        """Count one request by its route's pattern."""
-        if COUNTED not in scope:
-            super().observe(scope, status, seconds)
 
 
 class FrontRoute(JsonRoute):
@@ -189,7 +179,7 @@ async def _whole(request: Request, body: bytes = b"") -> Response:
 
 def create_front(settings: Settings, folder: Path) -> FastAPI:
     """Return the application of a front; ``folder`` has the owner's sockets."""
-    metrics, keys, admission = _FrontMetrics(), ApiKeys(settings), Admission(settings)
+    metrics, keys, admission = Metrics(), ApiKeys(settings), Admission(settings)
     link, http = Link(folder / CHANNEL), folder / HTTP
 
     @asynccontextmanager
