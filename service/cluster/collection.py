@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Final, TypeVar
 
@@ -36,10 +36,7 @@ from gcws_search.service.cluster.operations import (
     merge_backends,
     merge_comparisons,
     merge_curves,
-    sample_operation,
-    sharded_operation,
     total,
-    vector_operation,
 )
 from gcws_search.service.cluster.search import (
     MergedHits,
@@ -67,9 +64,7 @@ _SMALL_WRITE: Final = 16  # writes of more concern all shards
 class ClusterCollection:
     """A collection whose items are in a database and on shards.
 
-    Messages ask shards for its state after the last write. A row, such as `curve`, is all that a
-    cluster needs of an operation that each shard does on its own items alone, that takes vectors
-    alone, or that looks at a sample.
+    Messages ask shards for its state after the last write.
     """
 
     def __init__(self, row: CollectionRow, context: RouterContext) -> None:
@@ -632,6 +627,37 @@ class ClusterCollection:
             audited=merge_audited_recall([part["audited"] for part in parts]),
         )
 
+    def curve(self, limit: int = 10) -> ix.CostCurve:
+        """Return what recall costs for a limit."""
+        return merge_curves([each.head for each in self.ask("curve", limit=limit)])
+
+    def audited(self) -> ix.AuditedQueries:
+        """Return recall asked against recall found."""
+        return merge_audits([each.head for each in self.ask("audited")])
+
+    def explain(self, a: Any, b: Any, *, limit: int = ix.SHARES) -> ix.Explained:  # noqa: ANN401
+        """Return what each coordinate adds to the similarity of two vectors, or items by id."""
+        return self.empty.explain(self.vector_of(a), self.vector_of(b), limit=limit)
+
+    def sketch(
+        self, vectors: ix.RawBatch | ix.SparseVector, encoding: ix.Encoding
+    ) -> ix.Signatures | ix.AnyArray:
+        """Return the samples of vectors, or their b-bit codes."""
+        return self.empty.sketch(vectors, encoding)
+
+    def map_items(
+        self, params: ix.MapParams, where: ix.Filter | None = None, also: Sequence[Any] = ()
+    ) -> ix.ItemMap:
+        """Return places in a plane for a sample of the items, and for other vectors and items."""
+        with self.lend_sample(params.sample, params.seed, where) as items:
+            return items.map_items(params, where, [self.vector_of(each, items) for each in also])
+
+    def profile(self, sample: int = ix.PROFILE_SAMPLE, seed: int = 0) -> dict[str, Any]:
+        """Return histograms of a sample of the items."""
+        with self.lend_sample(sample, seed, None) as items:
+            found = items.profile(sample, seed)
+        return found | {"items": self.database.count(self.number)}
+
     def compare(
         self,
         queries: Sequence[ix.RawBatch | ix.SparseVector] | None,
@@ -669,26 +695,3 @@ class ClusterCollection:
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
         self.empty.close(dropped=True)
-
-    curve = sharded_operation(
-        ix.StoredCollection.curve,
-        lambda found: asdict(found) | {"points": [[*each] for each in found.points]},
-        merge_curves,
-    )
-    audited = sharded_operation(
-        ix.StoredCollection.audited,
-        lambda found: found._asdict() | {"results": [asdict(each) for each in found.results]},
-        merge_audits,
-    )
-    explain = vector_operation(ix.StoredCollection.explain, "a", "b")
-    sketch = vector_operation(ix.StoredCollection.sketch)
-    map_items = sample_operation(
-        ix.StoredCollection.map_items,
-        lambda params, where=None, also=(): (params.sample, params.seed, where),
-        points="also",
-    )
-    profile = sample_operation(
-        ix.StoredCollection.profile,
-        lambda sample=ix.PROFILE_SAMPLE, seed=0: (sample, seed, None),
-        count_all=lambda profile, items: profile | {"items": items},
-    )

@@ -1,19 +1,16 @@
 """What routers ask shards of a collection: each shard's answer, and the answers of all as one.
 
-`OPERATIONS` and `LONG` have a row for each message about a collection's items;
-`sharded_operation` adds its own.
+`OPERATIONS` and `LONG` have a row for each message about a collection's items.
 """
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import asdict, fields
-from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -42,15 +39,9 @@ from gcws_search.service.messages import (
 if TYPE_CHECKING:  # a shard needs no HTTP client
     from gcws_search.service.cluster.collection import ClusterCollection
 
-P = ParamSpec("P")
-T = TypeVar("T")
-
 Answer = Callable[[ix.StoredCollection, Message], Message]
 Heads = Sequence[dict[str, Any]]
 Pair = tuple[str, str, float]
-Sampled = tuple[int, int, ix.Filter | None]
-Method: TypeAlias = Callable[Concatenate[ix.StoredCollection, P], T]
-Operation: TypeAlias = "Callable[Concatenate[ClusterCollection, P], T]"
 
 LONG_SECONDS: Final = 3600.0  # how long shards may take to compare, or to find pairs
 
@@ -429,74 +420,17 @@ def merge_stats(parts: Heads) -> dict[str, Any]:
     return found
 
 
-# Operations over a cluster, in one of three ways
+# Costs and audits
 
 
-def sharded_operation(
-    method: Method[P, T], show: Callable[[T], dict[str, Any]], merge: Callable[[Heads], T]
-) -> Operation[P, T]:
-    """Return an operation that each shard does on its own items alone.
-
-    The message has the method's name and arguments; ``show`` makes a shard's result JSON-able.
-    """
-    name, signature = method.__name__, inspect.signature(method)
-
-    def answer(collection: ix.StoredCollection, asked: Message) -> Message:
-        arguments = {each: asked.head[each] for each in [*signature.parameters][1:]}
-        return Message(show(getattr(collection, name)(**arguments)))
-
-    @wraps(method)
-    def ask(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        bound = signature.bind(self, *args, **kwargs)
-        bound.apply_defaults()
-        arguments = dict([*bound.arguments.items()][1:])
-        return merge([each.head for each in self.ask(name, **arguments)])
-
-    OPERATIONS[name] = answer
-    return ask
+def _answer_curve(collection: ix.StoredCollection, asked: Message) -> Message:
+    found = collection.curve(asked.head["limit"])
+    return Message(asdict(found) | {"points": [[*each] for each in found.points]})
 
 
-def vector_operation(method: Method[P, T], *points: str) -> Operation[P, T]:
-    """Return an operation on vectors alone, which a collection without items does.
-
-    Arguments named by ``points`` may be ids: the vectors of these items are read.
-    """
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    def do(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        bound = signature.bind(self.empty, *args, **kwargs)
-        for name in points:
-            bound.arguments[name] = self.vector_of(bound.arguments[name])
-        return method(*bound.args, **bound.kwargs)
-
-    return do
-
-
-def sample_operation(
-    method: Method[P, T],
-    # returns how many items, by which seed, and which of them, of the operation's arguments
-    draw: Callable[P, Sampled],
-    *,
-    # argument with vectors and ids: the vectors of items beside the sample are read
-    points: str | None = None,
-    count_all: Callable[[T, int], T] | None = None,  # puts the number of all items into the result
-) -> Operation[P, T]:
-    """Return an operation on a sample of the items, which is drawn from all shards."""
-    signature = inspect.signature(method)
-
-    @wraps(method)
-    def do(self: ClusterCollection, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self.lend_sample(*draw(*args, **kwargs)) as sample:
-            bound = signature.bind(sample, *args, **kwargs)
-            if points is not None:
-                bound.arguments[points] = [
-                    self.vector_of(each, sample) for each in bound.arguments.get(points, ())
-                ]
-            result = method(*bound.args, **bound.kwargs)
-        return result if count_all is None else count_all(result, self.database.count(self.number))
-
-    return do
+def _answer_audited(collection: ix.StoredCollection, _: Message) -> Message:
+    found = collection.audited()
+    return Message(found._asdict() | {"results": [asdict(each) for each in found.results]})
 
 
 def merge_curves(parts: Heads) -> ix.CostCurve:
@@ -559,6 +493,8 @@ OPERATIONS: Final[dict[str, Answer]] = {
     "rows": _answer_rows,
     "describe": _answer_describe,
     "summary": lambda collection, _: Message(asdict(collection.summary())),
+    "curve": _answer_curve,
+    "audited": _answer_audited,
 }
 LONG: Final[dict[str, Callable[..., Message]]] = {
     "pairs": _answer_pairs,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import heapq
 import hmac
 import logging
+import math
 import os
 import socket
 import threading
@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
+from queue import PriorityQueue
 from typing import Any, Final
 
 import uvicorn
@@ -339,10 +340,8 @@ class MessagePool:
         self._long = ThreadPoolExecutor(
             _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
         )
-        self._queue: list[tuple[float, int, Callable[[], bytes], Future[bytes]]] = []
+        self._queue = PriorityQueue[tuple[float, int, Callable[[], bytes] | None, Future[bytes]]]()
         self._numbers = count()
-        self._changed = threading.Condition()
-        self._is_closed = False
         self._threads = [
             threading.Thread(target=self._run, name="shard-search", daemon=True)
             for _ in range(threads or len(os.sched_getaffinity(0)))
@@ -356,10 +355,7 @@ class MessagePool:
         Longer work is passed by what comes a little later, and by nothing else.
         """
         future: Future[bytes] = Future()
-        with self._changed:
-            entry = time.monotonic() + seconds, next(self._numbers), work, future
-            heapq.heappush(self._queue, entry)
-            self._changed.notify()
+        self._queue.put((time.monotonic() + seconds, next(self._numbers), work, future))
         return await asyncio.wrap_future(future)
 
     async def wait(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
@@ -372,9 +368,8 @@ class MessagePool:
 
     def close(self) -> None:
         """Finish the queue and join the threads."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify_all()
+        for _ in self._threads:
+            self._queue.put((math.inf, next(self._numbers), None, Future()))
         for thread in self._threads:
             thread.join()
         self._waiting.shutdown()
@@ -382,11 +377,9 @@ class MessagePool:
 
     def _run(self) -> None:
         while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._is_closed)
-                if not self._queue:
-                    return
-                _, _, work, future = heapq.heappop(self._queue)
+            _, _, work, future = self._queue.get()
+            if work is None:
+                return
             if not future.set_running_or_notify_cancel():  # who asked has gone
                 continue
             try:
