@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Final, TypeVar
+from typing import Final
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
@@ -19,8 +19,6 @@ from gcws_search.service.keys import cluster_key, database_url
 from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
-
-T = TypeVar("T")
 
 _POLL_SECONDS: Final = 1.0  # how often the database is asked what other routers have changed
 # How often shards are asked whether the database is the current primary, until they say so.

@@ -134,7 +134,7 @@ def test_routers_ask_another_number_of_shards_once_all_of_it_are_filled(
     new = ReplicaPlace("main", 3, 2, 1)
     placed.failures[new] = "the disk is full"
     with pytest.raises(ValueError, match="5 of 6 replicas are filled: 2/1 the disk is full"):
-        rolled(placed, database, 0.05, shards=3).up()
+        rolled(placed, database, 0.5, shards=3).up()
     assert database.shards("main") == 2
     assert len(placed.places("main")) == 4 + 6
     placed.failures.clear()
@@ -173,7 +173,7 @@ def test_a_move_that_is_not_filled_leaves_the_former(database: Database) -> None
     rolled(placed, database).up()
     placed.failures[ReplicaPlace("main", 2, 0, 2)] = "no room"
     with pytest.raises(ValueError, match="0 of 1 replicas are filled: 0/2 no room"):
-        rolled(placed, database, 0.05).move(0, 0)
+        rolled(placed, database, 0.5).move(0, 0)
     assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
 
 
@@ -225,14 +225,14 @@ def test_a_replica_without_a_node_is_told_when_the_time_is_over(database: Databa
     placed = Placed(database)
     placed.unplaceable.add(ReplicaPlace("main", 2, 1, 1))
     with pytest.raises(ValueError, match="3 of 4 replicas are filled: 1/1 has no node, or starts"):
-        rolled(placed, database, 0.05).up()
+        rolled(placed, database, 0.5).up()
 
 
 def test_a_replica_whose_node_has_another_database_is_told(database: Database) -> None:
     placed = Placed(database)
     placed.elsewhere.add(ReplicaPlace("main", 2, 0, 1))
     with pytest.raises(ValueError, match="0/1 is listed by another database"):
-        rolled(placed, database, 0.05).up()
+        rolled(placed, database, 0.5).up()
 
 
 def test_names_are_of_places_whatever_a_cell_is_called() -> None:
