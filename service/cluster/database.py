@@ -99,7 +99,7 @@ SELECT shard, replica, address, positions, nbytes, share,
 FROM replicas WHERE cell = %b ORDER BY shards, shard, replica
 """
 _LIVE_POSITIONS: Final = """
-SELECT positions FROM replicas WHERE seen > now() - make_interval(secs => %b)
+SELECT positions FROM replicas WHERE seen > now() - interval '1 minute'
 """
 _SET_SHARDS: Final = """
 INSERT INTO cells (cell, shards) VALUES (%b, %b)
@@ -523,17 +523,17 @@ class Database:
             found.append(Replica(cell, shard, replica, address, reached, *others))
         return found
 
-    def trim(self, *, live_seconds: float = 60.0, keep_seconds: float = 3600.0) -> None:
+    def trim(self, *, keep_seconds: float = 3600.0) -> None:
         """Delete commits and tombstones that no replica needs, and the rest of dropped collections.
 
-        Nothing is deleted while no replica is alive. One that was silent for longer than
-        ``live_seconds`` is filled again when it returns, unless all that it has not followed is
-        younger than ``keep_seconds``.
+        Nothing is deleted while no replica is alive. One that was silent for longer than a minute
+        is filled again when it returns, unless all that it has not followed is younger than
+        ``keep_seconds``.
         """
         self.remove_dropped()
         with self.connections.transaction() as connection:
             connection.run("DELETE FROM replicas WHERE seen < now() - interval '1 day'")
-            positions = [*map(orjson.loads, connection.column(_LIVE_POSITIONS, live_seconds))]
+            positions = [*map(orjson.loads, connection.column(_LIVE_POSITIONS))]
             old = connection.run(_OLD, keep_seconds).fetchall()
         if not positions:
             return

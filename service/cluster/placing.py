@@ -100,7 +100,6 @@ class ReplicaActor:
         server = self._server
         return ReplicaState(
             ray.get_runtime_context().get_node_id(),
-            os.getpid(),
             "" if server is None else server.address,
             server is not None and server.host.is_ready and server.host.is_listed,
             self._failure,

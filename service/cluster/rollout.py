@@ -59,7 +59,6 @@ class ReplicaState(NamedTuple):
     """How a replica's process is."""
 
     node: str  # its id
-    pid: int
     address: str  # where it listens; empty before it does
     is_filled: bool  # whether it has all collections, and routers find it
     failure: str  # why it does not start

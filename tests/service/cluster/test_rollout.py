@@ -54,7 +54,7 @@ class Placed:
                     each.cell, each.shard, each.replica, each.name, {}, 1, 0.5, 0, each.shards
                 )
                 self.database.announce(listed)
-            found[each] = ReplicaState(self.there[each], 1, each.name, is_filled, failure)
+            found[each] = ReplicaState(self.there[each], each.name, is_filled, failure)
         return found
 
     def start(
