@@ -13,7 +13,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.shards import HttpReplicas, RouterContext, ShardSet
+from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import ShardFull, StoreUnavailable
 from gcws_search.service.keys import cluster_key, database_url
 from gcws_search.service.messages import Message
@@ -33,11 +33,21 @@ _log = logging.getLogger(__name__)
 class ClusterCatalog:
     """The collections of a cluster, and snapshots in ``local``; see `CatalogProtocol`."""
 
-    def __init__(self, local: ix.Catalog, context: RouterContext) -> None:
-        self.context = context
-        self.database = context.database
-        self.shards = context.shards
+    def __init__(
+        self,
+        local: ix.Catalog,
+        database: Database,
+        shards: ShardSet,
+        metrics: Metrics,
+        settings: Settings,
+        max_pairs: int,  # more near-duplicate pairs are not listed at once
+    ) -> None:
         self.local = local
+        self.database = database
+        self.shards = shards
+        self.metrics = metrics
+        self.settings = settings
+        self.max_pairs = max_pairs
         self._one_snapshot = threading.Lock()
         self.snapshots = local.snapshots
         self._by_name: dict[str, ClusterCollection] = {}
@@ -108,7 +118,7 @@ class ClusterCatalog:
         known = self._by_name.get(row.name)
         if known is not None and known.number == row.number:
             return known
-        return ClusterCollection(row, self.context)
+        return ClusterCollection(row, self)
 
     search = staticmethod(ClusterCollection.search)
     search_batch = staticmethod(ClusterCollection.search_batch)
@@ -261,7 +271,7 @@ class ClusterCatalog:
         row, _ = database.create(
             hidden, read.config.to_dict(), ix.ALGORITHM_VERSION, admit if before is None else None
         )
-        filled = ClusterCollection(row, self.context)
+        filled = ClusterCollection(row, self)
         try:
             _copy_to_cluster(read, filled)
             database.rename(row.number, name, None if before is None else before.number)
@@ -283,7 +293,7 @@ class ClusterCatalog:
 
 def _copy_to_cluster(read: ix.StoredCollection, filled: ClusterCollection) -> None:
     """Copy a local collection's names, metadata, loads, backends and items to the cluster."""
-    database, number = filled.context.database, filled.number
+    database, number = filled.database, filled.number
     named = read.names.listed()
     if named:
         database.replace_names(number, named)
@@ -323,15 +333,9 @@ def open_router(
             replicas = HttpReplicas(database, settings.cell, settings.shards, key)
         shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
         metrics.register(shards)
-        context = RouterContext(
-            database,
-            shards,
-            metrics,
-            settings.max_answer_bytes,
-            settings.threads,
-            policies.pairs.max_pairs,
+        catalog = ClusterCatalog(
+            local, database, shards, metrics, settings, policies.pairs.max_pairs
         )
-        catalog = ClusterCatalog(local, context)
         opened.pop_all()  # what was opened is the catalog's from now on
     return catalog
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import orjson
@@ -45,11 +45,13 @@ from gcws_search.service.cluster.search import (
     search_costs,
     search_message,
 )
-from gcws_search.service.cluster.shards import RouterContext
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.messages import Message, decode_names, encode_sparse
+
+if TYPE_CHECKING:
+    from gcws_search.service.cluster.catalog import ClusterCatalog
 
 T = TypeVar("T")
 
@@ -67,13 +69,13 @@ class ClusterCollection:
     Messages ask shards for its state after the last write.
     """
 
-    def __init__(self, row: CollectionRow, context: RouterContext) -> None:
+    def __init__(self, row: CollectionRow, router: ClusterCatalog) -> None:
         self.number = row.number
         self.name = row.name
         self.config = ix.CollectionConfig.from_dict(row.config)
-        self.context = context
-        self.database = context.database
-        self.shards = context.shards
+        self.router = router
+        self.database = router.database
+        self.shards = router.shards
         self.empty = self._in_memory()  # the collection without items
         self.space = self.empty.space
         self.names = self.empty.names
@@ -171,7 +173,7 @@ class ClusterCollection:
     ) -> Iterator[ix.StoredCollection]:
         """Lend a collection in memory that has some of the items."""
         items = self.sample(count, seed, where)
-        sample = self._in_memory(self.context.threads)
+        sample = self._in_memory(self.router.settings.threads)
         try:
             sample.names.load(self.empty.names.listed())
             if len(items):
@@ -285,7 +287,7 @@ class ClusterCollection:
             backend=asked.backend,
             with_payload=asked.with_payload,
             with_vector=asked.with_vector,
-            max_bytes=self.context.max_answer_bytes,
+            max_bytes=self.router.settings.max_answer_bytes,
             **more,
         )
         shards = self.shards
@@ -297,12 +299,12 @@ class ClusterCollection:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
         found = [ShardHits.decode(answer) for answer in answers]
-        self.context.metrics.count_searches(search_costs(found))
+        self.router.metrics.count_searches(search_costs(found))
         return merge(found, asked.params.limit, seconds, missing)
 
     def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
         """Build the results that the answer shows; AnswerTooLarge where they are too long."""
-        size = AnswerBytes(self.context.max_answer_bytes)
+        size = AnswerBytes(self.router.settings.max_answer_bytes)
         payloads: list[list[bytes | None] | None] = []
         for asked, hits in lines:
             payloads.append(hits.payloads() if asked.with_payload else None)

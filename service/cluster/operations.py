@@ -137,7 +137,7 @@ def find_pairs(
     the items of the shards before it. InvalidParameter where there are more than one collection
     would list.
     """
-    best = _BestPairs(min_score, limit, collection.context.max_pairs)
+    best = _BestPairs(min_score, limit, collection.router.max_pairs)
     wanted: dict[str, Any] = {"min_score": min_score, "recall": recall, "limit": limit}
     try:
         answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted)

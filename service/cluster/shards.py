@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent import futures
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -37,7 +36,6 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
 from gcws_search.service.messages import Malformed, Message, decode, encode
-from gcws_search.service.metrics import Metrics
 
 T = TypeVar("T")
 
@@ -685,15 +683,3 @@ class _Following:
                 if not future.done():
                     future.set_result(None)
             self._waiting = []
-
-
-@dataclass(frozen=True, slots=True)
-class RouterContext:
-    """What all collections of a router share."""
-
-    database: Database
-    shards: ShardSet
-    metrics: Metrics
-    max_answer_bytes: int
-    threads: int | None  # of samples that are looked at here
-    max_pairs: int  # more near-duplicate pairs are not listed at once

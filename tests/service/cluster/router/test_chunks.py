@@ -63,7 +63,7 @@ def test_a_chunk_is_stored_while_shards_take_in_the_one_before(
         return await asked(self, message, seconds)
 
     monkeypatch.setattr(ThreadReplica, "ask", ask)
-    collection.context.shards.follow_seconds = SECONDS
+    collection.shards.follow_seconds = SECONDS
     load(client, 3 * ROWS)
     assert overlaps == {True}
 
@@ -100,7 +100,7 @@ def test_a_small_write_waits_for_the_shards_of_its_items_alone(
         return await asked(self, message, seconds)
 
     monkeypatch.setattr(ThreadReplica, "ask", ask)
-    collection.context.shards.follow_seconds = SECONDS
+    collection.shards.follow_seconds = SECONDS
     items = {"items": [{"id": item_id, "vector": [1, 2]}]}
     assert client.put("/v1/collections/c/items", json=items).status_code == 200
     is_answered.set()
