@@ -267,8 +267,7 @@ def test_abandoned_rows_leave_the_connection_to_who_has_it_next(
 ) -> None:
     committer.commit(put_of(*"abcdef"))
     with closing(Database.open(database_url, buckets=4, max_connections=1)) as one:
-        with one.changes(number, range(4), None, 2) as changes:
-            rows = iter(changes.rows())
+        with one.changes(number, range(4), None, 2) as (_, _, rows, _):
             next(rows)
         with one.connections.transaction() as connection:
             del rows

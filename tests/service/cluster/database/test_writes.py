@@ -411,13 +411,13 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
         is_last = False
         while True:
             is_last = not any(thread.is_alive() for thread in threads)
-            with database.changes(number, range(4), position, 10) as changes:
-                for item_id in changes.deleted:
+            with database.changes(number, range(4), position, 10) as (head, deleted, chunks, _):
+                for item_id in deleted:
                     copy.pop(item_id, None)
-                for row in chain.from_iterable(changes.rows()):
-                    assert position.key < row.key <= changes.head.key
+                for row in chain.from_iterable(chunks):
+                    assert position.key < row.key <= head.key
                     copy[row.id] = row.key
-                position = changes.head
+                position = head
             if is_last:
                 break
         assert max(each.last.key for each in committers) == position.key
