@@ -49,6 +49,9 @@ _ONE_FLOAT = np.float32(1.0)
 _REJECTED_SHIFT = np.uint64(1)
 MIN_DISTANCE = np.float32(0.02)
 """A slack is a share of this distance at least."""
+MIN_SEEN = 32
+"""No count of expansions ends a search that has seen fewer rows. Most rows of a tight group have
+few links, to the one in the middle: a search would end before it sees that it is in a group."""
 
 NONE = -1
 """Fills the places behind a row's last neighbour."""
@@ -118,9 +121,9 @@ class Beam(NamedTuple):
         Permitted rows that the pool has room for.
     max_expanded : int
         Rows expanded at most. Without a slack, the search ends once this many of the best permitted
-        rows are expanded, and all that are nearer. Expansions of rows that were overtaken do not
-        count. Neither do rows that score as much as the last of them, while better hits than the
-        last one wanted may be found.
+        rows are expanded, and all that are nearer, and `MIN_SEEN` rows are seen. Expansions of rows
+        that were overtaken do not count. Neither do rows that score as much as the last of them,
+        while better hits than the last one wanted may be found.
     wanted : int
         Hits, at most ``capacity``.
     slack, tied : float32
@@ -370,7 +373,7 @@ def _expand(
         bound = max(bound, at(pool, capacity - 1))
     going = here < size and at(pool, here) >= bound
     if going and beam.slack == np.inf:
-        going = here < last or _ties(pool, size, here, last, wanted)
+        going = here < last or seen < MIN_SEEN or _ties(pool, size, here, last, wanted)
     elif going and state.expansions >= last:
         going = False
         state.is_cut = 1

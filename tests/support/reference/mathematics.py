@@ -302,11 +302,12 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
 
     With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, but
     for those farther by ``tied`` or less, and ``most`` lists are read; else, those of the ``most``
-    best rows. With ``permitted``, only such rows are hits, any row may lead the way, and lists are
-    read until no row is nearer than the ``most``-th hit; the beam has room for one row more for
-    each other one that came into it. Rows that score as much as that hit are read, too, until there
-    are k hits that score no less. A walk goes on ``after`` another with what that knows: rows that
-    were of no use then are forgotten. Of equal scores the higher row comes first.
+    best rows, and until 32 rows are seen. With ``permitted``, only such rows are hits, any row may
+    lead the way, and lists are read until no row is nearer than the ``most``-th hit; the beam has
+    room for one row more for each other one that came into it. Rows that score as much as that hit
+    are read, too, until there are k hits that score no less. A walk goes on ``after`` another with
+    what that knows: rows that were of no use then are forgotten. Of equal scores the higher row
+    comes first.
     """
     start = after or Walked([], set(), set(), set())
     held, known, seen, read = start.beam, set(start.known), set(start.seen), set(start.read)
@@ -339,7 +340,7 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
     def is_enough(row: int) -> bool:
         if times < math.inf:
             return len(read) >= most
-        if is_tied(row):
+        if len(seen) < 32 or is_tied(row):
             return False
         if permitted is None:
             return sorted(known, key=key, reverse=True).index(row) >= most
