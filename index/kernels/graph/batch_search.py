@@ -19,6 +19,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     expand,
     expand_filtered,
     scratch_at,
+    slack_within,
     unmark,
 )
 from gcws_search.index.kernels.graph.candidate_pool import row_of
@@ -227,6 +228,13 @@ def _level(levels: Any, level: Any) -> Any:
 
 
 @inlined
+def _come_to(state: Any, levels: Any, number: Any) -> None:
+    """Let a search go as far as a level says."""
+    level = _level(levels, number)
+    state.level, state.capacity, state.slack = number, np.int64(level.capacity), level.slack
+
+
+@inlined
 def _step(
     rows: Any,
     query: Any,
@@ -234,19 +242,15 @@ def _step(
     state: Any,
     scratch: Any,
     levels: Any,
-    plan: Any,
+    wanted: Any,
     key: Any,
     permitted: Any,
     is_filtered: Any,
 ) -> Any:
     """Expand a row of a search; return whether there is a further step to take."""
-    level, own = _level(levels, state.level), state.own
-    capacity = np.int64(level.capacity)
-    max_expanded = whole_number(level.max_expanded, key) + own
-    wanted, tied = min(capacity, plan.wanted + own), np.float32(0.0)
-    if state.is_tied != 0:  # rows in the middle of a group lead to any of the others
-        capacity, tied = scratch.room, np.float32(plan.tied)
-    beam = Beam(capacity, max_expanded, wanted, np.float32(level.slack), tied)
+    own, capacity = state.own, state.capacity
+    max_expanded = whole_number(_level(levels, state.level).max_expanded, key) + own
+    beam = Beam(capacity, max_expanded, min(capacity, wanted + own), np.float32(state.slack))
     if is_filtered:
         return expand_filtered(rows, query, links, state, scratch, beam, permitted)
     return expand(rows, query, links, state, scratch, beam, 0)
@@ -311,7 +315,11 @@ def _extend(
             begin_again(state)  # the beam had no room for as many
         elif state.size == np.int64(first.capacity):
             admit_dropped(rows, query, state, scratch, np.int64(plan.levels[level, 0]))
-    state.level = level
+    _come_to(state, pointer(plan.levels), level)
+    if state.is_tied != 0:  # rows in the middle of a group lead to any of the others
+        last = score_at(best[0], best[1], plan.wanted + state.own)
+        state.capacity = scratch.room
+        state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
     state.bound, state.hits_end = np.uint64(0), 0
     a_side = np.int64(plan.levels[level, 3])
     if a_side > ROWS_A_SIDE:
@@ -456,7 +464,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
     links = Links(pointer(graph.links), graph.links.shape[1], visible.count)
     entries = EntryTables(graph.segments, tables, ROWS_A_SIDE, np.empty(0, np.int32))
     held, vectors = query_rows(rows.kind, queries), graph.vectors
-    most = plan.reranked[3]
+    wanted, most = plan.wanted, plan.reranked[3]
     chosen, exact, ranked = np.empty(most, np.int64), np.empty(most), np.empty(most)
     buffers = uncounted((chosen, exact, ranked))
     units = np.float32(1.0 / plan.step if plan.step > 0 else 0.0)
@@ -480,7 +488,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     first_keys = offset(keys, upcoming * tables)
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
                 begin(state)
-                state.stage, state.query, state.level, state.is_tied = _SEARCHING, upcoming, 0, 0
+                state.stage, state.query, state.is_tied = _SEARCHING, upcoming, 0
+                _come_to(state, levels, 0)
                 state.own = np.int64(queries.skip[upcoming] >= 0)
                 hold(held.quantized, upcoming, own.table)
                 places = scratch_at(scratch[upcoming % slots]).places
@@ -494,7 +503,9 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             if state.stage == _SEARCHING:
                 own_keys = offset(keys, m * tables)
                 key = at(own_keys, 0)
-                if _step(rows, query, links, state, own, levels, plan, key, permitted, is_filtered):
+                if _step(
+                    rows, query, links, state, own, levels, wanted, key, permitted, is_filtered
+                ):
                     continue
                 best = best_rows(state, own, is_filtered)
                 if _extend(
@@ -513,7 +524,8 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
             is_extended = state.level > 0 or state.is_cut != 0
             if missed > plan.max_missed and not is_extended and plan.levels.shape[0] > 1:
                 begin_again(state)  # hits may be among rows that the beam had no room for
-                state.stage, state.level = _SEARCHING, 1
+                state.stage = _SEARCHING
+                _come_to(state, levels, 1)
                 continue
             release(held.quantized, m, query)
             unmark(own.marks, state.seen)

@@ -73,6 +73,8 @@ STATE = np.dtype(
         ("query", np.int64),  # its number
         ("own", np.int64),  # 1 if it skips a row, which takes one place among the best
         ("level", np.int64),  # how far it goes; 0 for the first search
+        ("capacity", np.int64),  # of its beam there; see `Beam`
+        ("slack", np.float64),  # the same
         ("is_tied", np.int64),  # whether its first hits were seen to tie
     ]
 )
@@ -126,15 +128,14 @@ class Beam(NamedTuple):
         while better hits than the last one wanted may be found.
     wanted : int
         Hits, at most ``capacity``.
-    slack, tied : float32
-        See `farthest_score`; infinite for no slack.
+    slack : float32
+        See `farthest_score`; infinite for none.
     """
 
     capacity: Any
     max_expanded: Any
     wanted: Any
     slack: Any
-    tied: Any
 
 
 class Marks(NamedTuple):
@@ -270,14 +271,19 @@ def _mark_neighbours(rows: Any, links: Any, row: Any, marks: Any, marked: Any) -
 
 
 @inner
-def farthest_score(score: Any, slack: Any, tied: Any) -> Any:
+def farthest_score(score: Any, slack: Any) -> Any:
     """Return the least score of a row that is expanded, by the score of the last hit wanted.
 
-    That is, d ≤ d(last hit) + max((slack − 1) · max(d(last hit), `MIN_DISTANCE`), tied), with
-    d = 1 − score.
+    That is, d ≤ d(last hit) + (slack − 1) · max(d(last hit), `MIN_DISTANCE`), d = 1 − score.
     """
     distance = _ONE_FLOAT - score
-    return score - max((slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE), tied)
+    return score - (slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
+
+
+@inner
+def slack_within(distance: Any, score: Any) -> Any:
+    """Return the slack by which rows are expanded that are farther by a distance than a hit."""
+    return _ONE_FLOAT + distance / max(_ONE_FLOAT - score, MIN_DISTANCE)
 
 
 @inner
@@ -367,7 +373,7 @@ def _expand(
         wanted, last = _hit_places(pool, size, state, beam, best)
     bound = _NOTHING
     if size >= wanted:
-        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack, beam.tied)
+        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack)
         bound = entry(max(lowest, _ZERO), 0)
     if size >= capacity:
         bound = max(bound, at(pool, capacity - 1))

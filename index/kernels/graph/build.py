@@ -51,7 +51,7 @@ from gcws_search.index.kernels.quantized.rows import (
     score_rows,
 )
 
-_ONE, _ZERO = np.float32(1.0), np.float32(0.0)
+_ONE = np.float32(1.0)
 MAX_EQUAL = 8
 """Neighbours that are equal to a row, as far as quick scores tell."""
 _EXPANDED_A_PLACE = 2
@@ -210,7 +210,7 @@ def choose_neighbours(
     n, width = graph.links.shape
     entries = EntryTables(graph.segments, keys.shape[1], ROWS_A_SIDE, leaders)
     links = Links(pointer(graph.links), width, n)
-    beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE, _ZERO)
+    beam = Beam(rule.beam, _EXPANDED_A_PLACE * rule.beam, rule.beam, _ONE)
     slots = scratch.shape[0]
     states = np.zeros(slots, STATE)
     for start in range(0, chosen.shape[0], slots):

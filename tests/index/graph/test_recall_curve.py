@@ -412,6 +412,7 @@ def test_an_effort_below_one_is_a_number_of_lists_and_a_reach_from_there_on() ->
     assert many.max_expanded > many.beam > 20
     assert few.places == many.places == 20
     assert BeamSetting.of(0.5, 1).max_expanded == 5  # as for ten
+    assert BeamSetting.of(0.05, 1).max_expanded == 1  # at least
 
 
 def test_walks_that_reach_far_enter_through_all_tables_others_through_half() -> None:

@@ -186,17 +186,22 @@ class Graph:
 
         ``setting`` is that of the first walk. With ``again``, rows that it had no room for are
         looked at again, as those are whose bytes say too little. Where hits were ``tied``, it
-        enters through its buckets, see `bucket_rows`, and reads lists of rows that tie.
+        enters through its buckets, see `bucket_rows`, has room for all rows, and reads the lists of
+        those that tie with the last hit of the first walk.
         """
         scores = self.scores[query]
         tables = setting.tables(self.links.entry_tables)
         entries = self.entries(query, tables, beside=beside)
+        beam = max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension))
+        slack = extension.slack
         if tied:
             entries |= self.bucket_rows(query, tables)
+            wanted = min(setting.beam, max(setting.places, limit))
+            away = 1.0 - scores[first.beam[min(wanted, len(first.beam)) - 1]]
+            beam, slack = ROWS, max(slack, 1.0 + tied / max(away, 0.02))
         return mathematics.best_first(
             entries | first.seen if again else entries, self.chosen, scores.__getitem__,
-            beam=max(setting.beam + 1, SearchPolicy().extension_beam(limit, extension)),
-            most=UNLIMITED, reach=(limit, extension.slack), tied=tied,
+            beam=beam, most=UNLIMITED, reach=(limit, slack),
             permitted=permitted, after=None if again else first,
         )  # fmt: skip
 

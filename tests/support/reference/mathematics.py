@@ -294,20 +294,18 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
     beam: int,
     most: int,
     reach: tuple[int, float] = (1, math.inf),
-    tied: float = 0.0,
     permitted: Container[int] | None = None,
     after: Walked | None = None,
 ) -> Walked:
     """Read the list of the best row again and again, until the beam cannot get better.
 
-    With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, but
-    for those farther by ``tied`` or less, and ``most`` lists are read; else, those of the ``most``
-    best rows, and until 32 rows are seen. With ``permitted``, only such rows are hits, any row may
-    lead the way, and lists are read until no row is nearer than the ``most``-th hit; the beam has
-    room for one row more for each other one that came into it. Rows that score as much as that hit
-    are read, too, until there are k hits that score no less. A walk goes on ``after`` another with
-    what that knows: rows that were of no use then are forgotten. Of equal scores the higher row
-    comes first.
+    With ``reach`` (k, c), rows more than c times as far away as the k-th best are of no use, and
+    ``most`` lists are read; else, those of the ``most`` best rows, and until 32 rows are seen. With
+    ``permitted``, only such rows are hits, any row may lead the way, and lists are read until no
+    row is nearer than the ``most``-th hit; the beam has room for one row more for each other one
+    that came into it. Rows that score as much as that hit are read, too, until there are k hits
+    that score no less. A walk goes on ``after`` another with what that knows: rows that were of no
+    use then are forgotten. Of equal scores the higher row comes first.
     """
     start = after or Walked([], set(), set(), set())
     held, known, seen, read = start.beam, set(start.known), set(start.seen), set(start.read)
@@ -330,7 +328,7 @@ def best_first(  # noqa: PLR0913 (where it begins, where it ends)
         if len(held) < wanted or times == math.inf:
             return True
         away = 1.0 - score(held[wanted - 1])
-        return 1.0 - score(row) <= away + max((times - 1.0) * max(away, 0.02), tied)
+        return 1.0 - score(row) <= away + (times - 1.0) * max(away, 0.02)
 
     def is_tied(row: int) -> bool:
         if most == 0 or len(held) < most or score(held[most - 1]) != score(row):
