@@ -32,7 +32,7 @@ class MachineCluster:
     """
 
     def __init__(self, **settings: str) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="gcws-machines-", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="gcws-machines-"))
         self.network = Network()
         self.client = self.network.add("client")
         self.store = self.network.add("database")

@@ -86,12 +86,19 @@ class Things:
             wait_until(
                 lambda: [asked(each, body).status_code for each in cluster.routers] == answers
             )
+            self.wait_until_followed()  # a router promises only what was put by itself
 
     def _execute(self, statement: str) -> list[Any]:
         text = statement.replace("{number}", str(self.number)).encode()
         with self.cluster.database.connections.use() as connection:
             cursor = connection.execute(text)
             return cursor.fetchall() if cursor.description else []
+
+    def wait_until_followed(self) -> None:
+        """Return once all replicas have what the database has now."""
+        head = self.cluster.database.last_moment(self.number).key
+        replicas = [each for shard in self.cluster.replicas for each in shard]
+        wait_until(lambda: all(reached(each) >= head for each in replicas))
 
     def noted(self) -> list[Noted]:
         """Return what the database has noted of the shared items."""
@@ -195,10 +202,7 @@ class Load:
             for lock in self._writing:
                 with lock:
                     pass  # what was under way has ended
-            cluster = self._things.cluster
-            head = cluster.database.last_moment(self._things.number).key
-            replicas = [each for shard in cluster.replicas for each in shard]
-            wait_until(lambda: all(reached(each) >= head for each in replicas))
+            self._things.wait_until_followed()
             yield
         finally:
             self._may_write.set()
