@@ -52,7 +52,7 @@ _ROUTERS = (
     snapshots.reading,
     snapshots.writing,
     analysis.router,
-    query.comparing,
+    analysis.comparing,
     health.router,
     health.service_router,
     health.metrics_router,

@@ -208,6 +208,10 @@ class Body(BaseModel):
     )
 
 
+FilterDocument = Annotated[Document, WithJsonSchema(reference("FilterBody"))]
+"""`index` parses filters; ``schemas.json`` describes them."""
+
+
 class SparseBody(Body):
     """A vector by its non-zero coordinates: 0-based, in any order, without duplicates."""
 

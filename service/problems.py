@@ -184,7 +184,9 @@ def invalid_request(
     loc, message = entries[0]
     is_unknown = meant[0]["type"] == "extra_forbidden"  # the message has the field's name
     detail = message_at(loc[:-1] if is_unknown else loc, message)
-    return sv.InvalidRequest(code or _code_of(loc), entries[:MAX_ERRORS_SHOWN], detail)
+    if meant[0]["type"] == "invalid_id" or meant[0].get("expected") == _WHOLE["str"]:
+        code = "invalid_id"
+    return sv.InvalidRequest(code or _code_of(loc, model), entries[:MAX_ERRORS_SHOWN], detail)
 
 
 def _fields_at(loc: ix.Loc, model: type[BaseModel]) -> list[str]:
@@ -210,10 +212,16 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:  # noqa: ANN401  # 
         yield from models_in(part)
 
 
-def _code_of(loc: ix.Loc) -> str:
+def _code_of(loc: ix.Loc, model: type[BaseModel]) -> str:
+    """Return the code of the field at a place, or of that which it lies in."""
     for part in reversed(loc):
         if part in _FIELD_CODES and (part != "names" or loc[0] != part):  # those of a vector
             return _FIELD_CODES[str(part)]
+    field = model.model_fields.get(str(loc[0])) if len(loc) > 1 else None
+    if field is not None and any(
+        _TOLD_BY.get(each.__name__) for each in models_in(field.annotation)
+    ):
+        return "invalid_vector"  # an entry of a list of vectors
     return "invalid_parameter"
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 
 from gcws_search.service import app as application, cli
-from gcws_search.service.api.bodies import PutItemsBody, QueryBody
+from gcws_search.service.api.items import PutItemsBody
+from gcws_search.service.api.query import QueryBody
 from gcws_search.service.app import create_app
 from gcws_search.service.http import JsonRoute, may_read
 from gcws_search.service.responses import JsonResponse

@@ -1,11 +1,11 @@
-"""The API: routes, the bodies that they take and the answers that they give.
+"""The API: routes, each beside the body that it takes, and the answers that they give.
 
 - `collections`, `items`, `load`, `snapshots`, `backends`: what is stored
-- `query`: searches, and pages of their rankings; two vectors compared
-- `analysis`: long reads of a whole collection: near-duplicate pairs, map, profile; hashes
+- `query`: searches, and pages of their rankings
+- `analysis`: what items and vectors are to each other: similarity explained, pairs, map, hashes
 - `health`: liveness, readiness, metrics, what the service is
-- `bodies`: what clients send
-- `requests`: bodies become calls of the index
+- `bodies`: bodies made of the index's own parameters
+- `requests`: vectors, names and filters of bodies in the index's own words
 - `openapi`: the API page; ``schemas.json`` describes what clients get
 - `page`: the page in a browser, and its files
 """

@@ -1,4 +1,4 @@
-"""Long reads of a whole collection: near-duplicate pairs, map, profile; vectors as hashes."""
+"""What items and vectors are to each other: similarity explained, pairs, map, profile, hashes."""
 
 import threading
 from collections.abc import AsyncIterator, Iterator
@@ -12,10 +12,22 @@ from pydantic import Field
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import FilterDocument, PairsBody, SketchBody, body_of
+from gcws_search.service.api.bodies import body_of
+from gcws_search.service.api.query import SHARE
+from gcws_search.service.contract import Point
 from gcws_search.service.http import json_router, may_read, service_of
 from gcws_search.service.limits import AnswerBytes
-from gcws_search.service.models import Body, FirstErrorOnly, Id, VectorBody, bounds, examples
+from gcws_search.service.models import (
+    Body,
+    FilterDocument,
+    FirstErrorOnly,
+    Id,
+    VectorBody,
+    bounds,
+    examples,
+    require_short_vector,
+    vector_of,
+)
 from gcws_search.service.responses import (
     BODY_PROBLEMS,
     NDJSON,
@@ -24,8 +36,10 @@ from gcws_search.service.responses import (
     map_json,
     shows,
 )
+from gcws_search.service.settings import Settings
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
+comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 _LINES_A_PIECE: Final = 1000
 _VECTORS_AT_ONCE: Final = 1024
 
@@ -66,6 +80,136 @@ class MapBody(_MapOptions):  # type: ignore[misc]  # made of what the index take
     )
 
 
+class PairsBody(Body):
+    """Which pairs of items are wanted."""
+
+    model_config = examples({"min_score": 0.8}, {"min_score": 0.5, "limit": 10})
+
+    min_score: float = Field(
+        description="Least score of a pair, in (0, 1].",
+        json_schema_extra=SHARE,
+    )
+    limit: int | None = Field(
+        default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
+    )
+    recall: float = Field(
+        default=0.9,
+        description="Expected share of the pairs found, in (0, 1].",
+        json_schema_extra=SHARE,
+    )
+
+
+class SketchBody(Body):
+    """Vectors to hash with the collection's own randomness."""
+
+    limited: ClassVar = {"vectors": "max_items_per_request"}
+    model_config = examples(
+        {"vectors": [[0.1, -2, 0, 3]], "encoding": "full"},
+        {"vectors": [{"indices": [1], "values": [-2]}], "encoding": "b_bit"},
+    )
+
+    vectors: Annotated[list[VectorBody], FirstErrorOnly()] = Field(
+        description="The vectors; a collection whose backend is `exact` does not hash."
+    )
+    encoding: ix.Encoding = Field(
+        default="full",
+        description="What is returned of a sample (i*, t*): `slots` and `levels`; `slots`, "
+        "which are `codes` too; or `codes` of the collection's `bits` bits.",
+    )
+
+
+class ExplainedBody(Body):
+    """A stored item by its ``id``, or a ``vector``."""
+
+    model_config = examples({"id": "a"}, {"vector": [0.1, -2, 0, 3]})
+
+    id: Id | None = Field(default=None, description="A stored item.")
+    vector: VectorBody | None = Field(default=None, description="A vector, instead of `id`.")
+
+
+class ExplainBody(Body):
+    """Whose similarity is explained."""
+
+    model_config = examples(
+        {"a": {"id": "a"}, "b": {"vector": [0.1, -2, 0, 3]}},
+        {"a": {"id": "a"}, "b": {"vector": {"indices": [1], "values": [-2]}}, "limit": 1},
+    )
+
+    a: ExplainedBody = Field(description="The one.")
+    b: ExplainedBody = Field(description="The other.")
+    limit: int = Field(
+        default=ix.SHARES,
+        description="Coordinates that are listed; all others are summed.",
+        json_schema_extra=bounds(1, ix.MAX_SHARES),
+    )
+
+
+class SimilarityBody(Body):
+    """Two vectors and the kernel to compare them by."""
+
+    model_config = examples(
+        {"a": [0.1, -2, 0, 3], "b": {"indices": [1, 3], "values": [-2, 2.5]}},
+        {"a": [1, 0], "b": [0.6, 0.8], "kernel": "rbf", "params": {"gamma": 1.0}},
+        {"a": [1, 0], "b": [0.6, 0.8], "kernel": "laplace", "params": {"scale": 2.0}},
+        {
+            "a": [1, 0],
+            "b": [0.6, 0.8],
+            "kernel": "polya",
+            "params": {"distribution": "weibull", "shape": 3.0, "scale": 5.0},
+        },
+    )
+
+    a: VectorBody = Field(description="The one vector.")
+    b: VectorBody = Field(description="The other; two lists of numbers are of one length.")
+    kernel: str = Field(
+        default="gmm",
+        description="With c the cosine of a and b, `gmm`: signed weighted Jaccard. `rbf`: "
+        "exp(-gamma (1 - c)). `folded_rbf`: the mean of exp(-gamma (1 - c)) and "
+        "exp(-gamma (1 + c)). `laplace`: exp(-|a - b|_1 / scale). `gaussian`: "
+        "exp(-|a - b|^2 / (2 scale^2)). `polya`: the product over coordinates d of "
+        "E[max(0, 1 - |a_d - b_d| / S)], S a pitch of mean `scale` from `distribution`.",
+        json_schema_extra={"enum": [*ix.KERNEL_NAMES]},
+    )
+    params: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Of `gmm`: none. Of `rbf` and `folded_rbf`: `gamma`. Of `laplace` and "
+        "`gaussian`: `scale`. Of `polya`: `distribution`, `shape`, `scale`.",
+        json_schema_extra={
+            "properties": {
+                "gamma": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 1e6,
+                    "default": 1.0,
+                    "description": "How fast similarity falls with the angle.",
+                },
+                "scale": {
+                    "type": "number",
+                    "exclusiveMinimum": 0,
+                    "maximum": 1e9,
+                    "default": 1.0,
+                    "description": "At which distance similarity has fallen; the mean pitch.",
+                },
+                "distribution": {
+                    "type": "string",
+                    "enum": [*ix.SHAPES],
+                    "default": "gamma",
+                    "description": "Of the pitches.",
+                },
+                "shape": {
+                    "type": ["number", "null"],
+                    "maximum": 1e6,
+                    "default": None,
+                    "description": "s > 0 of `gamma` (2), degrees of freedom > 0 of `chi_square` "
+                    "(4) and `chi` (3), m from 0.5 of `nakagami` (1), k from 0.05 of `weibull` "
+                    "(2), mu > 0 of `shifted_poisson` (1); the others have none.",
+                },
+            },
+            "additionalProperties": False,
+        },
+    )
+
+
 class ProfileBody(Body):
     """What a profile is of."""
 
@@ -83,6 +227,39 @@ class ProfileBody(Body):
         description="Of the choice of the sample and the pairs.",
         json_schema_extra=bounds(0),
     )
+
+
+@router.post("/explain", responses=shows("ExplanationAnswer"))
+async def explain(request: Request, name: str, body: ExplainBody) -> Response:
+    """Say what each coordinate adds to the similarity of two items, or vectors."""
+    service = service_of(request)
+    collection = service.collection(name)
+    service.startup.require_kernels()
+    a = _point_to_explain(body.a, service.settings, "a")
+    b = _point_to_explain(body.b, service.settings, "b")
+
+    def work() -> Response:
+        return JsonResponse(collection.explain(a, b, limit=body.limit).to_dict())
+
+    return await service.workers.batches.run(work)
+
+
+@comparing.post("/similarity", responses=shows("SimilarityAnswer"))
+async def similarity(request: Request, body: SimilarityBody) -> Response:
+    """Compare two vectors by an exact kernel; all but the zero vector can be compared."""
+    kernel = ix.kernel_named(body.kernel, body.params)
+    service = service_of(request)
+    service.startup.require_kernels()
+    limits = service.settings
+    require_short_vector(body.a, limits, "a")
+    require_short_vector(body.b, limits, "b")
+    try:
+        a, b = _pair_of(body.a, body.b)
+        score = await service.workers.searches.run(ix.score, kernel, a, b)
+    except ix.InvalidVector as error:
+        row = int(error.loc[0]) if error.loc else 0
+        raise error.at("ab"[row], skip=1) from None
+    return JsonResponse({"score": score})
 
 
 @router.post(
@@ -132,7 +309,7 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
     service.startup.require_kernels()
     collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.settings)
-    also = [requests.point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
+    also = [_point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 
     def work() -> Response:
@@ -206,3 +383,49 @@ def _columns(sketched: Any, encoding: str) -> dict[str, Any]:  # noqa: ANN401
         case "zero_bit":  # the code of 0 bits of t* is i* itself
             return {"slots": sketched.slots, "codes": sketched.slots}
     return {"codes": sketched}
+
+
+def _point_to_explain(body: ExplainedBody, limits: Settings, word: str) -> Point:
+    """Return an id or a vector whose similarity is to be explained; errors are at ``word``."""
+    raw = body.vector
+    if (raw is None) == (body.id is None):
+        got = "neither" if raw is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
+    return str(body.id) if raw is None else _one_vector(raw, limits, word, "vector")
+
+
+def _point_to_map(raw: str | int | VectorBody, limits: Settings, number: int) -> Point:
+    """Return an id or a vector that is given a place on a map besides the sample."""
+    return str(raw) if isinstance(raw, str | int) else _one_vector(raw, limits, "also", number)
+
+
+def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVector:
+    require_short_vector(raw, limits, *loc)
+    vector = vector_of(raw)
+    if isinstance(vector, ix.NamedVector):
+        with requests.place_errors(*loc):
+            ix.require_different_names(vector)
+    return vector
+
+
+def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector]:
+    """Return two vectors of no collection; names of both are coordinates that they share.
+
+    InvalidVector, at ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
+    """
+    coordinates: dict[str, int] = {}
+    found: list[ix.AnyArray | ix.SparseVector] = []
+    both = vector_of(a), vector_of(b)
+    for row, vector in enumerate(both):
+        if isinstance(vector, ix.NamedVector):
+            if not isinstance(both[1 - row], ix.NamedVector):
+                raise ix.InvalidVector(
+                    expected="names in both vectors, or in none", got="them in one", loc=(row,)
+                )
+            with requests.place_errors(row):
+                ix.require_different_names(vector)
+            indices = [coordinates.setdefault(name, len(coordinates)) for name in vector.names]
+            found.append(ix.SparseVector(indices, vector.values))
+        else:
+            found.append(vector)
+    return found

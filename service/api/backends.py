@@ -2,19 +2,81 @@
 
 import threading
 from dataclasses import asdict
+from typing import Annotated, ClassVar, Final
 
 import numpy as np
 from fastapi import Request, Response
+from pydantic import Field, ValidationError
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import AttachBody, CompareBody
+from gcws_search.service.api.bodies import BODY_OF, AnyParams
+from gcws_search.service.api.query import Candidates, Limit, Recall, search_params
 from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.limits import require_at_least, require_at_most
+from gcws_search.service.models import Body, FirstErrorOnly, VectorBody, bounds, examples
+from gcws_search.service.problems import invalid_request
 from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse, shows
+from gcws_search.service.settings import Settings
 
 writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)
-
 reading = json_router("/v1/collections/{name}", "backends", may_read, BODY_PROBLEMS)
+_SAMPLE: Final = 100
+"""Stored items that a comparison searches for unless it says otherwise."""
+
+
+class AttachBody(Body):
+    """A comparison backend to be made from the stored vectors."""
+
+    model_config = examples(
+        {"kind": "nrff"},
+        {"kind": "gcws", "name": "one_bit", "params": {"encoding": "b_bit", "bits": 1}},
+        {"kind": "random_binning", "params": {"distribution": "rayleigh", "scale": 4.0}},
+        {"kind": "gmm_nystroem", "params": {"landmarks": 2}},
+    )
+
+    kind: ix.BackendKind = Field(description="The method.")
+    name: str | None = Field(
+        default=None,
+        description="What queries call it; null: its kind, or `nrff_2` and so on where that is "
+        "taken.",
+        json_schema_extra={"minLength": 1, "maxLength": 128},
+    )
+    params: AnyParams = Field(default_factory=dict, description="Parameters of its kind.")
+
+
+class CompareBody(Body):
+    """What to compare a collection's backends by."""
+
+    limited: ClassVar = {"queries": "max_queries_per_request", "backends": 1000}
+    model_config = examples(
+        {"sample": 3, "limit": 2},
+        {
+            "queries": [[0.1, -2, 0, 3], {"indices": [1, 3], "values": [-2, 3]}],
+            "limit": 2,
+            "recall": 0.9,
+            "backends": ["gcws"],
+        },
+    )
+
+    queries: Annotated[list[VectorBody], FirstErrorOnly()] | None = Field(
+        default=None, description="Vectors to search for; instead of `sample`."
+    )
+    sample: int | None = Field(
+        default=None,
+        description="Searches around this many stored items, each left out of its own hits; 100 "
+        "where neither this nor `queries` is given.",
+        json_schema_extra=bounds(1),
+    )
+    seed: int = Field(
+        default=0, description="Of the choice of the sample.", json_schema_extra=bounds(0)
+    )
+    limit: Limit = 10
+    recall: Recall = 0.9
+    candidates: Candidates = None
+    backends: Annotated[list[str], Field(json_schema_extra={"minItems": 1})] | None = Field(
+        default=None, description="Names of the backends to compare; null: all that are ready."
+    )
 
 
 @writing.post("", status_code=201, responses=shows("BackendAnswer", 201))
@@ -26,7 +88,13 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
     service = service_of(request)
     service.startup.require_kernels()
     collection = service.collection(name)
-    params = requests.params_to_attach(body)
+    model = BODY_OF[body.kind]
+    try:
+        checked = model.model_validate({"kind": body.kind, "params": body.params})
+    except ValidationError as error:
+        raise invalid_request(error, model) from None
+    with requests.place_errors("params"):
+        params = ix.backend_params(body.kind, checked.model_dump()["params"])
     service.room.require()
     described = await service.workers.builds.run(collection.attach, params, body.name)
     return JsonResponse(asdict(described), 201)
@@ -48,7 +116,7 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
     service.startup.require_kernels()
     collection = service.collection(name)
     limits = service.settings
-    params, sample = requests.comparison(body, limits)
+    params, sample = _comparison(body, limits)
     stop = threading.Event()
 
     def work() -> Response:
@@ -78,3 +146,23 @@ async def compare(request: Request, name: str, body: CompareBody) -> Response:
         )
 
     return await service.workers.joins.run_while_awaited(work, stop, request.is_disconnected)
+
+
+def _comparison(body: CompareBody, limits: Settings) -> tuple[ix.SearchParams, int]:
+    """Return what a comparison asks for, and how many stored items it samples."""
+    if body.queries is not None and body.sample is not None:
+        raise ix.InvalidParameter(expected="one of 'queries' and 'sample'", got="both")
+    if body.queries == []:
+        raise ix.InvalidParameter(expected="at least one", got="none", loc=("queries",))
+    if body.backends == []:
+        raise ix.InvalidParameter(
+            expected="at least one name, or null for all that are ready",
+            got="none",
+            loc=("backends",),
+        )
+    sample = _SAMPLE if body.sample is None else body.sample
+    require_at_most(sample, limits.max_queries_per_request, "sample")
+    require_at_least(sample, 1, "sample")
+    require_at_least(body.seed, 0, "seed")
+    params = search_params(limits.max_limit, body.limit, body.recall, body.candidates)
+    return params, sample

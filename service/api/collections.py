@@ -2,22 +2,28 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated, Any
+from math import prod
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query, Request, Response
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import (
-    CreateBody,
-    CurveParams,
-    NamesBody,
-    NamesParams,
-    PatchBody,
-)
+from gcws_search.service.api.bodies import BODY_OF, BackendBody, TransformBody
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import json_router, may_read, may_write, service_of
 from gcws_search.service.limits import require_at_most
+from gcws_search.service.models import (
+    CONFIGURATION,
+    Body,
+    Names,
+    Numbers,
+    bounds,
+    examples,
+    json_text,
+)
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
@@ -25,9 +31,150 @@ from gcws_search.service.responses import (
     collection_json,
     shows,
 )
+from gcws_search.service.settings import Settings
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections", "collections", may_write, WRITE_PROBLEMS)
+_MAX_DIGITS: Final = 10
+"""Of a coordinate."""
+
+
+class CreateBody(Body):
+    """A collection's configuration; it stays fixed."""
+
+    without_body = b"{}"  # so that the field that is missing is named
+
+    model_config = examples(
+        {"dim": 4}, {"dim": 784, **CONFIGURATION}, {"dim": None, "backend": {"kind": "exact"}}
+    )
+
+    dim: int | None = Field(
+        description="Number of coordinates, 1 to 2^31 - 1; null: an open slot space, sparse "
+        "vectors only. Up to 4096 vectors are returned dense, otherwise sparse.",
+        json_schema_extra=bounds(1, 2**31 - 1),
+    )
+    transform: TransformBody = Field(
+        default_factory=TransformBody, description="What is done to every vector first."
+    )
+    backend: BackendBody = Field(
+        default_factory=BODY_OF["gcws"], description="How the collection is searched."
+    )
+    storage: ix.Storage = Field(
+        default="memory",
+        description="Where vectors lie: in memory, or `mapped` from a file, whose pages the "
+        "system drops when memory is short.",
+    )
+
+
+_PayloadKey = Annotated[str, Field(min_length=1, max_length=1024)]
+
+
+def _rising(values: list[float]) -> list[float]:
+    """Return two numbers, the lesser first."""
+    if len(values) != len(("low", "high")) or not values[0] < values[1]:
+        raise PydanticCustomError(
+            "invalid_range", "expected two numbers, the lesser first, got {got}", {"got": values}
+        )
+    return values
+
+
+class ImageBody(Body):
+    """How vectors are drawn as pictures: row by row, the channels of a pixel side by side."""
+
+    model_config = examples(
+        {"width": 28, "height": 28, "range": [0, 255]}, {"width": 2, "height": 2}
+    )
+
+    width: Annotated[int, Field(ge=1)] = Field(description="Pixels of a row.")
+    height: Annotated[int, Field(ge=1)] = Field(description="Rows of pixels.")
+    channels: Literal[1, 3, 4] = Field(
+        default=1, description="1: grey; 3: red, green, blue; 4: these and opacity."
+    )
+    range: Annotated[Numbers, AfterValidator(_rising)] | None = Field(
+        default=None,
+        description="The darkest and the brightest value; null: those of the vectors shown.",
+    )
+
+
+class ViewBody(Body):
+    """What of an item is shown, and how: keys of its payload, dots reaching into objects."""
+
+    model_config = examples(
+        {"title": "name", "url": "links.shop", "color": "roast"},
+        {"image": {"width": 2, "height": 2}},
+    )
+
+    title: _PayloadKey | None = Field(default=None, description="Key of the items' headings.")
+    text: _PayloadKey | None = Field(default=None, description="Key of a text.")
+    smiles: _PayloadKey | None = Field(default=None, description="Key of a molecule, as SMILES.")
+    url: _PayloadKey | None = Field(default=None, description="Key of an address.")
+    color: _PayloadKey | None = Field(
+        default=None, description="Key of the value that items are coloured by."
+    )
+    image: ImageBody | None = Field(
+        default=None,
+        description="Vectors are pictures: `width` × `height` × `channels` is `dim`, where that "
+        "is fixed.",
+    )
+
+
+class MetadataBody(Body):
+    """Any JSON object of at most 64 KiB; its `view` says how items are shown."""
+
+    model_config = ConfigDict(
+        extra="allow",
+        **examples({"source": "Cup of Excellence", "view": {"title": "name", "color": "roast"}}),
+    )
+
+    view: ViewBody | None = Field(default=None, description="How items are shown; null: unsaid.")
+
+
+class PatchBody(Body):
+    """What of a collection may change."""
+
+    model_config = examples(
+        {"metadata": {"source": "a survey", "view": {"title": "label"}}}, {"metadata": None}
+    )
+
+    metadata: MetadataBody | None = Field(
+        description="In the place of all before; null: it is removed."
+    )
+
+
+class NamesBody(Body):
+    """Names of the first coordinates of a collection of fixed `dim`."""
+
+    model_config = examples(
+        {"names": ["acidity", "body", "sweetness", "bitterness"]}, {"names": []}
+    )
+
+    names: Names = Field(
+        description="At most `dim`, each 1 to 255 characters, none twice; none: they are removed."
+    )
+
+
+class NamesParams(BaseModel):
+    """Which names are shown."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    prefix: str | None = Field(
+        default=None, description="Names that begin so, in order; without it, in order of indices."
+    )
+    limit: int = Field(default=20, ge=1, description="Most names; for `prefix`, and without it.")
+    indices: str | None = Field(
+        default=None,
+        description="The names of these coordinates, with commas between them: `3,17`; those that "
+        "have none are left out.",
+    )
+
+
+class CurveParams(BaseModel):
+    """What the costs of recall are asked for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=10, ge=1, description="How many hits a query wants.")
 
 
 @reading.get("", responses=shows("CollectionList"))
@@ -52,7 +199,7 @@ async def list_collections(request: Request) -> Response:
 async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
     service = service_of(request)
-    config = requests.config(body, service.settings)
+    config = _config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(collection_json, collection)
     return JsonResponse(description, 201 if is_new else 200)
@@ -74,7 +221,7 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
     """
     service = service_of(request)
     collection = service.collection(name)
-    metadata = requests.metadata(body.metadata, collection.config.dim)
+    metadata = _metadata_text(body.metadata, collection.config.dim)
     service.room.require()
     await service.workers.writes.run(collection.replace_metadata, metadata)
     return JsonResponse(await service.workers.searches.run(collection_json, collection))
@@ -131,7 +278,7 @@ async def list_names(
     limit, max_limit = params.limit, service.settings.max_page_limit
     require_at_most(limit, max_limit, "limit")
     if params.indices is not None:
-        found = collection.names.of(requests.indices(params, max_limit))
+        found = collection.names.of(_indices(params, max_limit))
     else:
         prefix = params.prefix or ""
         found = await service.workers.searches.run(collection.find_names, prefix, limit)
@@ -149,3 +296,64 @@ async def drop_collection(request: Request, name: str) -> Response:
     service = service_of(request)
     await service.workers.writes.run(service.catalog.drop, name)
     return Response(status_code=204)
+
+
+# From bodies and parameters to the index's words
+def _indices(params: NamesParams, count: int) -> list[int]:
+    """Return the coordinates that are listed in a URL, at most ``count``."""
+    if params.prefix is not None:
+        raise ix.InvalidParameter(expected="one of 'prefix' and 'indices'", got="both")
+    words = (params.indices or "").split(",")
+    require_at_most(len(words), count, "indices")
+    for word in words:
+        if not (word.isascii() and word.isdecimal() and len(word) <= _MAX_DIGITS):
+            raise ix.InvalidParameter(
+                expected="coordinates with commas between them, such as 3,17",
+                got=repr(word)[:80],
+                loc=("indices",),
+            )
+    return [*map(int, words)]
+
+
+def _config(body: CreateBody, limits: Settings) -> ix.CollectionConfig:
+    """Return a collection's configuration."""
+    if body.dim is not None and body.dim > limits.max_dim:
+        raise ix.InvalidParameter(
+            expected=f"null or 1 to {limits.max_dim}", got=str(body.dim), loc=("dim",)
+        )
+    center = body.transform.center
+    with requests.place_errors("transform"):
+        transform = ix.Transform(
+            center=None if center is None else tuple(center),
+            power=body.transform.power,
+            normalize=body.transform.normalize,
+        )
+    with requests.place_errors("backend", "params"):
+        backend = ix.backend_params(body.backend.kind, body.backend.params.model_dump())
+    try:
+        return ix.CollectionConfig(
+            dim=body.dim, transform=transform, backend=backend, storage=body.storage
+        )
+    except ix.InvalidParameter as error:
+        raise (error.at("transform") if error.loc[:1] == ("center",) else error) from None
+
+
+def _metadata_text(body: MetadataBody | None, dim: int | None) -> bytes | None:
+    """Return the metadata of a collection of this dim as JSON text; None for none."""
+    if body is None:
+        return None
+    image = None if body.view is None else body.view.image
+    if image is not None and dim is not None:
+        shape = image.width, image.height, image.channels
+        if prod(shape) != dim:
+            raise ix.InvalidParameter(
+                expected=f"width × height × channels to be dim, {dim}",
+                got="{} × {} × {}".format(*shape),
+                loc=("metadata", "view", "image"),
+            )
+    try:
+        return json_text(body.model_dump(exclude_unset=True))
+    except ValueError:
+        raise ix.InvalidParameter(
+            expected="finite numbers", got="NaN or an infinity", loc=("metadata",)
+        ) from None

@@ -1,14 +1,32 @@
 """Items: store, show, page through, delete."""
 
-from typing import Annotated, Any, Final
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar, Final
 
 from fastapi import Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
+from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import DeleteItemsBody, PageParams, PutItemsBody
+from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import json_router, may_read, may_write, service_of
-from gcws_search.service.limits import AnswerBytes, id_in_url, require_at_most
+from gcws_search.service.limits import (
+    AnswerBytes,
+    id_in_url,
+    require_at_most,
+    require_short_id,
+    require_short_payload,
+)
+from gcws_search.service.models import (
+    Body,
+    FilterDocument,
+    FirstErrorOnly,
+    Id,
+    ItemBody,
+    VectorBody,
+    examples,
+)
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
@@ -18,12 +36,73 @@ from gcws_search.service.responses import (
     shows,
     vector_json,
 )
+from gcws_search.service.settings import Settings
 
 _MAX_GROUPED: Final = 16
 """Puts of at most this many items are committed with those of other requests."""
 _VECTORS_AT_ONCE: Final = 64
 reading = json_router("/v1/collections/{name}/items", "items", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections/{name}/items", "items", may_write, WRITE_PROBLEMS)
+
+
+class PutItemsBody(Body):
+    """Items to store, all or nothing."""
+
+    instead = "POST …/load takes items of any number"
+    limited: ClassVar = {"items": "max_items_per_request"}
+    model_config = examples(
+        {
+            "items": [
+                {"id": "a", "vector": [0.1, -2, 0, 3], "payload": {"label": 3}},
+                {"id": 7, "vector": {"indices": [1, 3], "values": [-2, 2.5]}},
+            ]
+        },
+        {"items": [{"id": "b", "vector": [1, 0, 0, 1]}], "mode": "insert"},
+    )
+
+    items: Annotated[list[ItemBody], FirstErrorOnly()] = Field(
+        description="The items; of an id given twice the last one counts, where `mode` permits it."
+    )
+    mode: ix.Mode = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
+
+
+class DeleteItemsBody(Body):
+    """Items to delete, by their ids or by a filter."""
+
+    limited: ClassVar = {"ids": "max_items_per_request"}
+    model_config = examples(
+        {"ids": ["a", 7]}, {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}
+    )
+
+    ids: Annotated[list[Id], FirstErrorOnly()] | None = Field(
+        default=None, description="Ids; those of no item are passed over."
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Deletes every item that passes; instead of `ids`."
+    )
+
+
+class PageParams(BaseModel):
+    """Which page of items."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    limit: int = Field(default=100, ge=1, description="Most items of the page.")
+    cursor: str | None = Field(default=None, description="`next_cursor` of the page before.")
+    with_vector: bool = Field(default=False, description="Show vectors too.")
+    filter: str | None = Field(
+        default=None,
+        description="A filter as of a query, its JSON text percent-encoded: only items that pass.",
+    )
+    ids: list[str] | None = Field(
+        default=None,
+        description="Only these items, instead of `filter`: `ids=a,b`, or `ids=a&ids=b`. Where "
+        "the parameter is repeated, commas are part of ids. Those of no item are left out.",
+    )
 
 
 def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
@@ -44,7 +123,7 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
     collection = service.collection(name)
 
     def read() -> ix.ItemBatch:
-        return requests.items(body.items, collection, service.settings)
+        return read_items(body.items, collection, service.settings)
 
     if not body.items:
         return JsonResponse({"inserted": 0, "updated": 0})
@@ -91,7 +170,7 @@ async def page_items(
     limit = service.settings.max_page_limit
     require_at_most(params.limit, limit, "limit")
     collection = service.collection(name)
-    where, ids = requests.page_filter(params, service.settings), requests.page_ids(params, limit)
+    where, ids = _page_filter(params, service.settings), _page_ids(params, limit)
 
     def work() -> Response:
         size = AnswerBytes(service.settings.max_answer_bytes)
@@ -133,3 +212,60 @@ async def delete_item(request: Request, name: str, item_id: str) -> Response:
     if not await service.workers.writes.run(collection.delete, [text]):
         raise ix.ItemNotFound(text)
     return Response(status_code=204)
+
+
+# From bodies and parameters to the index's words
+
+
+def read_items(
+    raw: Sequence[ItemBody], collection: CollectionProtocol, limits: Settings
+) -> ix.ItemBatch:
+    """Return items as the index stores them."""
+    ids: list[str | None] = []
+    payloads: list[bytes | None] = []
+    given: list[VectorBody] = []
+    for row, item in enumerate(raw):
+        item_id = None if item.id is None else str(item.id)
+        if item_id is not None and len(item_id) > limits.max_id_length:
+            require_short_id(item_id, limits, "items", row, "id")
+        if item.payload is not None and len(item.payload) > limits.max_payload_bytes:
+            require_short_payload(item.payload, limits, "items", row, "payload")
+        ids.append(item_id)
+        payloads.append(item.payload)
+        given.append(item.vector)
+    return ix.ItemBatch(
+        ids=ids,
+        vectors=requests.vectors(
+            given, collection, collection.names.reserve, limits, "items", "vector"
+        ),
+        payloads=payloads,
+    )
+
+
+def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:
+    """Return the filter of a page, which its URL holds as JSON."""
+    if params.filter is None:
+        return None
+    if params.ids is not None:
+        raise ix.InvalidParameter(expected="one of 'filter' and 'ids'", got="both")
+    text = params.filter.encode()
+    try:
+        if from_json(text, allow_inf_nan=False) is None:
+            return None
+    except ValueError as error:
+        raise ix.InvalidFilter(
+            expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
+        ) from None
+    return requests.condition(text, limits)[0]
+
+
+def _page_ids(params: PageParams, count: int) -> list[str] | None:
+    """Return the ids of the items of a page, at most ``count``; None for those of any.
+
+    One value is a list with commas. Of several, each is an id.
+    """
+    if params.ids is None:
+        return None
+    words = params.ids[0].split(",") if len(params.ids) == 1 else params.ids
+    require_at_most(len(words), count, "ids")
+    return [id_in_url(word, "ids") for word in words]

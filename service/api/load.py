@@ -6,15 +6,15 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from fastapi import Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive, Scope, Send
 
 from gcws_search import index as ix
 from gcws_search.service import problems
-from gcws_search.service.api.bodies import LoadParams
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.http import (
@@ -82,6 +82,47 @@ _BODIES: Final = {
         ARROW: _BINARY,
     },
 }
+
+
+class LoadParams(BaseModel):
+    """How a stream of items is loaded."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    mode: ix.Mode = Field(
+        default="upsert",
+        description="`upsert` replaces the vector and the payload of an id that exists; `insert` "
+        "refuses it.",
+    )
+    on_error: Literal["stop", "skip"] = Field(
+        default="stop",
+        description="At a row that cannot be stored: `stop` ends the load, and the chunks "
+        "committed before stay; `skip` lists the row under `rejected` and goes on.",
+    )
+    id_start: int | None = Field(
+        default=None,
+        ge=0,
+        lt=2**63,
+        description="npy only: id of the first row; the others count on. Without it rows get the "
+        "next numbers not taken.",
+    )
+    columns: Literal["payload"] | None = Field(
+        default=None,
+        description="Arrow only: `payload` makes columns that items do not have fields of their "
+        "payloads; without it such columns are refused.",
+    )
+    payloads: Literal["replace", "keep"] | None = Field(
+        default=None,
+        description="What becomes of the payload of an item that exists where its row has none. "
+        "`replace`, the default: an upsert leaves none; `keep`: it stays.",
+    )
+    max_rejected: int | None = Field(
+        default=None,
+        ge=0,
+        le=10_000,
+        description="How many rejected rows the summary lists; the first 1,000 unless the service "
+        "is set otherwise. All are counted.",
+    )
 
 
 class _Run:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from pydantic.json_schema import models_json_schema
 
-from gcws_search.service.api.bodies import BatchBody
+from gcws_search.service.api.query import BatchBody
 from gcws_search.service.models import Body, reference
 from gcws_search.service.responses import ARROW, NDJSON, NPY
 

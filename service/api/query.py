@@ -1,4 +1,4 @@
-"""Queries: one, and many at once; how many items pass a filter; why two are similar.
+"""Queries: one, and many at once; how many items pass a filter.
 
 Of pages of a ranking by ``offset`` no hit is on two, and none is between them. A search for more
 hits may find other ones first, so pages cut out of searches of their own would overlap. Here the
@@ -8,25 +8,18 @@ ranking with the hits that it lacks.
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
-from typing import Annotated, Any, Final, TypeAlias, TypeVar
+from typing import Annotated, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 import numpy as np
 import orjson
 from fastapi import Query, Request, Response
+from pydantic import BaseModel, ConfigDict, Field
 
 from gcws_search import index as ix
 from gcws_search.service import models, problems
 from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import (
-    BatchBody,
-    BatchParams,
-    CountBody,
-    ExplainBody,
-    QueryBody,
-    SimilarityBody,
-)
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.http import (
     Service,
@@ -44,8 +37,18 @@ from gcws_search.service.http import (
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.npy import read_matrix
 from gcws_search.service.ingest.source import ByteReader
-from gcws_search.service.limits import AnswerBytes
-from gcws_search.service.models import Body, reference, require_short_vector
+from gcws_search.service.limits import AnswerBytes, require_at_least, require_at_most
+from gcws_search.service.models import (
+    Body,
+    FilterDocument,
+    FirstErrorOnly,
+    Id,
+    NamedBody,
+    VectorBody,
+    bounds,
+    examples,
+    reference,
+)
 from gcws_search.service.responses import (
     ARROW,
     BODY_PROBLEMS,
@@ -56,6 +59,7 @@ from gcws_search.service.responses import (
     query_json,
     shows,
 )
+from gcws_search.service.settings import Settings
 
 T = TypeVar("T")
 _PACKED: Final = (NPY, ARROW)
@@ -67,8 +71,158 @@ _Bad: TypeAlias = dict[int, ix.InvalidInput]
 """What is wrong with queries that are left out, by their numbers."""
 
 
+OnError = Annotated[
+    Literal["stop", "skip"],
+    Field(
+        description="At a query whose vector or parameters are invalid: `stop` answers none; "
+        "`skip` gives it no hits and an `error`, and answers all others."
+    ),
+]
+SHARE: Final[dict[str, Any]] = {"exclusiveMinimum": 0, "maximum": 1}
+Limit = Annotated[
+    int,
+    Field(
+        description="How many hits; at most the server's `max_limit`, 100,000 unless set.",
+        json_schema_extra=bounds(1),
+    ),
+]
+Recall = Annotated[
+    float,
+    Field(
+        description="Expected share of the true hits, in (0, 1]; 1 is an exact scan.",
+        json_schema_extra=SHARE,
+    ),
+]
+Candidates = Annotated[
+    int | None,
+    Field(
+        description="How many of the best by a comparison backend's estimate are scored exactly; "
+        "null: 100, or 10 times `limit`.",
+        json_schema_extra=bounds(1),
+    ),
+]
+
+
+class SearchOptions(BaseModel):
+    """What one query, or many, ask for."""
+
+    limit: Limit = 10
+    offset: int = Field(
+        default=0,
+        description="Hits of the ranking that are left out before the first one shown. `offset` "
+        "and `limit` together are at most `max_limit`. Pages of one `limit` share no hit and leave "
+        "none out.",
+        json_schema_extra=bounds(0),
+    )
+    recall: Recall = 0.9
+    min_score: float = Field(
+        default=0.0,
+        description="Hits below this score are not wanted, in [0, 1]. At 0, items that share "
+        "nothing with the query may be returned too, with score 0.",
+        json_schema_extra=bounds(0, 1),
+    )
+    guarantee: ix.Guarantee = Field(
+        default="measured",
+        description="In which sense `recall` is promised. `measured`: as the mean over queries "
+        "like the collection's own items, by calibration; the quickest. `proven`: as this query's "
+        "expected share, by the collision law, whatever the data. Where `band_width` is a number, "
+        "`measured` returns what the tables hold, and `proven` turns to a scan where that is not "
+        "enough.",
+    )
+    with_payload: bool = Field(default=True, description="Show the hits' payloads.")
+    with_vector: bool = Field(default=False, description="Show the hits' vectors.")
+    backend: str | None = Field(
+        default=None,
+        description="Name of one of the collection's `backends`; null: the one it was created "
+        "with, whose name is its `kind`. Any other: 404.",
+    )
+    rerank: ix.Rerank = Field(
+        default="gmm",
+        description="How hits are scored, and ranked by it: `gmm`, the exact GMM; `own`, the "
+        "exact kernel that the backend estimates; `none`, its own estimate. `exact` gives the "
+        "exact GMM always.",
+    )
+    candidates: Candidates = None
+    explain: bool = Field(default=False, description="Say what the query cost.")
+    allow_partial: bool = Field(
+        default=False,
+        description="In a cluster: answer without the shards that gave no answer in time, and say "
+        "which, rather than not at all.",
+    )
+    consistency: Literal["session", "strict"] = Field(
+        default="session",
+        description="In a cluster: `session` finds what was acknowledged by the process that is "
+        "asked, `strict` what was acknowledged by any. One process alone is always strict.",
+    )
+
+
+class QueryBody(SearchOptions, Body):
+    """What to search for: a ``vector``, or the ``id`` of a stored item."""
+
+    model_config = examples(
+        {"vector": [0.1, -2, 0, 3], "limit": 10},
+        {"id": "a", "limit": 1, "with_vector": True},
+        {
+            "vector": {"indices": [1, 3], "values": [-2, 3]},
+            "limit": 5,
+            "offset": 0,
+            "recall": 0.95,
+            "min_score": 0.1,
+            "filter": {"must": [{"key": "label", "match": {"value": 3}}]},
+            "guarantee": "proven",
+            "with_payload": True,
+            "with_vector": False,
+            "backend": None,
+            "rerank": "gmm",
+            "candidates": None,
+            "explain": True,
+        },
+    )
+
+    vector: VectorBody | None = Field(
+        default=None, description="The vector to search for; instead of `id`."
+    )
+    id: Id | None = Field(
+        default=None, description="Searches around this stored item, which is left out of the hits."
+    )
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are found; null: all."
+    )
+
+
+class BatchBody(Body):
+    """Several queries."""
+
+    limited: ClassVar = {"queries": "max_queries_per_request"}
+    model_config = examples({"queries": [{"vector": [0.1, -2, 0, 3]}, {"id": "a", "limit": 2}]})
+
+    queries: Annotated[list[QueryBody], FirstErrorOnly()] = Field(
+        description="The queries, answered in this order."
+    )
+    on_error: OnError = "stop"
+
+
+class BatchParams(SearchOptions):
+    """What the queries of an ``.npy`` body or an Arrow stream ask for."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    on_error: OnError = "stop"
+
+
+class CountBody(Body):
+    """Which items are counted."""
+
+    model_config = examples(
+        {"filter": {"must": [{"key": "label", "match": {"value": 3}}]}}, {"filter": None}
+    )
+
+    filter: FilterDocument | None = Field(
+        default=None, description="Only items whose payloads pass are counted; null: all."
+    )
+
+
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
-comparing = json_router("/v1", "search", may_read, BODY_PROBLEMS)
 
 
 def _bodies(model: type[Body]) -> dict[str, Any]:
@@ -77,6 +231,110 @@ def _bodies(model: type[Body]) -> dict[str, Any]:
     binary = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in _PACKED}
     content = {JSON: by_json, **binary}
     return {"requestBody": {"required": True, "content": content}}
+
+
+@lru_cache(maxsize=256)
+def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
+    max_limit: int,
+    limit: int,
+    recall: float,
+    candidates: int | None,
+    offset: int = 0,
+    min_score: float = 0.0,
+    guarantee: ix.Guarantee = "measured",
+    rerank: ix.Rerank = "gmm",
+) -> ix.SearchParams:
+    """Return what a query asks for, made and checked once: most ask for the same."""
+    require_at_most(limit, max_limit, "limit")
+    if candidates is not None:
+        require_at_most(candidates, max_limit, "candidates")
+    require_at_least(offset, 0, "offset")
+    require_at_least(limit, 1, "limit")
+    if offset + limit > max_limit:
+        raise ix.InvalidParameter(
+            expected=f"at most {max_limit} together with 'limit'",
+            got=str(offset + limit),
+            loc=("offset",),
+        )
+    return ix.SearchParams(
+        limit=limit,
+        recall=recall,
+        min_score=min_score,
+        guarantee=guarantee,
+        rerank=rerank,
+        candidates=candidates,
+    )
+
+
+def reads_names(body: QueryBody) -> bool:
+    """Whether a query asks for names that any process may have stored just now."""
+    return body.consistency == "strict" and isinstance(body.vector, NamedBody)
+
+
+def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings) -> QueryRequest:
+    """Return a checked query."""
+    if (body.vector is None) == (body.id is None):
+        got = "neither" if body.vector is None else "both"
+        raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got)
+    asked = query_of(body, limits)
+    raw = body.vector
+    if raw is None:
+        return asked
+    if isinstance(raw, np.ndarray):
+        return asked._replace(
+            vectors=requests.dense_vector(raw, collection.space, limits, "vector")
+        )
+    unknown: list[str] = []
+    with_unknown, found = None, None
+    if isinstance(raw, NamedBody) and not collection.names.is_open:
+        with_unknown = requests.with_unknown(raw, collection, unknown, limits, "vector")
+    if with_unknown is None:
+        find = requests.finder(collection, unknown)
+        found = requests.vector(raw, collection, find, limits, "vector")
+    return asked._replace(vectors=found, unknown_names=unknown, with_unknown=with_unknown)
+
+
+def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
+    """Return all of checked queries but their vectors."""
+    item_id, where, text = None, None, b""
+    if isinstance(body, QueryBody):
+        item_id = None if body.id is None else str(body.id)
+        if body.filter is not None:
+            where, text = requests.condition(body.filter, limits)
+    return QueryRequest(
+        vectors=None,
+        item_id=item_id,
+        params=search_params(
+            limits.max_limit,
+            body.limit,
+            body.recall,
+            body.candidates,
+            body.offset,
+            body.min_score,
+            body.guarantee,
+            body.rerank,
+        ),
+        where=where,
+        filter_text=text,
+        backend=body.backend,
+        with_payload=body.with_payload,
+        with_vector=body.with_vector,
+        explain=body.explain,
+        allow_partial=body.allow_partial,
+        is_strict=body.consistency == "strict",
+        offset=body.offset,
+    )
+
+
+def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Settings) -> QueryRequest:
+    """Return the queries of a matrix, all asking for the same.
+
+    One query with names that a space of fixed dim does not have is a SparseVector.
+    """
+    asked = query_of(raw, limits)
+    if isinstance(rows, ix.RawBatch):
+        return asked._replace(vectors=rows)
+    return asked._replace(with_unknown=rows)
 
 
 @router.post("/query", responses=shows("QueryAnswer"), openapi_extra=_bodies(QueryBody))
@@ -93,9 +351,9 @@ async def query(request: Request, name: str) -> Response:
     body = await read_model(request, QueryBody)
     service = service_of(request)
     collection = service.collection(name)
-    if body.consistency == "strict" and requests.reads_names(body):
+    if body.consistency == "strict" and reads_names(body):
         await service.workers.searches.run(collection.load_names)
-    asked = requests.query(body, collection, service.settings)
+    asked = request_of(body, collection, service.settings)
     return await _answer_one(service, collection, asked)
 
 
@@ -116,7 +374,7 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
             if len(vectors) == 1:
                 return _query_of_vectors(service, collection, vectors, params)[0]
         except ix.InvalidVector as error:
-            raise requests.only(error, "vector") from None
+            raise error.at("vector", skip=1) from None
         raise ix.InvalidParameter(expected="one vector", got=str(len(vectors)), loc=("vector",))
 
     is_long = len(body) > models.LONG_BYTES
@@ -135,7 +393,7 @@ async def _answer_one(
             return await search_page(service, collection, asked, show)
         return await service.searches.search(collection, asked, show)
     except ix.InvalidVector as error:  # what only the transform shows
-        raise requests.only(error, "vector") from None
+        raise error.at("vector", skip=1) from None
 
 
 @router.post("/count", responses=shows("CountAnswer"))
@@ -146,41 +404,6 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
     where, _ = requests.condition(body.filter, service.settings)
     count = await service.workers.searches.run(collection.count, where)
     return JsonResponse({"count": count})
-
-
-@router.post("/explain", responses=shows("ExplanationAnswer"))
-async def explain(request: Request, name: str, body: ExplainBody) -> Response:
-    """Say what each coordinate adds to the similarity of two items, or vectors."""
-    service = service_of(request)
-    collection = service.collection(name)
-    service.startup.require_kernels()
-    a = requests.point_to_explain(body.a, service.settings, "a")
-    b = requests.point_to_explain(body.b, service.settings, "b")
-
-    def work() -> Response:
-        return JsonResponse(collection.explain(a, b, limit=body.limit).to_dict())
-
-    return await service.workers.batches.run(work)
-
-
-@comparing.post("/similarity", responses=shows("SimilarityAnswer"))
-async def similarity(request: Request, body: SimilarityBody) -> Response:
-    """Compare two vectors by an exact kernel; all but the zero vector can be compared."""
-    kernel = ix.kernel_named(body.kernel, body.params)
-    service = service_of(request)
-    service.startup.require_kernels()
-    limits = service.settings
-    require_short_vector(body.a, limits, "a")
-    require_short_vector(body.b, limits, "b")
-    try:
-        a, b = requests.pair_of(body.a, body.b)
-        score = await service.workers.searches.run(ix.score, kernel, a, b)
-    except ix.InvalidVector as error:
-        row, *rest = error.loc or (0,)
-        raise ix.InvalidVector(
-            expected=error.expected, got=error.got, loc=("ab"[int(row)], *rest)
-        ) from None
-    return JsonResponse({"score": score})
 
 
 @router.post("/query/batch", responses=shows("BatchAnswer"), openapi_extra=_bodies(BatchBody))
@@ -237,13 +460,13 @@ def _read_json(
     service: Service, collection: CollectionProtocol, body: bytes
 ) -> tuple[list[QueryRequest], _Bad]:
     batch = models.parse(BatchBody, body, service.settings)
-    if any(map(requests.reads_names, batch.queries)):
+    if any(map(reads_names, batch.queries)):
         collection.load_names()
     asked: list[QueryRequest] = []
     bad: _Bad = {}
     for number, one in enumerate(batch.queries):
         try:
-            query = requests.query(one, collection, service.settings)
+            query = request_of(one, collection, service.settings)
             if batch.on_error == "skip":
                 _require_a_rest(query, collection)
         except ix.InvalidInput as error:
@@ -261,7 +484,7 @@ def _require_a_rest(query: QueryRequest, collection: CollectionProtocol) -> None
         try:
             collection.space.prepare(query.vectors)
         except ix.InvalidVector as error:
-            raise requests.only(error, "vector") from None
+            raise error.at("vector", skip=1) from None
 
 
 def _usable(
@@ -275,7 +498,7 @@ def _usable(
                 collection.space.prepare(query.vectors)
 
     bad: _Bad = {
-        row: requests.only(error, "queries", row, "vector")
+        row: error.at("queries", row, "vector", skip=1)
         for row, error in ix.bad_rows(len(vectors), check, ix.InvalidVector).items()
     }
     good = [row for row in range(len(vectors)) if row not in bad]
@@ -316,13 +539,10 @@ def _query_of_vectors(
         collection.load_names()
     if vectors.names is not None and not collection.names.is_open:
         each = vectors.one_by_one(collection.space, requests.finder(collection, []))
-        return [
-            requests.matrix(one, params, limits)._replace(unknown_names=names)
-            for one, names in each
-        ]
+        return [matrix(one, params, limits)._replace(unknown_names=names) for one, names in each]
     find = requests.finder(collection, [], beyond_dim=False)
     rows = vectors.check(collection.space, find)
-    return [requests.matrix(rows, params, limits)]
+    return [matrix(rows, params, limits)]
 
 
 def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryResult]) -> Response:

@@ -16,7 +16,8 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from gcws_search.service import models, problems
-from gcws_search.service.api.bodies import BatchBody, PutItemsBody, QueryBody
+from gcws_search.service.api.items import PutItemsBody
+from gcws_search.service.api.query import BatchBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.fronts.channel import (
     MAX_BODY_BYTES,

@@ -18,9 +18,7 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
-from gcws_search.service.api import requests
-from gcws_search.service.api.bodies import QueryBody
-from gcws_search.service.api.query import search_page
+from gcws_search.service.api.query import QueryBody, query_of, search_page
 from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
@@ -205,7 +203,7 @@ class Owner:
         name, body = decode_key(key)
         collection = self.service.collection(name)
         rows = decode_vectors(vectors, collection.space)
-        asked = requests.query_of(body, self.service.settings)._replace(vectors=rows)
+        asked = query_of(body, self.service.settings)._replace(vectors=rows)
 
         def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
             return [json_bytes(query_json(asked, each)) for each in found]

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from gcws_search.service import searches
-from gcws_search.service.api.bodies import BatchBody, QueryBody
+from gcws_search.service.api.query import BatchBody, QueryBody
 from gcws_search.service.fronts.channel import encode_matrix, encode_query
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill

@@ -112,7 +112,7 @@ def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
     def fail(*_: object) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr("gcws_search.service.api.requests.query", fail)
+    monkeypatch.setattr("gcws_search.service.api.query.request_of", fail)
     got = client.post(f"{_PLANTS}/query", json={"vector": [1, 2, 3, 4]})
     assert got.status_code == 500
     assert got.json()["code"] == "internal_error"

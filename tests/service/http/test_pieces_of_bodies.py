@@ -11,21 +11,11 @@ from pydantic_core import from_json
 
 from gcws_search.index import InvalidInput
 from gcws_search.service import models
-from gcws_search.service.api.analysis import MapBody
-from gcws_search.service.api.bodies import (
-    BatchBody,
-    CompareBody,
-    CountBody,
-    CreateBody,
-    DeleteItemsBody,
-    ExplainBody,
-    NamesBody,
-    PatchBody,
-    PutItemsBody,
-    QueryBody,
-    SimilarityBody,
-    SketchBody,
-)
+from gcws_search.service.api.analysis import ExplainBody, MapBody, SimilarityBody, SketchBody
+from gcws_search.service.api.backends import CompareBody
+from gcws_search.service.api.collections import CreateBody, NamesBody, PatchBody
+from gcws_search.service.api.items import DeleteItemsBody, PutItemsBody
+from gcws_search.service.api.query import BatchBody, CountBody, QueryBody
 from gcws_search.service.errors import InvalidRequest, MalformedBody
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings

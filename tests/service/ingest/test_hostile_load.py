@@ -18,7 +18,7 @@ import pytest
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import Put
 from gcws_search.service import models
-from gcws_search.service.api import requests
+from gcws_search.service.api import query
 from tests.support.service.bodies import npy
 from tests.support.service.client import ITEMS, Json
 from tests.support.service.live_server import URL, listening
@@ -48,11 +48,11 @@ LONG = b'{"items": [' + b'{"id": "long", "vector": [1, 2, 3, 4]},' * 8000 + b"3]
 KINDS = {
     "long bodies": Hostile(models, "parse_in_pieces", "PUT", "/items", LONG),
     "batches": Hostile(
-        requests, "reads_names", "POST", "/query/batch",
+        query, "reads_names", "POST", "/query/batch",
         b'{"queries": [{"vector": [1, 2, 3, 4]}]}',
     ),
     "matrices": Hostile(
-        requests, "matrix", "POST", "/query/batch", npy(np.ones((2, 4), np.float32)),
+        query, "matrix", "POST", "/query/batch", npy(np.ones((2, 4), np.float32)),
         "application/x-npy",
     ),
     "sketches": Hostile(

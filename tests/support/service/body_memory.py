@@ -18,7 +18,13 @@ import pyarrow as pa
 
 from gcws_search.index import AnyArray, InvalidInput
 from gcws_search.service import models
-from gcws_search.service.api import analysis, bodies as requests
+from gcws_search.service.api import (
+    analysis,
+    backends,
+    collections,
+    items as writes,
+    query as search,
+)
 from gcws_search.service.errors import ServiceError
 from gcws_search.service.ingest import arrow, npy
 from gcws_search.service.ingest.ndjson import read_ndjson
@@ -63,23 +69,23 @@ ENTRIES: Final = {
 WITHIN: Final = ("empty lists", "small objects", "words", "depth")
 """Of them, those that stand inside an object as well."""
 FIELDS: Final[list[tuple[type[Body], str]]] = [
-    (requests.QueryBody, "vector"),
-    (requests.PutItemsBody, "items"),
-    (requests.QueryBody, "filter"),
-    (requests.QueryBody, "unknown"),
-    (requests.DeleteItemsBody, "ids"),
-    (requests.BatchBody, "queries"),
-    (requests.CompareBody, "backends"),
-    (requests.NamesBody, "names"),
-    (requests.SimilarityBody, "a"),
-    (requests.SimilarityBody, "params"),
-    (requests.ExplainBody, "a"),
-    (requests.SketchBody, "vectors"),
-    (requests.PatchBody, "metadata"),
-    (requests.CreateBody, "transform"),
-    (requests.CreateBody, "backend"),
+    (search.QueryBody, "vector"),
+    (writes.PutItemsBody, "items"),
+    (search.QueryBody, "filter"),
+    (search.QueryBody, "unknown"),
+    (writes.DeleteItemsBody, "ids"),
+    (search.BatchBody, "queries"),
+    (backends.CompareBody, "backends"),
+    (collections.NamesBody, "names"),
+    (analysis.SimilarityBody, "a"),
+    (analysis.SimilarityBody, "params"),
+    (analysis.ExplainBody, "a"),
+    (analysis.SketchBody, "vectors"),
+    (collections.PatchBody, "metadata"),
+    (collections.CreateBody, "transform"),
+    (collections.CreateBody, "backend"),
     (analysis.MapBody, "also"),
-    (requests.AttachBody, "params"),
+    (backends.AttachBody, "params"),
 ]
 OFTEN_ASKED: Final = 2
 """Fields at the beginning of the list that are tried with all shapes."""
@@ -117,7 +123,7 @@ def json_cases(size: int) -> Iterator[Case]:
         name = f"{model.__name__} {field}: one key again and again"
         yield json_case(name, model, f'{{"{field}":{{{pairs}}}}}')
     for shape, item in items().items():
-        yield json_case(shape, requests.PutItemsBody, f'{{"items":{long_list(item, size)}}}')
+        yield json_case(shape, writes.PutItemsBody, f'{{"items":{long_list(item, size)}}}')
     condition = f'{{"key":"k","match":{{"any":{long_list(chr(34) + "ab" + chr(34), 3000)}}}}}'
     for shape, query in {
         "queries by id": '{"id":1}',
@@ -125,7 +131,7 @@ def json_cases(size: int) -> Iterator[Case]:
         "filters": f'{{"id":1,"filter":{{"must":[{condition}]}}}}',
         "small filters": '{"id":1,"filter":{"must":{"key":"k","match":{"value":1}}}}',
     }.items():
-        yield json_case(shape, requests.BatchBody, f'{{"queries":{long_list(query, size)}}}')
+        yield json_case(shape, search.BatchBody, f'{{"queries":{long_list(query, size)}}}')
 
 
 def longest_cases() -> Iterator[Case]:
@@ -134,21 +140,21 @@ def longest_cases() -> Iterator[Case]:
     ones, words = "[" + ",".join(["1"] * count) + "]", different_words(count)
     sparse, named = f'{{"indices":{ones},"values":{ones}}}', f'{{"names":{words}}}'
     filled = f'{{"id":1,"vector":[1],"x":{ones}}}'
-    yield json_case("an unknown field", requests.PutItemsBody, f'{{"items":[{filled}]}}')
+    yield json_case("an unknown field", writes.PutItemsBody, f'{{"items":[{filled}]}}')
     case = partial(json_case, times=TIMES_OF_NAMES)
-    yield case("all the names there may be", requests.NamesBody, named)
+    yield case("all the names there may be", collections.NamesBody, named)
     for shape, vector in {"numbers": ones, "sparse": sparse, "named": named}.items():
         query, item = f'{{"vector":{vector}}}', f'{{"id":1,"vector":{vector}}}'
         case = partial(json_case, times=TIMES_OF_NAMES if vector is named else TIMES)
         texts: dict[type[Body], str] = {
-            requests.QueryBody: query,
-            requests.BatchBody: f'{{"queries":[{query},{query}]}}',
-            requests.PutItemsBody: f'{{"items":[{",".join([item] * 4)}]}}',
-            requests.SketchBody: f'{{"vectors":[{",".join([vector] * 4)}]}}',
-            requests.ExplainBody: f'{{"a":{query},"b":{query}}}',
+            search.QueryBody: query,
+            search.BatchBody: f'{{"queries":[{query},{query}]}}',
+            writes.PutItemsBody: f'{{"items":[{",".join([item] * 4)}]}}',
+            analysis.SketchBody: f'{{"vectors":[{",".join([vector] * 4)}]}}',
+            analysis.ExplainBody: f'{{"a":{query},"b":{query}}}',
         }
         for model, text in texts.items():
-            if vector is named or model in (requests.QueryBody, requests.PutItemsBody):
+            if vector is named or model in (search.QueryBody, writes.PutItemsBody):
                 yield case(f"{model.__name__}: the longest {shape}", model, text)
 
 
