@@ -155,6 +155,26 @@ def in_a_tight_group(queries: int, stored: int = STORED) -> Scene:
     )
 
 
+def beside_a_tight_group(queries: int, stored: int = STORED) -> Scene:
+    """Return clustered rows, one of them in sixty variants; a query is far from all of these.
+
+    A short search finds a few of them, which are all about as far, and nothing else as near.
+    """
+    rng = np.random.default_rng(100)
+    vectors = made(rows=stored, dim=64, seed=5)
+    variants = vectors[:1] * (1 + 0.001 * rng.standard_normal((60, vectors.shape[1])))
+    asked = vectors[:1] * (1 + 0.3 * rng.standard_normal((queries, vectors.shape[1])))
+    kept = np.concatenate([vectors, variants])
+    order = rng.permutation(len(kept))
+    return Scene(
+        "beside sixty variants",
+        kept[order].astype(np.float32),
+        (order >= len(vectors)).astype(np.int64),
+        asked.astype(np.float32),
+        np.ones(queries, np.int64),
+    )
+
+
 def _with_copies(name: str, queries: int, stored: int, *, rows: int, jitter: float) -> Scene:
     """Return rows, some of them copied: at most a twelfth is of one row, and a third of ten."""
     times = min(COPIES, stored // (12 if rows == 1 else 30))
@@ -180,4 +200,5 @@ MADE: Final = {
     "ten rows 1,000 times": ten_rows_many_times,
     "jittered copies": jittered_copies,
     "one row in many variants": in_a_tight_group,
+    "beside sixty variants": beside_a_tight_group,
 }

@@ -20,6 +20,7 @@ from gcws_search.index.graph.search_plan import STAGES, Stage
 from tests.promise.grid import measure
 from tests.promise.scenes import (
     Scene,
+    beside_a_tight_group,
     by_cluster,
     by_position,
     in_a_cube,
@@ -51,6 +52,7 @@ CASES: list[tuple[Make, str, int, float]] = [
     (in_a_tight_group, "all rows", 10, 0.9),
     (in_a_tight_group, "all rows", 10, 0.99),
     (in_a_tight_group, "all rows", 100, 0.9),
+    (beside_a_tight_group, "all rows", 1, 0.99),
     (in_a_cube, "rows times 1.95", 10, 0.95),
     (in_a_cube, "rows times 1.95", 100, 0.95),
 ]

@@ -32,7 +32,12 @@ from gcws_search.index.kernels.graph.entry_points import (
 )
 from gcws_search.index.kernels.graph.queries import Queries, query_rows, score_exactly
 from gcws_search.index.kernels.graph.rerank_depth import TOLERATED_MISS, hits_left_out
-from gcws_search.index.kernels.graph.tiers import are_tied, has_low_contrast, score_at
+from gcws_search.index.kernels.graph.tiers import (
+    CONTRAST_PLACE,
+    count_tied,
+    has_low_contrast,
+    score_at,
+)
 from gcws_search.index.kernels.lanes.vector import (
     NUMBERS_A_LINE,
     at,
@@ -146,7 +151,7 @@ class Plan(NamedTuple):
         A query comes to the first extension, too, if this many rows that are not permitted are
         nearer than the hit judged; 0 for none.
     tied : float
-        So does one whose first hits differ by less in distance, once; see `tiers.are_tied`. Its
+        So does one whose first hits differ by less in distance, once; see `tiers.count_tied`. Its
         search goes on through its whole buckets, and expands all rows that tie with its last hit.
     nearest : float
         Quantized rows tell smaller distances than this apart badly.
@@ -296,28 +301,31 @@ def _extend(
     if state.is_cut != 0 or plan.levels.shape[0] == 1:
         return False
     is_filtered = visible.permitted_count < visible.count
-    is_tied = state.is_tied == 0 and are_tied(
-        best[0], best[1], state.own, np.float32(plan.tied), vectors
-    )
+    tied = 0
+    if state.tied == 0:
+        tied = count_tied(best[0], best[1], state.own, np.float32(plan.tied), vectors)
     level = _next_level(best, state, scratch, plan)
-    if is_tied:
+    if tied > 0:
         level = max(state.level, 1)
-        state.is_tied = 1
+        state.tied = tied
         begin_again(state)
-        if not enter_buckets(rows, state, scratch, entries, keys, visible.count, visible.hidden):
+        if tied == CONTRAST_PLACE and not enter_buckets(
+            rows, state, scratch, entries, keys, visible.count, visible.hidden
+        ):
             state.is_cut = 1
             return False
     if level == 0:
         return False
     first = _level(pointer(plan.levels), 0)
-    if plan.reranked[2] > plan.reranked[1] and state.level == 0 and not is_tied:
+    if plan.reranked[2] > plan.reranked[1] and state.level == 0 and tied == 0:
         if is_filtered or first.slack < np.inf:
             begin_again(state)  # the beam had no room for as many
         elif state.size == np.int64(first.capacity):
             admit_dropped(rows, query, state, scratch, np.int64(plan.levels[level, 0]))
     _come_to(state, pointer(plan.levels), level)
-    if state.is_tied != 0:  # rows in the middle of a group lead to any of the others
-        last = score_at(best[0], best[1], plan.wanted + state.own)
+    if state.tied > 0:  # rows in the middle of a group lead to any of the others
+        place = plan.wanted if state.tied == CONTRAST_PLACE else state.tied
+        last = score_at(best[0], best[1], place + state.own)
         state.capacity = scratch.room
         state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
     state.bound, state.hits_end = np.uint64(0), 0
@@ -401,7 +409,7 @@ def _rerank(
 @inlined
 def _accepted(plan: Any, state: Any) -> Any:
     """Return how many hits may be missed, for each that is wanted."""
-    return plan.max_hidden if state.is_tied != 0 else plan.max_missed
+    return plan.max_hidden if state.tied > 0 else plan.max_missed
 
 
 @inlined
@@ -488,7 +496,7 @@ def _search(graph: Any, visible: Any, queries: Any, plan: Any, scratch: Int64s, 
                     first_keys = offset(keys, upcoming * tables)
                     find_entry_points(entries, first_keys, scratch, placed - upcoming)
                 begin(state)
-                state.stage, state.query, state.is_tied = _SEARCHING, upcoming, 0
+                state.stage, state.query, state.tied = _SEARCHING, upcoming, 0
                 _come_to(state, levels, 0)
                 state.own = np.int64(queries.skip[upcoming] >= 0)
                 hold(held.quantized, upcoming, own.table)

@@ -75,7 +75,7 @@ STATE = np.dtype(
         ("level", np.int64),  # how far it goes; 0 for the first search
         ("capacity", np.int64),  # of its beam there; see `Beam`
         ("slack", np.float64),  # the same
-        ("is_tied", np.int64),  # whether its first hits were seen to tie
+        ("tied", np.int64),  # how many of its first hits were seen to tie
     ]
 )
 """Where one search is. All zeros at its beginning."""

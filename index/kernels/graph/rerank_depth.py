@@ -3,10 +3,10 @@
 A beam search ranks rows by quick scores, those of quantized vectors. The rows that are scored
 exactly show how good quick scores are near this query: a line of exact by quick scores, fitted by
 least squares, and the standard deviation σ about it. (Where rows are nearer to each other than
-quantization tells, the line is flat: a row of a lower quick score is as good.) A row left out has
-quick score c at most. It beats the last hit only where it lies z = (last hit − line at c) / σ
-deviations or more above the line. The chance of that is about exp(−z²/2) / 2. About as many such
-rows exist as come before c while the line rises by σ.
+quantization tells, the line is flat: a row of a lower quick score is as good.) A row left out, of
+quick score c, beats the last hit only where it lies z = (last hit − line at c) / σ deviations or
+more above the line. The chance of that is about exp(−z²/2) / 2; it is summed over the rows that the
+beam holds. Below the last of these are about as many as come before it while the line rises by σ.
 
 A few rows are scored exactly at first. Where more than `TOLERATED_MISS` of the hits wanted are
 expected among the others, more are scored, and what was found is judged once more.
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.kernels.compiling import inner
+from gcws_search.index.kernels.compiling import inlined, inner
 from gcws_search.index.kernels.graph.candidate_pool import row_of, score_of
 from gcws_search.index.kernels.lanes.vector import at
 
@@ -25,6 +25,8 @@ TOLERATED_MISS = 0.001
 tenth of what a search at 0.99 may miss."""
 _MIN_SPREAD = 2.5e-7
 """Float32 sums alone make quick scores differ by this."""
+_LEAST_CHANCE = 1e-5
+"""Rows less likely to be hits, and all behind them, are not looked at."""
 
 
 @inner
@@ -62,11 +64,23 @@ def hits_left_out(best: Any, size: Any, skip: Any, exact: Any, count: Any, last:
     spread = np.sqrt(max(exact_variance - slope * slope * quick_variance, 0.0))
     if spread < _MIN_SPREAD:
         return 0.0
-    left_out = score_of(at(best, min(place, size - 1)))
-    line = first_exact + exact_mean + slope * (left_out - first_quick - quick_mean)
-    z = (last - line) / spread
-    near = 0
-    while near < place and slope * (score_of(at(best, place - 1 - near)) - left_out) <= spread:
+    line = first_exact + exact_mean - slope * (first_quick + quick_mean)  # at a quick score of 0
+    expected, chance = 0.0, 1.0
+    while place < size and chance >= _LEAST_CHANCE:
+        held = at(best, place)
+        place += 1
+        if row_of(held) != skip:
+            chance = _chance_of_a_hit((last - line - slope * score_of(held)) / spread)
+            expected += chance
+    if chance < _LEAST_CHANCE:
+        return expected
+    lowest, near = np.float64(score_of(at(best, size - 1))), 0
+    while near < count and slope * (score_of(at(best, size - 1 - near)) - lowest) <= spread:
         near += 1
-    chance = 0.5 * np.exp(-0.5 * max(z, 0.0) ** 2)
-    return chance * near
+    return expected + near * _chance_of_a_hit((last - line - slope * lowest) / spread)
+
+
+@inlined
+def _chance_of_a_hit(z: Any) -> Any:
+    """Return about how likely a row is a hit whose line is so many deviations below the last."""
+    return 0.5 * np.exp(-0.5 * max(z, 0.0) ** 2)

@@ -13,6 +13,10 @@ CONTRAST_PLACE: Final = 10
 TIED_PLACE: Final = 2
 """Whether hits tie is told by the distances of this one and the one at `CONTRAST_PLACE`: one may be
 the row of which others are variants."""
+FEW_PLACE: Final = 4
+"""A short search may have found few rows of a group: those up to this place."""
+GAP: Final = 64.0
+"""They tie if the hit at `CONTRAST_PLACE` is this many times as far behind as they differ."""
 
 
 @inner
@@ -36,8 +40,10 @@ def has_low_contrast(best: Any, size: Any, own: Any, factor: Any, nearest: Any) 
 
 
 @inner
-def are_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
-    """Return whether the first hits are all about as far away, as those of a tight group are.
+def count_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
+    """Return how many of the first hits are all about as far away, as those of a tight group are.
+
+    That is `CONTRAST_PLACE`, or `FEW_PLACE` where the others are of no group, or 0.
 
     In such a group a row leads to a few others, which are no nearer to the query than most: the
     nearest are found by seeing all of the group. Copies of one row are none, for any of them will
@@ -45,12 +51,15 @@ def are_tied(best: Any, size: Any, own: Any, tied: Any, vectors: Any) -> Any:
     less than ``tied``; 0 for none.
     """
     if tied == 0.0 or size < own + CONTRAST_PLACE:
-        return False
+        return 0
     first, last = at(best, own + TIED_PLACE - 1), at(best, own + CONTRAST_PLACE - 1)
     between = score_of(first) - score_of(last)
+    if between >= tied:
+        some = score_of(at(best, own)) - score_of(at(best, own + FEW_PLACE - 1))
+        return FEW_PLACE if 0.0 < some < between / np.float32(GAP) else 0
     if between > 0.0:
-        return between < tied
+        return CONTRAST_PLACE
     row, other, differing = row_of(first), row_of(last), 0
     for i in range(vectors.shape[1]):
         differing += np.int64(vectors[row, i] != vectors[other, i])
-    return differing > 0
+    return CONTRAST_PLACE if differing > 0 else 0

@@ -103,3 +103,13 @@ def test_rows_far_away_do_not_speak_for_those_near(rng: np.random.Generator) -> 
     true = np.concatenate([0.9 - 1e-4 * rng.random(15), 0.3 * rng.random(300)])
     noise = 1e-3 * rng.standard_normal(315)
     assert doubted_and_missed(true, noise, 10, 30, 20) == (False, 0)
+
+
+def test_one_row_far_ahead_of_a_group_does_not_speak_for_it(rng: np.random.Generator) -> None:
+    # All of the group are about as near; quick scores in steps tell nothing of their order.
+    steps = 8.5e-6 * np.sqrt(np.arange(300) / 2).round()
+    quick = (0.999 - np.append(0.0, 3.4e-5 + steps)).astype(np.float32)
+    for _ in range(20):
+        exact = np.append(0.999, 0.9987 - 3e-5 * rng.standard_normal(13))
+        last = float(np.sort(exact)[-10])
+        assert _left_out(quick, exact, last, NOBODY) > TOLERATED_MISS * 10
