@@ -15,7 +15,7 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar, get_args
 
 from fastapi import APIRouter, Depends, FastAPI, Request, Response
 from fastapi.routing import APIRoute
@@ -135,6 +135,16 @@ def service_of(request: Request) -> Service:
     """Return the parts of the application that serves this request."""
     service: Service = request.scope["app"].state.service
     return service
+
+
+def collection_of(request: Request, name: str) -> CollectionProtocol:
+    """Return the collection of this name; raises as `Service.collection` does."""
+    return service_of(request).collection(name)
+
+
+ServiceOf = Annotated[Service, Depends(service_of)]
+CollectionOf = Annotated[CollectionProtocol, Depends(collection_of)]
+"""The collection that the path names, once the body has been read."""
 
 
 def header(request: Request, name: bytes) -> str | None:
@@ -319,10 +329,11 @@ register_url_convertor("any_text", AnyTextConvertor())
 
 
 class JsonRoute(APIRoute):
-    """Calls ``endpoint(request, **path parameters)``, and hands it the models that it names.
+    """Calls ``endpoint(**path parameters)``, and hands it what else it names.
 
-    ``body`` is read from the request, ``params`` from the URL. Other parameters in the URL are
-    refused, unless the route describes a body of its own: then the endpoint reads all.
+    ``request``; ``service``, its parts; ``params``, read from the URL; ``body``, read from the
+    request; then the ``collection`` that the path names. Other parameters in the URL are refused,
+    unless the route describes a body of its own: then the endpoint reads all.
     The router's dependencies must be coroutine functions of the request alone; they run first.
     """
 
@@ -331,23 +342,29 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Any]:
         """Return the handler of this route."""
         endpoint: Callable[..., Awaitable[Response]] = self.endpoint
-        model = endpoint.__annotations__.get("body")
-        [params] = get_args(endpoint.__annotations__.get("params"))[:1] or [None]
+        named = endpoint.__annotations__
+        [params] = get_args(named.get("params"))[:1] or [None]
         checks = [depends.dependency for depends in self.dependencies if depends.dependency]
         reads_all = self.openapi_extra is not None
 
         async def handle(request: Request) -> Response:
             for check in checks:
                 await check(request)
-            arguments = request.path_params
+            service: Service = request.scope["app"].state.service
+            arguments = {**request.path_params}
+            if "request" in named:
+                arguments["request"] = request
+            if "service" in named:
+                arguments["service"] = service
             if params is not None:
-                arguments = {**arguments, "params": read_params(request, params)}
+                arguments["params"] = read_params(request, params)
             elif not reads_all and request.scope["query_string"]:
                 refuse_parameters(request)
-            if model is not None:
-                body = await read_model(request, model)
-                return await endpoint(request=request, body=body, **arguments)
-            return await endpoint(request=request, **arguments)
+            if "body" in named:
+                arguments["body"] = await read_model(request, named["body"])
+            if "collection" in named:
+                arguments["collection"] = service.collection(arguments.pop("name"))
+            return await endpoint(**arguments)
 
         self.answer = handle
         return handle

@@ -15,7 +15,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
 from gcws_search.service.api.query import SHARE
 from gcws_search.service.contract import Point
-from gcws_search.service.http import json_router, may_read, service_of
+from gcws_search.service.http import CollectionOf, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.models import (
     Body,
@@ -230,10 +230,8 @@ class ProfileBody(Body):
 
 
 @router.post("/explain", responses=shows("ExplanationAnswer"))
-async def explain(request: Request, name: str, body: ExplainBody) -> Response:
+async def explain(service: ServiceOf, collection: CollectionOf, body: ExplainBody) -> Response:
     """Say what each coordinate adds to the similarity of two items, or vectors."""
-    service = service_of(request)
-    collection = service.collection(name)
     service.startup.require_kernels()
     a = _point_to_explain(body.a, service.settings, "a")
     b = _point_to_explain(body.b, service.settings, "b")
@@ -245,10 +243,9 @@ async def explain(request: Request, name: str, body: ExplainBody) -> Response:
 
 
 @comparing.post("/similarity", responses=shows("SimilarityAnswer"))
-async def similarity(request: Request, body: SimilarityBody) -> Response:
+async def similarity(service: ServiceOf, body: SimilarityBody) -> Response:
     """Compare two vectors by an exact kernel; all but the zero vector can be compared."""
     kernel = ix.kernel_named(body.kernel, body.params)
-    service = service_of(request)
     service.startup.require_kernels()
     limits = service.settings
     require_short_vector(body.a, limits, "a")
@@ -267,11 +264,11 @@ async def similarity(request: Request, body: SimilarityBody) -> Response:
     response_class=Response,
     responses=shows("PairAnswer", kind=NDJSON),
 )
-async def pairs(request: Request, name: str, body: PairsBody) -> Response:
+async def pairs(
+    request: Request, service: ServiceOf, collection: CollectionOf, body: PairsBody
+) -> Response:
     """Find the pairs of items at least so similar, most similar first; one line a pair."""
-    service = service_of(request)
     service.startup.require_kernels()
-    collection = service.collection(name)
     _check(body)
 
     stop = threading.Event()
@@ -300,14 +297,12 @@ async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
 
 
 @router.post("/map", responses=shows("MapAnswer"))
-async def show_map(request: Request, name: str, body: MapBody) -> Response:
+async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) -> Response:
     """Give a sample of items, and others, places in a plane and neighbours within the sample.
 
     Places are those of kernel PCA by the exact GMM.
     """
-    service = service_of(request)
     service.startup.require_kernels()
-    collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.settings)
     also = [_point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
@@ -320,14 +315,12 @@ async def show_map(request: Request, name: str, body: MapBody) -> Response:
 
 
 @router.post("/profile", responses=shows("ProfileAnswer"))
-async def show_profile(request: Request, name: str, body: ProfileBody) -> Response:
+async def show_profile(service: ServiceOf, collection: CollectionOf, body: ProfileBody) -> Response:
     """Show how similar items are, how full their vectors, and how large their buckets.
 
     Histograms are of a sample of items, under the collection's transform.
     """
-    service = service_of(request)
     service.startup.require_kernels()
-    collection = service.collection(name)
 
     def work() -> Response:
         found = collection.profile(body.sample, body.seed)
@@ -337,10 +330,8 @@ async def show_profile(request: Request, name: str, body: ProfileBody) -> Respon
 
 
 @router.post("/sketch", responses=shows("SketchAnswer"))
-async def sketch(request: Request, name: str, body: SketchBody) -> Response:
+async def sketch(service: ServiceOf, collection: CollectionOf, body: SketchBody) -> Response:
     """Hash vectors with the collection's own randomness."""
-    service = service_of(request)
-    collection = service.collection(name)
 
     def work() -> Response:
         parts = requests.with_unknown_apart(body.vectors, collection, service.settings, "vectors")

@@ -12,7 +12,13 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import BODY_OF, AnyParams
 from gcws_search.service.api.query import Candidates, Limit, Recall, search_params
-from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.http import (
+    CollectionOf,
+    ServiceOf,
+    json_router,
+    may_read,
+    may_write,
+)
 from gcws_search.service.limits import require_at_least, require_at_most
 from gcws_search.service.models import Body, FirstErrorOnly, VectorBody, bounds, examples
 from gcws_search.service.problems import invalid_request
@@ -80,14 +86,14 @@ class CompareBody(Body):
 
 
 @writing.post("", status_code=201, responses=shows("BackendAnswer", 201))
-async def attach_backend(request: Request, name: str, body: AttachBody) -> Response:
+async def attach_backend(
+    service: ServiceOf, collection: CollectionOf, body: AttachBody
+) -> Response:
     """Attach a comparison backend: it is made from the stored vectors, beside queries and writes.
 
     The answer comes when it is ready; until then `GET /v1/collections/{name}` shows its progress.
     """
-    service = service_of(request)
     service.startup.require_kernels()
-    collection = service.collection(name)
     model = BODY_OF[body.kind]
     try:
         checked = model.model_validate({"kind": body.kind, "params": body.params})
@@ -101,20 +107,18 @@ async def attach_backend(request: Request, name: str, body: AttachBody) -> Respo
 
 
 @writing.delete("/{backend}", status_code=204)
-async def drop_backend(request: Request, name: str, backend: str) -> Response:
+async def drop_backend(service: ServiceOf, collection: CollectionOf, backend: str) -> Response:
     """Drop a comparison backend; its memory is given back. One that is being made is left off."""
-    service = service_of(request)
-    collection = service.collection(name)
     await service.workers.writes.run(collection.detach, backend)
     return Response(status_code=204)
 
 
 @reading.post("/compare", responses=shows("CompareAnswer"))
-async def compare(request: Request, name: str, body: CompareBody) -> Response:
+async def compare(
+    request: Request, service: ServiceOf, collection: CollectionOf, body: CompareBody
+) -> Response:
     """Ask the same of several backends: what each finds of the exact neighbours, and its cost."""
-    service = service_of(request)
     service.startup.require_kernels()
-    collection = service.collection(name)
     limits = service.settings
     params, sample = _comparison(body, limits)
     stop = threading.Event()

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from math import prod
 from typing import Annotated, Any, Final, Literal
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
@@ -13,7 +13,13 @@ from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import BODY_OF, BackendBody, TransformBody
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.http import (
+    CollectionOf,
+    ServiceOf,
+    json_router,
+    may_read,
+    may_write,
+)
 from gcws_search.service.limits import require_at_most
 from gcws_search.service.models import (
     CONFIGURATION,
@@ -178,9 +184,8 @@ class CurveParams(BaseModel):
 
 
 @reading.get("", responses=shows("CollectionList"))
-async def list_collections(request: Request) -> Response:
+async def list_collections(service: ServiceOf) -> Response:
     """List all collections."""
-    service = service_of(request)
     summaries = await service.workers.searches.run(service.catalog.list)
     collections = [
         {
@@ -196,9 +201,8 @@ async def list_collections(request: Request) -> Response:
 
 
 @writing.put("/{name}", responses=shows("CollectionAnswer", 200, 201))
-async def create_collection(request: Request, name: str, body: CreateBody) -> Response:
+async def create_collection(service: ServiceOf, name: str, body: CreateBody) -> Response:
     """Create a collection: 201, or 200 when it is there with this very configuration."""
-    service = service_of(request)
     config = _config(body, service.settings)
     collection, is_new = await service.workers.writes.run(service.create, name, config)
     description = await service.workers.searches.run(collection_json, collection)
@@ -206,21 +210,19 @@ async def create_collection(request: Request, name: str, body: CreateBody) -> Re
 
 
 @reading.get("/{name}", responses=shows("CollectionAnswer"))
-async def describe_collection(request: Request, name: str) -> Response:
+async def describe_collection(service: ServiceOf, collection: CollectionOf) -> Response:
     """Show a collection's configuration, its exact item count, its sizes and statistics."""
-    service = service_of(request)
-    collection = service.collection(name)
     return JsonResponse(await service.workers.searches.run(collection_json, collection))
 
 
 @writing.patch("/{name}", responses=shows("CollectionAnswer"))
-async def change_collection(request: Request, name: str, body: PatchBody) -> Response:
+async def change_collection(
+    service: ServiceOf, collection: CollectionOf, body: PatchBody
+) -> Response:
     """Replace the metadata of a collection: any JSON object, which every reader is shown.
 
     Its `view` says how items are shown; null removes the metadata.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     metadata = _metadata_text(body.metadata, collection.config.dim)
     service.room.require()
     await service.workers.writes.run(collection.replace_metadata, metadata)
@@ -228,10 +230,8 @@ async def change_collection(request: Request, name: str, body: PatchBody) -> Res
 
 
 @reading.get("/{name}/recall", responses=shows("RecallAnswer"))
-async def show_recall(request: Request, name: str) -> Response:
+async def show_recall(service: ServiceOf, collection: CollectionOf) -> Response:
     """Show recall asked against recall found: some queries are answered exactly as well."""
-    service = service_of(request)
-    collection = service.collection(name)
     found = await service.workers.searches.run(collection.audited)
     allowance = [{"limit": limit, "share": share} for limit, share in found.allowance]
     audited = {"audited": [*map(asdict, found.results)], "allowance": allowance}
@@ -240,14 +240,12 @@ async def show_recall(request: Request, name: str) -> Response:
 
 @reading.get("/{name}/curve", responses=shows("CurveAnswer"))
 async def show_curve(
-    request: Request, name: str, params: Annotated[CurveParams, Query()]
+    service: ServiceOf, collection: CollectionOf, params: Annotated[CurveParams, Query()]
 ) -> Response:
     """Show what recall costs for a limit, as calibrated: candidates and time of a query.
 
     Without a neighbour graph there are no points, but the reason.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     require_at_most(params.limit, service.settings.max_limit, "limit")
     curve = await service.workers.searches.run(collection.curve, params.limit)
     points = [point._asdict() for point in curve.points]
@@ -255,13 +253,11 @@ async def show_curve(
 
 
 @writing.put("/{name}/names", responses=shows("NamesAnswer"))
-async def set_names(request: Request, name: str, body: NamesBody) -> Response:
+async def set_names(service: ServiceOf, collection: CollectionOf, body: NamesBody) -> Response:
     """Give a collection of fixed `dim` the names of its coordinates, in the place of all before.
 
     An open slot space takes names from its items.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     service.room.require()
     await service.workers.writes.run(collection.set_names, body.names)
     found = await service.workers.searches.run(collection.find_names)
@@ -270,11 +266,9 @@ async def set_names(request: Request, name: str, body: NamesBody) -> Response:
 
 @reading.get("/{name}/names", responses=shows("NamesAnswer"))
 async def list_names(
-    request: Request, name: str, params: Annotated[NamesParams, Query()]
+    service: ServiceOf, collection: CollectionOf, params: Annotated[NamesParams, Query()]
 ) -> Response:
     """Show names of coordinates: the first, those of a prefix, or those of some indices."""
-    service = service_of(request)
-    collection = service.collection(name)
     limit, max_limit = params.limit, service.settings.max_page_limit
     require_at_most(limit, max_limit, "limit")
     if params.indices is not None:
@@ -291,9 +285,8 @@ def _name(collection: CollectionProtocol, found: Sequence[ix.NamedCoordinate]) -
 
 
 @writing.delete("/{name}", status_code=204)
-async def drop_collection(request: Request, name: str) -> Response:
+async def drop_collection(service: ServiceOf, name: str) -> Response:
     """Drop a collection; its file is gone."""
-    service = service_of(request)
     await service.workers.writes.run(service.catalog.drop, name)
     return Response(status_code=204)
 

@@ -3,14 +3,20 @@
 from collections.abc import Sequence
 from typing import Annotated, Any, ClassVar, Final
 
-from fastapi import Query, Request, Response
+from fastapi import Query, Response
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.api import requests
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.http import json_router, may_read, may_write, service_of
+from gcws_search.service.http import (
+    CollectionOf,
+    ServiceOf,
+    json_router,
+    may_read,
+    may_write,
+)
 from gcws_search.service.limits import (
     AnswerBytes,
     id_in_url,
@@ -114,13 +120,11 @@ def _item(item: ix.StoredItem, *, with_vector: bool) -> dict[str, Any]:
 
 
 @writing.put("", responses=shows("WriteAnswer"))
-async def put_items(request: Request, name: str, body: PutItemsBody) -> Response:
+async def put_items(service: ServiceOf, collection: CollectionOf, body: PutItemsBody) -> Response:
     """Store items, all or nothing; the answer means they are on disk.
 
     Items without ids are given the next numbers not taken.
     """
-    service = service_of(request)
-    collection = service.collection(name)
 
     def read() -> ix.ItemBatch:
         return read_items(body.items, collection, service.settings)
@@ -144,10 +148,10 @@ async def put_items(request: Request, name: str, body: PutItemsBody) -> Response
 
 
 @writing.post("/delete", responses=shows("DeleteAnswer"))
-async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Response:
+async def delete_items(
+    service: ServiceOf, collection: CollectionOf, body: DeleteItemsBody
+) -> Response:
     """Delete items by their ids, or all that a filter permits."""
-    service = service_of(request)
-    collection = service.collection(name)
     if (body.ids is None) == (body.filter is None):
         got = "neither" if body.ids is None else "both"
         raise ix.InvalidParameter(expected="one of 'ids' and 'filter'", got=got)
@@ -163,13 +167,11 @@ async def delete_items(request: Request, name: str, body: DeleteItemsBody) -> Re
 
 @reading.get("", responses=shows("PageAnswer"))
 async def page_items(
-    request: Request, name: str, params: Annotated[PageParams, Query()]
+    service: ServiceOf, collection: CollectionOf, params: Annotated[PageParams, Query()]
 ) -> Response:
     """Show a page of items in a stable order: of all, of those that pass a filter, or of some."""
-    service = service_of(request)
     limit = service.settings.max_page_limit
     require_at_most(params.limit, limit, "limit")
-    collection = service.collection(name)
     where, ids = _page_filter(params, service.settings), _page_ids(params, limit)
 
     def work() -> Response:
@@ -195,19 +197,15 @@ async def page_items(
 
 
 @reading.get("/{item_id:any_text}", responses=shows("ItemAnswer"))
-async def show_item(request: Request, name: str, item_id: str) -> Response:
+async def show_item(service: ServiceOf, collection: CollectionOf, item_id: str) -> Response:
     """Show one item as it was sent."""
-    service = service_of(request)
-    collection = service.collection(name)
     item = await service.workers.searches.run(collection.get, id_in_url(item_id))
     return JsonResponse(_item(item, with_vector=True))
 
 
 @writing.delete("/{item_id:any_text}", status_code=204)
-async def delete_item(request: Request, name: str, item_id: str) -> Response:
+async def delete_item(service: ServiceOf, collection: CollectionOf, item_id: str) -> Response:
     """Delete one item."""
-    service = service_of(request)
-    collection = service.collection(name)
     text = id_in_url(item_id)
     if not await service.workers.writes.run(collection.delete, [text]):
         raise ix.ItemNotFound(text)

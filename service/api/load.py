@@ -18,14 +18,15 @@ from gcws_search.service import problems
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
 from gcws_search.service.http import (
+    CollectionOf,
     Service,
+    ServiceOf,
     body_pieces,
     header,
     json_router,
     may_read,
     may_write,
     refuse_announced,
-    service_of,
     stated_media_type,
 )
 from gcws_search.service.ingest import formats
@@ -208,7 +209,12 @@ class _Lines(Response):
 
 
 @writing.post("/load", responses=shows("LoadAnswer"), openapi_extra={"requestBody": _BODIES})
-async def load(request: Request, name: str, params: Annotated[LoadParams, Query()]) -> Response:
+async def load(
+    request: Request,
+    service: ServiceOf,
+    collection: CollectionOf,
+    params: Annotated[LoadParams, Query()],
+) -> Response:
     """Store a stream of items of any length, committed a chunk at a time.
 
     A body without a content type, or of `application/octet-stream`, is known by its first bytes.
@@ -217,8 +223,6 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
     With an `Idempotency-Key` a load that broke off is sent again whole: what has been committed is
     passed over, and the summary counts all of it once.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     chunks = _reader(request, params, service)
     if (key := header(request, b"idempotency-key")) is not None:
         require_key(key)
@@ -254,13 +258,11 @@ async def load(request: Request, name: str, params: Annotated[LoadParams, Query(
 
 
 @reading.get("/loads", responses=shows("LoadList"))
-async def list_loads(request: Request, name: str) -> Response:
+async def list_loads(service: ServiceOf, collection: CollectionOf) -> Response:
     """List the loads under way and the last 20, the last first.
 
     Of those before this start of the service only loads under a key are known.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     accounts = service.loads.of(collection)
     since = int(time.time()) - service.settings.load_key_seconds
     records = await service.workers.searches.run(collection.loads, since)

@@ -120,9 +120,11 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
         for operation in operations.values():
             if path not in _OPEN_PATHS:
                 operation["security"] = [{}, *({name: []} for name in _KEYS)]
-            for parameter in operation.get("parameters", ()):
+            parameters = operation.get("parameters", [])
+            for parameter in parameters:
                 if parameter["in"] == "path":
                     parameter.update(_IN_PATHS[parameter["name"]])
+            parameters.sort(key=lambda each: each["name"] != "name")  # the collection comes first
             _drop_framework_errors(operation)
     page["info"]["description"] += _EVERYWHERE
     _describe_streams(page["paths"])

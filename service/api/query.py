@@ -22,7 +22,9 @@ from gcws_search.service import models, problems
 from gcws_search.service.api import requests
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.http import (
+    CollectionOf,
     Service,
+    ServiceOf,
     json_router,
     may_read,
     media_type,
@@ -397,10 +399,8 @@ async def _answer_one(
 
 
 @router.post("/count", responses=shows("CountAnswer"))
-async def count_items(request: Request, name: str, body: CountBody) -> Response:
+async def count_items(service: ServiceOf, collection: CollectionOf, body: CountBody) -> Response:
     """Count the items that pass a filter, exactly."""
-    service = service_of(request)
-    collection = service.collection(name)
     where, _ = requests.condition(body.filter, service.settings)
     count = await service.workers.searches.run(collection.count, where)
     return JsonResponse({"count": count})
@@ -408,14 +408,15 @@ async def count_items(request: Request, name: str, body: CountBody) -> Response:
 
 @router.post("/query/batch", responses=shows("BatchAnswer"), openapi_extra=_bodies(BatchBody))
 async def query_batch(
-    request: Request, name: str, params: Annotated[BatchParams, Query()]
+    request: Request,
+    service: ServiceOf,
+    collection: CollectionOf,
+    params: Annotated[BatchParams, Query()],
 ) -> Response:
     """Answer many queries at once: JSON, a matrix as `.npy`, or an Arrow stream of vectors.
 
     A body without a content type, or of `application/octet-stream`, is known by its first bytes.
     """
-    service = service_of(request)
-    collection = service.collection(name)
     stated = stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
     require_plain(request)
     if stated == JSON:

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from gcws_search import index as ix
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.http import (
+    ServiceOf,
     body_pieces,
     json_router,
     may_read,
@@ -19,7 +20,6 @@ from gcws_search.service.http import (
     refuse_announced,
     require_media_type,
     require_plain,
-    service_of,
 )
 from gcws_search.service.responses import (
     BINARY,
@@ -76,29 +76,26 @@ def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:
 
 
 @writing.post("", status_code=201, responses=shows("SnapshotAnswer", 201))
-async def create_snapshot(request: Request, name: str) -> Response:
+async def create_snapshot(service: ServiceOf, name: str) -> Response:
     """Make a snapshot of a collection as it is at one moment, beside queries and writes.
 
     It stays when the collection is dropped, and holds what was deleted later.
     """
-    service = service_of(request)
     service.room.require()
     snapshot = await service.workers.files.run(service.catalog.snapshot, name)
     return JsonResponse(_shown(snapshot), 201)
 
 
 @reading.get("", responses=shows("SnapshotList"))
-async def list_snapshots(request: Request, name: str) -> Response:
+async def list_snapshots(service: ServiceOf, name: str) -> Response:
     """List a collection's snapshots by name, also after it has been dropped."""
-    service = service_of(request)
     found = await service.workers.searches.run(service.catalog.snapshots.list, name)
     return JsonResponse({"snapshots": [*map(_shown, found)]})
 
 
 @reading.get("/{snapshot}", responses={200: {"content": _CONTENT}}, response_class=Response)
-async def download_snapshot(request: Request, name: str, snapshot: str) -> Response:
+async def download_snapshot(service: ServiceOf, name: str, snapshot: str) -> Response:
     """Download a snapshot; `Repr-Digest` (RFC 9530) and `ETag` have its SHA-256."""
-    service = service_of(request)
     found, file = await service.workers.searches.run(service.catalog.snapshots.open, name, snapshot)
     digest = base64.b64encode(bytes.fromhex(found.sha256)).decode()
     headers = {
@@ -125,13 +122,16 @@ async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
     openapi_extra={"requestBody": {"required": True, "content": _CONTENT}},
 )
 async def upload_snapshot(
-    request: Request, name: str, snapshot: str, params: Annotated[UploadParams, Query()]
+    request: Request,
+    service: ServiceOf,
+    name: str,
+    snapshot: str,
+    params: Annotated[UploadParams, Query()],
 ) -> Response:
     """Upload a snapshot; neither it nor its collection need have been here before.
 
     Its rows are looked at when it is restored.
     """
-    service = service_of(request)
     require_media_type(request, SQLITE, BINARY)
     require_plain(request)
     service.room.require()
@@ -165,13 +165,12 @@ async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
 
 @writing.post("/{snapshot}/restore", responses=shows("CollectionAnswer"))
 async def restore_snapshot(
-    request: Request, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
+    service: ServiceOf, name: str, snapshot: str, params: Annotated[RestoreParams, Query()]
 ) -> Response:
     """Restore the collection from a snapshot; all rows are checked first.
 
     One of this name is replaced with `replace=true` alone, and stays where anything is wrong.
     """
-    service = service_of(request)
 
     def restore() -> dict[str, Any]:
         service.room.require()
@@ -184,8 +183,7 @@ async def restore_snapshot(
 
 
 @writing.delete("/{snapshot}", status_code=204)
-async def remove_snapshot(request: Request, name: str, snapshot: str) -> Response:
+async def remove_snapshot(service: ServiceOf, name: str, snapshot: str) -> Response:
     """Remove a snapshot."""
-    service = service_of(request)
     await service.workers.writes.run(service.catalog.snapshots.remove, name, snapshot)
     return Response(status_code=204)
