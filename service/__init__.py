@@ -7,12 +7,12 @@
 - `models`: what bodies are made of, and how JSON becomes one, a long one in pieces
 - `responses`: content types, answers as bytes
 - `contract`: what routes call
-- `messages`, `batcher`: what processes say of each other; queries answered by one call
+- `messages`: what processes say of each other
 - `keys`: who may do what (401, 403)
 - `limits`: how much one request may ask for, and all together (422, 503, 507)
 - `metrics`: numbers as Prometheus reads them
 - `pools`: bounded pools of threads, a full queue is refused (429); puts awaited on the event loop
-- `searches`: searches of this process's collections
+- `searches`: queries answered together by one call; searches of this process's collections
 - `startup`: kernels compiled and collections opened in the background
 - `server`: what every process that serves has
 - `settings`: ``GCWS_*`` variables and flags

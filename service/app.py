@@ -87,7 +87,6 @@ def create_app(
             await asyncio.to_thread(cluster.start, asyncio.get_running_loop())
         collections = opened if cluster is None else cluster
         room = Room(settings) if cluster is None else Room(settings, cluster.full)
-        max_bytes = settings.max_answer_bytes
         app.state.service = Service(
             settings,
             workers,
@@ -96,7 +95,7 @@ def create_app(
             admission,
             startup,
             collections,
-            cluster or LocalSearches(workers, startup, metrics, max_bytes),
+            cluster or LocalSearches(workers, startup, metrics, settings),
             cluster,
             AwaitedPuts(workers.writes),
             room,

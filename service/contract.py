@@ -9,21 +9,19 @@ import threading
 from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from gcws_search import index as ix
 
 if TYPE_CHECKING:
     import asyncio
 
-    from gcws_search.service.errors import ShardFull
+    from gcws_search.service.errors import Refused
 
 T = TypeVar("T")
 
 Point = str | Sequence[float] | ix.OneVector
 """An id or a vector."""
-
-_SLOW_LIMIT: Final = 1000
 
 
 class QueryRequest(NamedTuple):
@@ -61,25 +59,6 @@ class QueryRequest(NamedTuple):
     def group(self) -> Hashable:
         """Queries of one group may be searched together."""
         return self.params, self.filter_text, self.backend, self.allow_partial, self.is_strict
-
-    @property
-    def may_block(self) -> bool:
-        """Whether answering may read files, or the payloads that no filter has read before."""
-        return self.with_vector or self.where is not None or self.with_unknown is not None
-
-    @property
-    def pace(self) -> Hashable:
-        """Queries of one pace take about the same time."""
-        params = self.params
-        return (
-            params.recall,
-            params.guarantee,
-            self.where is None,
-            params.limit > _SLOW_LIMIT,
-            self.backend,
-            params.rerank,
-            params.candidates,
-        )
 
 
 def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], QueryRequest]]:
@@ -319,5 +298,5 @@ class RouterProtocol(CatalogProtocol, SearchesProtocol, Protocol):
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Ask shards on this event loop."""
 
-    def full(self) -> ShardFull | None:
+    def full(self) -> Refused | None:
         """Return a shard all of whose replicas are full; None if every shard has one with room."""

@@ -1,12 +1,42 @@
 """Errors of a request before the index is asked; no status codes here."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 from gcws_search.index import Loc
 
 
 class ServiceError(Exception):
     """The root of every error this package raises on purpose."""
+
+
+Refusal = Literal[
+    "key_refused",
+    "origin_refused",
+    "host_refused",
+    "route_not_found",
+    "unsupported_media_type",
+    "loading",
+    "overloaded",
+    "memory_full",
+    "disk_full",
+    "shard_full",
+    "too_many_collections",
+]
+
+
+class Refused(ServiceError):
+    """A request that is refused for a reason that ``code`` names, and nobody catches by itself."""
+
+    def __init__(self, code: Refusal, detail: str) -> None:
+        self.code = code
+        super().__init__(detail)
+
+
+def unsupported(got: str, expected: Sequence[str], hint: str = "") -> Refused:
+    """Return why a content type or encoding is not read; ``hint`` says what to do instead."""
+    detail = f"expected {' or '.join(expected)}, got {got}"
+    return Refused("unsupported_media_type", f"{detail}; {hint}" if hint else detail)
 
 
 class MalformedBody(ServiceError):
@@ -32,33 +62,6 @@ class KeyMissing(ServiceError):
         super().__init__("expected a key in 'Authorization: Bearer …' or 'X-API-Key', got none")
 
 
-class KeyRefused(ServiceError):
-    """A key was sent and does not permit this request."""
-
-
-class OriginRefused(ServiceError):
-    """A page of another site asks, and no key is set that it would have to know."""
-
-    def __init__(self, origin: str) -> None:
-        super().__init__(
-            f"expected a request of no page, or of this service's own, got one of {origin[:80]!r}"
-        )
-
-
-class HostRefused(ServiceError):
-    """A request was sent to a public name, and no key is set that its sender would have to know."""
-
-    def __init__(self, host: str) -> None:
-        super().__init__(
-            "expected a request to localhost, an IP address or a name without dots, as no key is "
-            f"set, got one to {host[:80]!r} (a key or GCWS_ALLOW_NO_KEY=true permits it)"
-        )
-
-
-class RouteNotFound(ServiceError):
-    """No route has this path."""
-
-
 class MethodNotAllowed(ServiceError):
     """The path exists, and not with this method."""
 
@@ -75,14 +78,6 @@ class BodyTooLarge(ServiceError):
         super().__init__(f"{told}; {hint}" if hint else told)
 
 
-class UnsupportedMediaType(ServiceError):
-    """No route reads this content type or encoding; ``hint`` says what to do instead."""
-
-    def __init__(self, got: str, expected: Sequence[str], hint: str = "") -> None:
-        told = f"expected {' or '.join(expected)}, got {got}"
-        super().__init__(f"{told}; {hint}" if hint else told)
-
-
 class IdempotencyMismatch(ServiceError):
     """A load under a key that is known is not the load that was sent under it before."""
 
@@ -92,47 +87,6 @@ class QueueFull(ServiceError):
 
     def __init__(self, what: str, limit: int) -> None:
         super().__init__(f"{limit} {what} are under way or waiting; try again")
-
-
-class Overloaded(ServiceError):
-    """Too much is under way: the request should be sent again."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"{what}; try again")
-
-
-class MemoryFull(ServiceError):
-    """The process has its share of the memory; it reads and deletes, and stores nothing more."""
-
-    def __init__(self, used: int, total: int, share: float) -> None:
-        super().__init__(
-            f"expected at most {share:g} of {total} bytes of memory in use, got {used}; "
-            "this write stored nothing"
-        )
-
-
-class DiskShareReached(ServiceError):
-    """The file system of the data is as full as it may be."""
-
-    def __init__(self, free: int, total: int, share: float) -> None:
-        super().__init__(
-            f"expected at most {share:g} of the disk's {total} bytes in use, got {total - free}; "
-            "this write stored nothing; free some there"
-        )
-
-
-class ShardFull(ServiceError):
-    """All replicas of a shard have no memory or disk for more, such as this; searches go on."""
-
-    def __init__(self, shard: int, address: str, reason: str) -> None:
-        super().__init__(f"shard {shard}, replica {address}: {reason}")
-
-
-class TooManyCollections(ServiceError):
-    """There are as many collections as there may be."""
-
-    def __init__(self, limit: int) -> None:
-        super().__init__(f"expected at most {limit} collections, got one more; drop one first")
 
 
 class AnswerTooLarge(ServiceError):
@@ -186,10 +140,3 @@ class Stopping(ServiceError):
         super().__init__(
             "the service stops before the request has ended; what it was to store may be stored"
         )
-
-
-class NotReady(ServiceError):
-    """The service is still starting, or stops."""
-
-    def __init__(self, phase: str) -> None:
-        super().__init__(f"the service is not ready (phase {phase!r}); try again")

@@ -35,12 +35,10 @@ from gcws_search.service.contract import (
 )
 from gcws_search.service.errors import (
     BodyTooLarge,
-    HostRefused,
-    OriginRefused,
+    Refused,
     RequestTimeout,
     Stopping,
-    TooManyCollections,
-    UnsupportedMediaType,
+    unsupported,
 )
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, Permission, is_local
@@ -91,14 +89,14 @@ class Service(Guards):
 
     @property
     def catalog(self) -> CatalogProtocol:
-        """The catalog; NotReady until items of any form can be stored and scanned."""
+        """The catalog; Refused until items of any form can be stored and scanned."""
         self.startup.require_basics()
         return self.collections
 
     def collection(self, name: str) -> CollectionProtocol:
         """Return a collection.
 
-        Raises NotReady, CollectionNotFound, CollectionLoading, DamagedFile.
+        Raises Refused (it starts), CollectionNotFound, CollectionLoading, DamagedFile.
         """
         if self.startup.is_compiled:
             return self.collections.get(name)
@@ -109,20 +107,18 @@ class Service(Guards):
     def create(self, name: str, config: ix.CollectionConfig) -> tuple[CollectionProtocol, bool]:
         """Return the collection of this name, and whether it was made just now; any thread.
 
-        Raises NotReady, TooManyCollections, MemoryFull, DiskShareReached, InvalidParameter,
-            CollectionExists, CollectionBusy, CollectionLoading, DamagedFile, DiskFull.
+        Raises Refused (it starts, or is full), InvalidParameter, CollectionExists,
+            CollectionBusy, CollectionLoading, DamagedFile, DiskFull.
         """
         self.startup.require_basics(config.form)
         return self.collections.create(name, config, admit=self.require_place)
 
     def require_place(self, others: int) -> None:
-        """Refuse a new collection where ``others`` leave no room for it.
-
-        Raises TooManyCollections, MemoryFull, DiskShareReached.
-        """
+        """Raise Refused where ``others`` leave no room for a new collection."""
         self.room.require()
         if others >= self.settings.max_collections:
-            raise TooManyCollections(self.settings.max_collections)
+            expected = f"expected at most {self.settings.max_collections} collections"
+            raise Refused("too_many_collections", f"{expected}, got one more; drop one first")
 
 
 def guards_of(request: Request) -> Guards:
@@ -161,12 +157,12 @@ def _key_of(request: Request) -> str | None:
 
 
 def permission_of(request: Request) -> Permission:
-    """Return what the key of a request permits; raises KeyMissing, KeyRefused."""
+    """Return what the key of a request permits; raises KeyMissing, Refused."""
     return guards_of(request).keys.permission(_key_of(request))
 
 
 async def may_read(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused, OriginRefused or HostRefused unless the request may read."""
+    """Raise KeyMissing or Refused unless the request may read."""
     guards: Guards = request.scope["app"].state.service
     if guards.keys.are_set:
         guards.keys.check(_key_of(request), writes=False)
@@ -176,17 +172,23 @@ async def may_read(request: Request) -> None:
     if host is not None and not guards.settings.allow_no_key:
         name = host.decode("latin-1")
         if not is_local(name):
-            raise HostRefused(name)
+            raise Refused(
+                "host_refused",
+                "expected a request to localhost, an IP address or a name without dots, as no key "
+                f"is set, got one to {name[:80]!r} (a key or GCWS_ALLOW_NO_KEY=true permits it)",
+            )
     # A page from elsewhere, in a browser on this machine, has no key to know; it has an origin. A
     # browser says itself which page is this service's own, also where a proxy changes the host.
     if origin is None or headers.get(b"sec-fetch-site") == b"same-origin":
         return
     if origin.partition(b"://")[2] != host:
-        raise OriginRefused(origin.decode("latin-1"))
+        site = origin.decode("latin-1")[:80]
+        expected = "expected a request of no page, or of this service's own"
+        raise Refused("origin_refused", f"{expected}, got one of {site!r}")
 
 
 async def may_write(request: Request) -> None:
-    """Raise KeyMissing, KeyRefused, OriginRefused or HostRefused unless the request may write."""
+    """Raise KeyMissing or Refused unless the request may write."""
     keys = guards_of(request).keys
     if keys.are_set:
         keys.check(_key_of(request), writes=True)
@@ -201,10 +203,10 @@ def media_type(request: Request) -> str:
 
 
 def require_media_type(request: Request, *permitted: str) -> None:
-    """Raise UnsupportedMediaType where the body's content type is said, and not permitted."""
+    """Raise Refused where the body's content type is said, and not permitted."""
     got = media_type(request) or permitted[0]
     if got not in permitted:
-        raise UnsupportedMediaType(repr(got), permitted)
+        raise unsupported(repr(got), permitted)
 
 
 def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str | None:
@@ -216,15 +218,15 @@ def stated_media_type(request: Request, *permitted: str, hint: str = "") -> str 
     if got in UNSAID:
         return None
     if got not in permitted:
-        raise UnsupportedMediaType(repr(got), permitted, hint)
+        raise unsupported(repr(got), permitted, hint)
     return got
 
 
 def require_plain(request: Request) -> None:
-    """Raise UnsupportedMediaType when the body is compressed."""
+    """Raise Refused when the body is compressed."""
     encoding = (header(request, b"content-encoding") or "").strip().lower()
     if encoding not in ("", "identity"):
-        raise UnsupportedMediaType(repr(encoding), ["a body without Content-Encoding"])
+        raise unsupported(repr(encoding), ["a body without Content-Encoding"])
 
 
 def refuse_announced(request: Request, limit_bytes: int, instead: str = "") -> None:

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from gcws_search.service.errors import KeyMissing, KeyRefused, ServiceError
+from gcws_search.service.errors import KeyMissing, Refused, ServiceError
 from gcws_search.service.settings import Settings
 
 Permission = Literal["read", "write"]
@@ -82,12 +82,13 @@ class ApiKeys:
         is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
         if is_admin or is_reader:
             return "write" if is_admin else "read"
-        raise KeyRefused("expected a key of this service, got another")
+        raise Refused("key_refused", "expected a key of this service, got another")
 
     def check(self, key: str | None, *, writes: bool) -> None:
         """Raise unless a request with this key may be served; a read-only key may not write."""
         if self.permission(key) == "read" and writes:
-            raise KeyRefused("expected a key that permits writing, got a read-only one")
+            detail = "expected a key that permits writing, got a read-only one"
+            raise Refused("key_refused", detail)
 
 
 def cluster_key(settings: Settings) -> str | None:

@@ -17,13 +17,7 @@ from starlette.types import Scope
 
 from gcws_search import index as ix
 from gcws_search.index import AnyArray
-from gcws_search.service.errors import (
-    AnswerTooLarge,
-    DiskShareReached,
-    MemoryFull,
-    Overloaded,
-    ShardFull,
-)
+from gcws_search.service.errors import AnswerTooLarge, Refused
 from gcws_search.service.server import LAST_DESCRIPTORS
 from gcws_search.service.settings import Settings
 
@@ -158,7 +152,7 @@ class Admission:
     def enter(self, scope: Scope) -> None:
         """Count a request that begins, also one that is refused.
 
-        Overloaded: too many are under way. OutOfDescriptors: those that are left are for files.
+        Refused: too many are under way. OutOfDescriptors: those that are left are for files.
         """
         self.requests += 1
         if scope["path"] in ALWAYS:
@@ -166,12 +160,14 @@ class Admission:
         if LAST_DESCRIPTORS in scope:
             raise ix.OutOfDescriptors(None)
         if self.requests > self._max_requests:
-            raise Overloaded(f"{self._max_requests} requests are under way")
+            detail = f"{self._max_requests} requests are under way; try again"
+            raise Refused("overloaded", detail)
 
     def hold(self, scope: Scope, size: int) -> None:
-        """Count bytes of a request's body, kept until it is answered, or raise Overloaded."""
+        """Count bytes of a request's body, kept until it is answered, or raise Refused."""
         if self.held_bytes + size > self._max_held:
-            raise Overloaded(f"{self.held_bytes} bytes of bodies are being worked on")
+            detail = f"{self.held_bytes} bytes of bodies are being worked on; try again"
+            raise Refused("overloaded", detail)
         self.held_bytes += size
         scope[_HELD] = scope.get(_HELD, 0) + size
 
@@ -198,7 +194,7 @@ class Room:
     def __init__(
         self,
         settings: Settings,
-        elsewhere: Callable[[], ShardFull | None] | None = None,
+        elsewhere: Callable[[], Refused | None] | None = None,
         *,
         max_age_seconds: float = 0.25,
     ) -> None:
@@ -209,7 +205,7 @@ class Room:
         self._memory_share = settings.max_memory_share
         self._memory = memory_bytes()
         self._checked_at = float("-inf")
-        self._refusal: MemoryFull | DiskShareReached | ShardFull | None = None
+        self._refusal: Refused | None = None
 
     def require(self) -> None:
         """Raise what has been used up, memory or disk, as of at most ``max_age_seconds`` ago."""
@@ -228,20 +224,28 @@ class Room:
             found["gcws_disk_used_ratio", ""] = (disk.total - disk.free) / disk.total
         return found
 
-    def look(self, elsewhere: float = 0.0) -> MemoryFull | DiskShareReached | None:
+    def look(self, elsewhere: float = 0.0) -> Refused | None:
         """Return what has been used up at this moment.
 
         ``elsewhere``: the share of the memory that other processes have within the same limit.
         """
         used = unmapped_bytes() + int(elsewhere * self._memory)
         if used > self._memory_share * self._memory:
-            return MemoryFull(used, self._memory, self._memory_share)
+            return Refused(
+                "memory_full",
+                f"expected at most {self._memory_share:g} of {self._memory} bytes of memory in "
+                f"use, got {used}; this write stored nothing",
+            )
         try:
             disk = shutil.disk_usage(self._folder)
         except OSError:  # the write itself will say what is wrong
             return None
         if disk.total - disk.free > self._disk_share * disk.total:
-            return DiskShareReached(disk.free, disk.total, self._disk_share)
+            return Refused(
+                "disk_full",
+                f"expected at most {self._disk_share:g} of the disk's {disk.total} bytes in use, "
+                f"got {disk.total - disk.free}; this write stored nothing; free some there",
+            )
         return None
 
 

@@ -1,4 +1,4 @@
-"""Pools: short searches run on the event loop, all other work in threads with bounded queues."""
+"""Pools: threads with bounded queues before them; puts awaited on the event loop."""
 
 from __future__ import annotations
 
@@ -22,9 +22,6 @@ from gcws_search.service.settings import Settings
 T = TypeVar("T")
 _Future: TypeAlias = asyncio.Future[ix.WriteResult]
 
-_ENTRIES_PER_SECOND: Final = 1e9
-"""First guess of a scan's speed (float32 entries), until a search has been timed."""
-_MAX_KEYS: Final = 4096
 _WRITE_THREADS: Final = 8
 _LOOK_SECONDS: Final = 0.5
 """How often it is seen whether the client still waits."""
@@ -168,38 +165,6 @@ class Pools:
         self.parsing = Pool("bodies", threads=1, limit=max_queue)
         # Copies of whole files: one at a time, and never in the way of a write.
         self.files = Pool("files", threads=1, limit=max_loads)
-        self._inline_seconds = settings.inline_seconds
-        self._paces: dict[object, float] = {}  # recent seconds of a search, by its kind
-
-    async def search(
-        self,
-        key: object,
-        entries: Callable[[], int],
-        function: Callable[[], T],
-        *,
-        count: int = 1,
-        may_block: bool = False,
-    ) -> T:
-        """Call a search, here when it should be short, else in a thread.
-
-        key: searches of one key take about the same time.
-        entries: returns how many stored entries a scan would read.
-        count: searches that it does, at least 1.
-        may_block: it may take far longer than searches of its key do: never on the event loop.
-        """
-        expected = self._paces.get(key)
-        if expected is None:
-            expected = entries() / _ENTRIES_PER_SECOND
-        if not may_block and count * expected <= self._inline_seconds:
-            answer, seconds = _time(function)
-        else:
-            answer, seconds = await self.searches.run(_time, function)
-        # One slow case weighs little, a lasting change shows soon.
-        if key not in self._paces and len(self._paces) >= _MAX_KEYS:
-            self._paces.clear()
-        before = self._paces.get(key, seconds / count)
-        self._paces[key] = before + (seconds / count - before) / 4
-        return answer
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
@@ -301,13 +266,3 @@ def _take_error(ended: asyncio.Future[Any]) -> None:
     """Take an error that perhaps nobody waits for any more."""
     if not ended.cancelled():
         ended.exception()
-
-
-def _time(function: Callable[[], T]) -> tuple[T, float]:
-    """Return what a function gives, and the processor time it took of this thread.
-
-    Time that it waited, for the interpreter or a processor that a load has, says nothing of how
-    long it is: short searches beside a load would change threads, and wait more.
-    """
-    start = time.thread_time()
-    return function(), time.thread_time() - start

@@ -65,28 +65,34 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.MalformedBody: Kind(400, "malformed_body"),
     sv.InvalidRequest: Kind(422, "invalid_parameter"),
     sv.KeyMissing: Kind(401, "key_missing"),
-    sv.KeyRefused: Kind(403, "key_refused"),
-    sv.OriginRefused: Kind(403, "origin_refused"),
-    sv.HostRefused: Kind(403, "host_refused"),
-    sv.RouteNotFound: Kind(404, "route_not_found"),
     sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
     sv.BodyTooLarge: Kind(413, "body_too_large"),
-    sv.UnsupportedMediaType: Kind(415, "unsupported_media_type"),
     sv.IdempotencyMismatch: Kind(409, "idempotency_mismatch"),
     sv.QueueFull: Kind(429, "queue_full", 1),
-    sv.Overloaded: Kind(503, "overloaded", 1),
-    sv.MemoryFull: Kind(507, "memory_full", 60),
-    sv.DiskShareReached: Kind(507, "disk_full", 60),
-    sv.ShardFull: Kind(507, "shard_full", 60),
-    sv.TooManyCollections: Kind(507, "too_many_collections", 60),
     sv.AnswerTooLarge: Kind(422, "answer_too_large"),
     sv.RequestTimeout: Kind(408, "request_timeout"),
-    sv.NotReady: Kind(503, "loading", 1),
     sv.OwnerUnavailable: Kind(503, "owner_unavailable", 1),
     sv.StoreUnavailable: Kind(503, "store_unavailable", 1),
     sv.ShardUnavailable: Kind(503, "shard_unavailable", 1),
     sv.Stopping: Kind(503, "stopping", 1),
 }
+REFUSALS: Final = {
+    kind.code: kind
+    for kind in (
+        Kind(403, "key_refused"),
+        Kind(403, "origin_refused"),
+        Kind(403, "host_refused"),
+        Kind(404, "route_not_found"),
+        Kind(415, "unsupported_media_type"),
+        Kind(503, "loading", 1),
+        Kind(503, "overloaded", 1),
+        Kind(507, "memory_full", 60),
+        Kind(507, "disk_full", 60),
+        Kind(507, "shard_full", 60),
+        Kind(507, "too_many_collections", 60),
+    )
+}
+"""What a `Refused` becomes, by its code."""
 
 _TITLES: Final = {413: "Content Too Large", 422: "Unprocessable Content"}
 """RFC 9110's words, where Python's depend on its version."""
@@ -134,6 +140,8 @@ def listed(error: Exception) -> Exception:
 
 def kind_of(error: Exception) -> Kind:
     """Return the row of the table for an error, by its class or the nearest above it."""
+    if isinstance(error, sv.Refused):
+        return REFUSALS[error.code]
     for cls in type(error).__mro__:
         if cls in TABLE:
             return TABLE[cls]
@@ -381,7 +389,8 @@ async def answer(request: Request, error: Exception) -> Response:
     """Return the answer to an error of a route or the framework; raise one that is not known."""
     match error:
         case HTTPException(status_code=404):
-            error = sv.RouteNotFound(f"expected a path of this API, got {request.url.path!r}")
+            detail = f"expected a path of this API, got {request.url.path!r}"
+            error = sv.Refused("route_not_found", detail)
         case HTTPException(status_code=405):
             error = sv.MethodNotAllowed(request.method, _methods_of(request))
         case HTTPException(status_code=400):

@@ -1,40 +1,187 @@
-"""Searches of local collections: which thread runs them, which are batched, what is counted."""
+"""Searches: which are batched, and of local collections which thread runs them, what is counted.
+
+A batch takes less time a query than one alone: the caches hold what its queries share, memory
+answers several of them at once, and the interpreter or the network is entered once. Its answers
+have at least the recall asked: a batch may be scanned where one query searches the graph.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
+from contextvars import Context
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from gcws_search import index as ix
-from gcws_search.service.batcher import Batcher
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
+from gcws_search.service.errors import QueueFull, Stopping
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.pools import Pools
 from gcws_search.service.responses import vector_json
+from gcws_search.service.settings import Settings
 from gcws_search.service.startup import Startup
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 
+_ENTRIES_PER_SECOND: Final = 1e9
+"""First guess of a scan's speed (float32 entries), until a search has been timed."""
+_MAX_KEYS: Final = 4096
 _HITS_AT_ONCE: Final = 1 << 20
 """Hits that a batch finds before they are counted; each takes 100 bytes."""
 _VECTORS_AT_ONCE: Final = 64
 _TYPICAL_NONZEROS: Final = 64
+_SLOW_LIMIT: Final = 1000
+# Returns an answer a query; raises what any of them raises.
+SearchTogether = Callable[[Sequence[Any]], Awaitable[Sequence[Any]]]
+
+# Vectors of one call, unless one query has more: the others wait as long as the call takes.
+_MAX_ROWS: Final = 32
+_OF_ALL: Final = QueueFull, Stopping  # refusals of a call, whatever its queries are
+
+
+def is_of_one(error: Exception) -> bool:
+    """Return whether an error of a call may be that of one query."""
+    return not isinstance(error, _OF_ALL)
+
+
+class _Waiting(NamedTuple):
+    query: Any
+    answer: asyncio.Future[Any]
+    search: SearchTogether
+    rows: int
+
+
+class _Group:
+    """Queries that one call may answer, and the number of calls under way."""
+
+    __slots__ = ("calls", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Waiting] = deque()
+        self.calls = 0
+
+    def take(self) -> list[_Waiting]:
+        """Take the queries of the next call off the queue."""
+        taken = [self.waiting.popleft()]
+        rows = taken[0].rows
+        while self.waiting and rows + self.waiting[0].rows <= _MAX_ROWS:
+            taken.append(self.waiting.popleft())
+            rows += taken[-1].rows
+        return taken
+
+
+class Batcher:
+    """Gathers the queries of one turn of the event loop, and answers those of a group by one call.
+
+    Where a lone query is to be asked at once, since waiting for the next turn takes 20 µs, it is
+    counted first (`count_one`): the first of a turn then waits only if queries came together in the
+    turn before.
+    """
+
+    def __init__(
+        self,
+        # of one group at a time: what comes meanwhile is answered together. None: no bound
+        max_calls: int | None = None,
+        # whether an error of a call may be that of one query: each is then asked alone
+        is_of_one: Callable[[Exception], bool] = is_of_one,
+    ) -> None:
+        self._max_calls = max_calls
+        self._is_of_one = is_of_one
+        self._groups: dict[Hashable, _Group] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_scheduled = False
+        self._queries_this_turn = 0
+        self._queries_last_turn = 0  # the last in which any were counted
+
+    def count_one(self) -> bool:
+        """Count a query of this turn; return whether it should be batched, by `search`."""
+        self._schedule()
+        self._queries_this_turn += 1
+        return max(self._queries_this_turn, self._queries_last_turn) > 1
+
+    def search(
+        self,
+        group: Hashable,  # queries of one group may be answered by one call
+        query: Q,
+        search: Callable[[Sequence[Q]], Awaitable[Sequence[T]]],  # answers queries of the group
+        rows: int = 1,  # vectors of the query
+    ) -> asyncio.Future[T]:
+        """Return the answer to a query."""
+        answer = asyncio.get_running_loop().create_future()
+        entry = self._groups.get(group)
+        if entry is None:
+            entry = self._groups[group] = _Group()
+        entry.waiting.append(_Waiting(query, answer, search, rows))
+        self._schedule()
+        return answer
+
+    def _schedule(self) -> None:
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            asyncio.get_running_loop().call_soon(self._end_turn, context=Context())
+
+    def _end_turn(self) -> None:
+        self._is_scheduled = False
+        if self._queries_this_turn:
+            self._queries_last_turn, self._queries_this_turn = self._queries_this_turn, 0
+        for group, entry in self._groups.items():
+            while entry.waiting and (self._max_calls is None or entry.calls < self._max_calls):
+                entry.calls += 1
+                task = asyncio.create_task(self._call(group, entry, entry.take()))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    async def _call(self, group: Hashable, entry: _Group, queries: Sequence[_Waiting]) -> None:
+        try:
+            await self._answer(queries)
+        finally:
+            entry.calls -= 1
+            if entry.waiting:
+                self._schedule()
+            elif not entry.calls:
+                del self._groups[group]
+
+    async def _answer(self, queries: Sequence[_Waiting]) -> None:
+        queries = [each for each in queries if not each.answer.done()]  # a client may have gone
+        if not queries:
+            return
+        try:
+            answers = await queries[0].search([each.query for each in queries])
+            answered = [*zip(queries, answers, strict=True)]
+        except BaseException as error:  # each query must hear of it: nobody else would end its wait
+            is_one = isinstance(error, Exception) and self._is_of_one(error)
+            if len(queries) > 1 and is_one:
+                await asyncio.gather(*(self._answer([each]) for each in queries))
+                return
+            for each in queries:
+                if not each.answer.done():
+                    each.answer.set_exception(error)
+            if not isinstance(error, Exception):
+                raise
+            return
+        for each, answer in answered:
+            if not each.answer.done():
+                each.answer.set_result(answer)
 
 
 class LocalSearches:
     """Searches the collections of this process; see `contract.SearchesProtocol`."""
 
     def __init__(
-        self, pools: Pools, startup: Startup, metrics: Metrics, max_answer_bytes: int
+        self, pools: Pools, startup: Startup, metrics: Metrics, settings: Settings
     ) -> None:
         self._pools = pools
         self._startup = startup
         self._metrics = metrics
-        self._max_answer_bytes = max_answer_bytes
+        self._max_answer_bytes = settings.max_answer_bytes
+        self._inline_seconds = settings.inline_seconds
         self._batches = Batcher()
+        self._paces: dict[object, float] = {}  # recent seconds of a search, by its kind
 
     def search(
         self,
@@ -47,12 +194,14 @@ class LocalSearches:
         Short searches for one vector that wait at the same time are one call of the index.
         """
         count = 1 if asked.vectors is None else asked.vectors.count
-        # It may read files, or compile kernels as the first of its kind.
+        # It may read files or payloads, or compile kernels as the first of its kind.
         may_block = (
             not isinstance(collection.config.backend, ix.GcwsParams | ix.ExactParams)
             or asked.backend is not None
             or asked.params.rerank != "gmm"
-            or asked.may_block
+            or asked.with_vector
+            or asked.where is not None
+            or asked.with_unknown is not None
         )
         if not self._startup.is_compiled:
             asked = asked.exactly()
@@ -62,8 +211,38 @@ class LocalSearches:
             together = partial(self._search_together, collection)
             return self._batches.search((collection, asked.group), (asked, show), together)
         work = partial(self._answer, collection, [asked], show)
-        key, entries = (collection.name, asked.pace), partial(_entries, collection)
-        return self._pools.search(key, entries, work, count=count, may_block=may_block)
+        key, entries = (collection.name, _pace(asked)), partial(_entries, collection)
+        return self.run(key, entries, work, count=count, may_block=may_block)
+
+    async def run(
+        self,
+        key: object,
+        entries: Callable[[], int],
+        function: Callable[[], T],
+        *,
+        count: int = 1,
+        may_block: bool = False,
+    ) -> T:
+        """Call a search, here when it should be short, else in a thread.
+
+        key: searches of one key take about the same time.
+        entries: returns how many stored entries a scan would read.
+        count: searches that it does, at least 1.
+        may_block: it may take far longer than searches of its key do: never on the event loop.
+        """
+        expected = self._paces.get(key)
+        if expected is None:
+            expected = entries() / _ENTRIES_PER_SECOND
+        if not may_block and count * expected <= self._inline_seconds:
+            answer, seconds = _time(function)
+        else:
+            answer, seconds = await self._pools.searches.run(_time, function)
+        # One slow case weighs little, a lasting change shows soon.
+        if key not in self._paces and len(self._paces) >= _MAX_KEYS:
+            self._paces.clear()
+        before = self._paces.get(key, seconds / count)
+        self._paces[key] = before + (seconds / count - before) / 4
+        return answer
 
     def _search_together(
         self,
@@ -77,8 +256,8 @@ class LocalSearches:
 
         queries = [one for one, _ in waiting]
         work = partial(self._answer, collection, queries, show_each)
-        key, entries = (collection.name, queries[0].pace), partial(_entries, collection)
-        return self._pools.search(key, entries, work, count=len(queries))
+        key, entries = (collection.name, _pace(queries[0])), partial(_entries, collection)
+        return self.run(key, entries, work, count=len(queries))
 
     def search_batch(
         self,
@@ -154,6 +333,30 @@ def _vectors(collection: ix.StoredCollection, hits: ix.QueryResult, size: Answer
         size.add_vectors(some)
         found += map(vector_json, some)
     return found
+
+
+def _time(function: Callable[[], T]) -> tuple[T, float]:
+    """Return what a function gives, and the processor time it took of this thread.
+
+    Time that it waited, for the interpreter or a processor that a load has, says nothing of how
+    long it is: short searches beside a load would change threads, and wait more.
+    """
+    start = time.thread_time()
+    return function(), time.thread_time() - start
+
+
+def _pace(asked: QueryRequest) -> Hashable:
+    """Return what queries that take about the same time share."""
+    params = asked.params
+    return (
+        params.recall,
+        params.guarantee,
+        asked.where is None,
+        params.limit > _SLOW_LIMIT,
+        asked.backend,
+        params.rerank,
+        params.candidates,
+    )
 
 
 def _entries(collection: ix.StoredCollection) -> int:

@@ -7,7 +7,7 @@ from typing import Literal, NoReturn
 
 from gcws_search import index as ix
 from gcws_search.index import Catalog, compile_kernels, kernels_are_cached
-from gcws_search.service.errors import NotReady, Stopping
+from gcws_search.service.errors import Refused, Stopping
 
 Phase = Literal["starting", "compiling", "loading", "ready", "failed", "stopping"]
 
@@ -53,7 +53,7 @@ class Startup:
         self._enter(StartProgress("stopping"))
 
     def require_kernels(self) -> None:
-        """Return once nothing has to be compiled any more; raises NotReady, Stopping."""
+        """Return once nothing has to be compiled any more; raises Refused, Stopping."""
         if not self.is_compiled:
             self._refuse()
 
@@ -61,7 +61,7 @@ class Startup:
         """Return once vectors can be stored and scanned; a collection that loads says so itself.
 
         form: the form of vectors to store or to search; None for any.
-        Raises NotReady, Stopping (what it takes to store and to scan such vectors is not compiled
+        Raises Refused, Stopping (what it takes to store and to scan such vectors is not compiled
             yet).
         """
         if not (self.is_compiled or (self._basics if form is None else form in self._basics)):
@@ -70,7 +70,8 @@ class Startup:
     def _refuse(self) -> NoReturn:
         if self.progress.phase == "stopping":
             raise Stopping
-        raise NotReady(self.progress.phase)
+        phase = self.progress.phase
+        raise Refused("loading", f"the service is not ready (phase {phase!r}); try again")
 
     def _run(self) -> None:
         try:

@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from gcws_search import index as ix
 from gcws_search.service import problems
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.errors import RequestTimeout, UnsupportedMediaType
+from gcws_search.service.errors import RequestTimeout, unsupported
 from gcws_search.service.http import (
     CollectionOf,
     Service,
@@ -339,7 +339,7 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
     stated = stated_media_type(request, NDJSON, NPY, ARROW, hint=formats.LOADS_FILES)
     encoding = request.headers.get("content-encoding", "").strip().lower()
     if encoding not in _ENCODINGS:
-        raise UnsupportedMediaType(repr(encoding), ["Content-Encoding gzip or identity"])
+        raise unsupported(repr(encoding), ["Content-Encoding gzip or identity"])
     if stated is not None:
         _require_its_parameters(params, stated)
     if settings.max_load_bytes is not None:

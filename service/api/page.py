@@ -11,7 +11,7 @@ from typing import Final
 from fastapi import APIRouter, Request, Response
 
 from gcws_search.service.api.health import show_service
-from gcws_search.service.errors import RouteNotFound
+from gcws_search.service.errors import Refused
 from gcws_search.service.http import may_read
 
 POLICY: Final = (
@@ -108,7 +108,8 @@ async def show_asset(request: Request, version: str, name: str) -> Response:
     """Show a file of the page, cached for ever: its address names its contents."""
     current, files = _load()
     if version != current or name not in files:
-        raise RouteNotFound(f"expected a file of the page, got {request.url.path!r}")
+        detail = f"expected a file of the page, got {request.url.path!r}"
+        raise Refused("route_not_found", detail)
     return await _answer(request, name, _FOR_EVER)
 
 

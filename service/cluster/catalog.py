@@ -14,7 +14,7 @@ from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
-from gcws_search.service.errors import ShardFull, StoreUnavailable
+from gcws_search.service.errors import Refused, StoreUnavailable
 from gcws_search.service.keys import cluster_key, database_url
 from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
@@ -123,7 +123,7 @@ class ClusterCatalog:
     search = staticmethod(ClusterCollection.search)
     search_batch = staticmethod(ClusterCollection.search_batch)
 
-    def full(self) -> ShardFull | None:
+    def full(self) -> Refused | None:
         """Return a shard none of whose replicas can store more; None where there is none."""
         return self.shards.full()
 

@@ -15,7 +15,6 @@ import numpy as np
 import orjson
 
 from gcws_search import index as ix
-from gcws_search.service.batcher import Batcher
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import (
     CollectionRow,
@@ -49,6 +48,7 @@ from gcws_search.service.contract import QueryRequest, group_queries, number_err
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.messages import Message, decode_names, encode_sparse
+from gcws_search.service.searches import Batcher
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.catalog import ClusterCatalog

@@ -34,7 +34,7 @@ from gcws_search.service.cluster.contract import (
     raise_error,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.errors import ShardFull, ShardUnavailable, StoreUnavailable
+from gcws_search.service.errors import Refused, ShardUnavailable, StoreUnavailable
 from gcws_search.service.messages import Malformed, Message, decode, encode
 
 T = TypeVar("T")
@@ -281,12 +281,13 @@ class ShardSet(Collector):
         """Return the number of shards."""
         return len(self._able())
 
-    def full(self) -> ShardFull | None:
+    def full(self) -> Refused | None:
         """Return which shard's replicas can all store nothing more; None where each has another."""
         for shard, replicas in enumerate(self._able()):
             for replica in replicas:
                 if replica.refusal:
-                    return ShardFull(shard, replica.address, replica.refusal)
+                    detail = f"shard {shard}, replica {replica.address}: {replica.refusal}"
+                    return Refused("shard_full", detail)
         return None
 
     async def ask_all(

@@ -19,13 +19,13 @@ from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
 from gcws_search.service.api.query import QueryBody, query_of, search_page
-from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
 from gcws_search.service.messages import decode_parts, encode_parts
 from gcws_search.service.metrics import RouteCounts
 from gcws_search.service.models import PackedBody, SparseBody
 from gcws_search.service.responses import json_bytes, query_json
+from gcws_search.service.searches import Batcher
 from gcws_search.service.settings import Settings
 
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from gcws_search.service.errors import MalformedBody, UnsupportedMediaType
+from gcws_search.service.errors import MalformedBody, unsupported
 from gcws_search.service.responses import ARROW, JSON, NDJSON, NPY
 
 START_BYTES: Final = 8
@@ -50,7 +50,7 @@ _LOADED: Final = frozenset(
 def media_type_of(start: bytes, text: str) -> str:
     """Return the content type of a body by its first `START_BYTES`; ``text`` where it is text.
 
-    UnsupportedMediaType names another format.
+    Refused names another format.
     """
     for magic, kind in _TAKEN.items():
         if start.startswith(magic):
@@ -59,7 +59,7 @@ def media_type_of(start: bytes, text: str) -> str:
     if found is None:
         return text
     expected = [NAMES[kind] for kind in (text, NPY, ARROW)]
-    raise UnsupportedMediaType(found, expected, LOADS_FILES if found in _LOADED else "")
+    raise unsupported(found, expected, LOADS_FILES if found in _LOADED else "")
 
 
 def require_not_foreign(start: bytes, kind: str) -> None:

@@ -36,9 +36,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(37, 100, 63),
-    "put": Walk(40, 164, 80),
-    "query beside new items": Walk(45, 150, 90),
+    "query": Walk(32, 95, 56),
+    "put": Walk(36, 152, 70),
+    "query beside new items": Walk(42, 149, 86),
 }
 """They only go down."""
 SECONDS = 60

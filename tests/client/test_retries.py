@@ -17,7 +17,7 @@ from gcws_search import (
 )
 from gcws_search.client.connection import Requester
 from gcws_search.client.remote import run
-from gcws_search.service.errors import NotReady
+from gcws_search.service.errors import Refused
 from gcws_search.service.problems import document
 
 R = TypeVar("R")
@@ -140,7 +140,7 @@ def test_a_server_without_room_is_asked_again_when_it_says(status: int, code: st
 
 
 def test_a_server_is_waited_for_as_long_as_its_start_progresses() -> None:
-    refused = document(NotReady("compiling"))
+    refused = document(Refused("loading", "compiling"))
     starting = problem(refused["status"], refused["code"], retry_after="1")
 
     def progress(loaded: int) -> httpx.Response:

@@ -8,8 +8,8 @@ import httpx
 import pytest
 
 from gcws_search.service import searches
-from gcws_search.service.batcher import Batcher
 from gcws_search.service.errors import QueueFull, Stopping
+from gcws_search.service.searches import Batcher
 from tests.support.service.client import Client, Json, Serve, fill
 from tests.support.service.queries import URL, VECTOR
 

@@ -6,13 +6,17 @@ import sys
 import threading
 import time
 from concurrent.futures import CancelledError
+from typing import cast
 
 import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.errors import QueueFull, Stopping
+from gcws_search.service.metrics import Metrics
 from gcws_search.service.pools import Pool, Pools
+from gcws_search.service.searches import LocalSearches
 from gcws_search.service.settings import Settings
+from gcws_search.service.startup import Startup
 
 SMALL = Settings(threads=1, max_queue=4, max_write_queue=4, max_loads=1, inline_seconds=0.001)
 
@@ -136,14 +140,15 @@ def test_where_a_search_runs_follows_what_those_of_its_kind_took() -> None:
 
     async def scenario() -> None:
         workers = Pools(SMALL)
+        searches = LocalSearches(workers, Startup(cast("ix.Catalog", None)), Metrics(), SMALL)
 
         async def is_inline(entries: int) -> bool:
-            thread = await workers.search("a", lambda: entries, threading.current_thread)
+            thread = await searches.run("a", lambda: entries, threading.current_thread)
             return thread is threading.current_thread()
 
         assert [await is_inline(10**12), await is_inline(10**12)] == [False, True]
-        await workers.search("a", int, work)
-        assert [await is_inline(0), await workers.search("b", int, lambda: 1)] == [False, 1]
+        await searches.run("a", int, work)
+        assert [await is_inline(0), await searches.run("b", int, lambda: 1)] == [False, 1]
         for _ in range(30):
             await is_inline(0)
         assert await is_inline(0)
@@ -160,7 +165,8 @@ def test_short_searches_run_on_the_loop_and_long_ones_do_not(
 ) -> None:
     async def scenario() -> None:
         workers = Pools(SMALL)
-        thread = await workers.search(
+        searches = LocalSearches(workers, Startup(cast("ix.Catalog", None)), Metrics(), SMALL)
+        thread = await searches.run(
             "a", lambda: entries, threading.current_thread, may_block=may_block
         )
         assert (thread is threading.current_thread()) == inline

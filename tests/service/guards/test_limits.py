@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from gcws_search.service import limits
-from gcws_search.service.errors import DiskShareReached, MemoryFull
+from gcws_search.service.errors import Refusal, Refused
 from gcws_search.service.settings import Settings
 from tests.support.service.bodies import arrow, load, npy
 from tests.support.service.client import (
@@ -233,16 +233,15 @@ def test_a_body_that_comes_too_slowly_is_given_up(serve: Serve) -> None:
     assert client.app.state.service.admission.held_bytes == 0
 
 
-@pytest.mark.parametrize("full", ["memory", "disk"])
+@pytest.mark.parametrize("code", ["memory_full", "disk_full"])
 def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, full: str
+    serve: Serve, monkeypatch: pytest.MonkeyPatch, code: Refusal
 ) -> None:
     client = serve()
     fill(client)
     room = client.app.state.service.room
-    error = MemoryFull(9, 10, 0.8) if full == "memory" else DiskShareReached(1, 10, 0.8)
     room.max_age_seconds = -1
-    monkeypatch.setattr(room, "look", lambda: error)
+    monkeypatch.setattr(room, "look", lambda: Refused(code, "nothing more"))
     item = {"id": "z", "vector": [1, 2, 3, 4]}
     refused = [
         client.put(f"{URL}/items", json={"items": [item]}),
@@ -251,7 +250,7 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
         client.post(f"{URL}/backends", json={"kind": "rff"}),
     ]
     for answer in refused:
-        assert_problem(answer, 507, f"{full}_full", "this write stored nothing")
+        assert_problem(answer, 507, code, "nothing more")
         assert answer.headers["retry-after"]
     assert client.post(f"{URL}/query", json={"id": "a"}).status_code == 200
     assert client.delete(f"{URL}/items/a").status_code == 204
@@ -262,9 +261,9 @@ def test_without_room_nothing_more_is_stored_and_all_else_goes_on(
 
 def test_shares_are_of_what_there_is(tmp_path: Path) -> None:
     limits.Room(Settings(data_dir=tmp_path, max_memory_share=1, max_disk_share=1)).require()
-    with pytest.raises(MemoryFull):
+    with pytest.raises(Refused, match=r"bytes of memory in use, got .*this write stored nothing"):
         limits.Room(Settings(data_dir=tmp_path, max_memory_share=1e-9)).require()
-    with pytest.raises(DiskShareReached):
+    with pytest.raises(Refused, match=r"of the disk's .*this write stored nothing"):
         limits.Room(Settings(data_dir=tmp_path, max_disk_share=1e-9, max_memory_share=1)).require()
 
 

@@ -2,6 +2,7 @@
 
 import errno
 from collections.abc import Iterator
+from typing import get_args
 
 import pytest
 
@@ -20,14 +21,16 @@ def test_the_table_names_every_error_of_the_index_and_of_the_service() -> None:
     """A client's errors descend from the same root, and never come up in a service."""
     of_index = {cls for cls in tree(ix.GcwsError) if cls.__module__.startswith(ix.__name__ + ".")}
     own = {cls for cls in tree(sv.ServiceError) if cls.__module__ == sv.__name__}
-    assert of_index | own <= set(problems.TABLE)
+    assert of_index | own - {sv.Refused} <= set(problems.TABLE)
+    assert set(problems.REFUSALS) == set(get_args(sv.Refusal))
 
 
 @pytest.mark.parametrize(
     ("status", "retries"), [(429, True), (503, True), (507, True), (404, False), (422, False)]
 )
 def test_retry_after_stands_where_waiting_helps(status: int, retries: bool) -> None:
-    kinds = [kind for kind in problems.TABLE.values() if kind.status == status]
+    known = [*problems.TABLE.values(), *problems.REFUSALS.values()]
+    kinds = [kind for kind in known if kind.status == status]
     assert kinds
     assert all((kind.retry_after_seconds is not None) == retries for kind in kinds)
 

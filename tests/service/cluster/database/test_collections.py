@@ -11,7 +11,7 @@ from gcws_search.service.cluster.committer import Committer, PreparedDelete, Pre
 from gcws_search.service.cluster.connections import Connection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Row
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.errors import StoreUnavailable, TooManyCollections
+from gcws_search.service.errors import Refused, StoreUnavailable
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import postgres
 from tests.support.service.shards import put_of
@@ -99,11 +99,11 @@ def test_a_name_is_created_once(database: Database) -> None:
 def test_a_collection_too_many_is_not_created(database: Database) -> None:
     def admit(count: int) -> None:
         if count >= 2:
-            raise TooManyCollections(2)
+            raise Refused("too_many_collections", "2")
 
     for name in ("a", "b"):
         database.create(name, {}, 1, admit)
-    with pytest.raises(TooManyCollections):
+    with pytest.raises(Refused, match="2"):
         database.create("c", {}, 1, admit)
     assert not database.create("b", {}, 1, admit)[1]
     assert [row.name for row in database.collections()] == ["a", "b"]
