@@ -7,9 +7,9 @@ costs more than the rest of the counting.
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from prometheus_client import (
     CollectorRegistry,
@@ -84,14 +84,8 @@ _GAUGES: Final = {
 }
 
 
-class RouteCounts(NamedTuple):
-    """How often requests of one kind took how long: a count a bucket, and seconds in all."""
-
-    route: str
-    method: str
-    status: int
-    counts: list[int]
-    seconds: float
+RouteCounts: TypeAlias = Sequence[Any]
+"""Route, method, status; requests of these by bucket, a list; seconds of all of them."""
 
 
 class Metrics(Collector):
@@ -131,10 +125,7 @@ class Metrics(Collector):
     def take(self) -> list[RouteCounts]:
         """Return what has been counted of requests, and forget it."""
         taken, self._times = self._times, {}
-        return [
-            RouteCounts(*key, [*map(int, counts)], seconds)
-            for key, (*counts, seconds) in taken.items()
-        ]
+        return [(*key, [*map(int, counts)], seconds) for key, (*counts, seconds) in taken.items()]
 
     def add(self, counted: Iterable[RouteCounts]) -> None:
         """Add what another process has counted."""

@@ -6,6 +6,6 @@
 - `health`: liveness, readiness, metrics, what the service is
 - `bodies`: bodies made of the index's own parameters
 - `requests`: vectors, names and filters of bodies in the index's own words
-- `openapi`: the API page; ``schemas.json`` describes what clients get
+- `openapi`: the API page; ``schemas.json`` has what no model and no signature says of it
 - `page`: the page in a browser, and its files
 """

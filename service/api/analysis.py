@@ -33,7 +33,6 @@ from gcws_search.service.responses import (
     NDJSON,
     JsonResponse,
     json_bytes,
-    map_json,
     shows,
 )
 from gcws_search.service.settings import Settings
@@ -309,9 +308,29 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
 
     def work() -> Response:
         found = collection.map_items(params, where, also)
-        return JsonResponse(map_json(found))
+        return JsonResponse(_map_json(found))
 
     return await service.workers.analyses.run(work)
+
+
+def _map_json(found: ix.ItemMap) -> dict[str, Any]:
+    """Return a map as the API shows it."""
+    values = {} if found.values is None else {"values": found.values}
+    return {"ids": found.ids, **_places(found.sample), **values, "also": _places(found.also)}
+
+
+def _places(found: ix.Places) -> dict[str, Any]:
+    neighbours: Any = found.neighbours
+    scores: Any = found.scores
+    present = neighbours != ix.NO_NEIGHBOUR
+    if not present.all():
+        sizes = present.sum(axis=1).tolist()
+        neighbours, scores = (
+            [line[:size] for line, size in zip(column.tolist(), sizes, strict=True)]
+            for column in (neighbours, scores)
+        )
+    x, y = np.ascontiguousarray(found.xy.T)
+    return {"x": x, "y": y, "neighbours": neighbours, "scores": scores}
 
 
 @router.post("/profile", responses=shows("ProfileAnswer"))

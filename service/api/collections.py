@@ -34,7 +34,7 @@ from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
     JsonResponse,
-    collection_json,
+    payload_json,
     shows,
 )
 from gcws_search.service.settings import Settings
@@ -181,6 +181,20 @@ class CurveParams(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     limit: int = Field(default=10, ge=1, description="How many hits a query wants.")
+
+
+def collection_json(collection: CollectionProtocol) -> dict[str, Any]:
+    """Return all there is to know of a collection: what it was created with, then what it holds."""
+    found = asdict(collection.describe())
+    del found["config"]
+    return {
+        "name": found.pop("name"),
+        **collection.config.to_dict(),
+        "storage": collection.config.storage,
+        "metadata": payload_json(found.pop("metadata")),
+        "bytes": found["bytes_on_disk"],
+        **found,
+    }
 
 
 @reading.get("", responses=shows("CollectionList"))

@@ -58,8 +58,8 @@ from gcws_search.service.responses import (
     NPY,
     JsonResponse,
     json_bytes,
-    query_json,
     shows,
+    vector_json,
 )
 from gcws_search.service.settings import Settings
 
@@ -382,6 +382,37 @@ async def query_packed(request: Request, name: str, kind: str) -> Response:
     is_long = len(body) > models.LONG_BYTES
     asked = await service.workers.parsing.run(read) if is_long else read()
     return await _answer_one(service, collection, asked)
+
+
+def query_json(asked: QueryRequest, found: ix.QueryResult) -> dict[str, Any]:
+    """Return one query's answer, ready to be written as JSON."""
+    hits: list[dict[str, Any]]
+    if asked.with_payload and found.payloads is not None:
+        hits = [
+            {
+                "id": item_id,
+                "score": score,
+                "payload": None if payload is None else orjson.Fragment(payload),
+            }
+            for item_id, score, payload in zip(found.ids, found.scores, found.payloads, strict=True)
+        ]
+    else:
+        hits = [
+            {"id": item_id, "score": score}
+            for item_id, score in zip(found.ids, found.scores, strict=True)
+        ]
+    if found.vectors is not None:
+        for hit, vector in zip(hits, found.vectors, strict=True):
+            hit["vector"] = vector_json(vector)
+    shards = {} if found.shards is None else {"shards": found.shards._asdict()}
+    if not asked.explain or found.explanation is None:
+        return {"hits": hits, **shards}
+    explained = found.explanation._asdict()
+    if asked.unknown_names:
+        explained["unknown_names"] = asked.unknown_names
+    if found.explanation.measured_recall is None:
+        del explained["measured_recall"]
+    return {"hits": hits, "explain": explained, **shards}
 
 
 async def _answer_one(

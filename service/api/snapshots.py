@@ -10,6 +10,7 @@ from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, ConfigDict, Field
 
 from gcws_search import index as ix
+from gcws_search.service.api.collections import collection_json
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.http import (
     ServiceOf,
@@ -27,7 +28,6 @@ from gcws_search.service.responses import (
     SQLITE,
     WRITE_PROBLEMS,
     JsonResponse,
-    collection_json,
     shows,
 )
 

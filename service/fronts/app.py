@@ -220,7 +220,7 @@ def _tell(link: Link, metrics: Metrics, admission: Admission) -> None:
     """Report to the owner what this front has counted since the last report."""
     counts = metrics.take()
     document = {
-        "routes": [[*each] for each in counts],
+        "routes": counts,
         "requests": admission.requests,
         "held_bytes": admission.held_bytes,
     }

@@ -18,13 +18,12 @@ import orjson
 from starlette.types import ASGIApp, Message
 
 from gcws_search import index as ix
-from gcws_search.service.api.query import QueryBody, query_of, search_page
+from gcws_search.service.api.query import QueryBody, query_json, query_of, search_page
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.http import Service
 from gcws_search.service.messages import decode_parts, encode_parts
-from gcws_search.service.metrics import RouteCounts
 from gcws_search.service.models import PackedBody, SparseBody
-from gcws_search.service.responses import json_bytes, query_json
+from gcws_search.service.responses import json_bytes
 from gcws_search.service.searches import Batcher
 from gcws_search.service.settings import Settings
 
@@ -244,7 +243,7 @@ class Channel(FrameProtocol):
             task.add_done_callback(self._tasks.discard)
         elif kind == FrameKind.COUNTS:
             metrics, document = self._owner.service.metrics, orjson.loads(body)
-            metrics.add([RouteCounts(*each) for each in document["routes"]])
+            metrics.add(document["routes"])
             metrics.report_front(self, document["requests"], document["held_bytes"])
 
     def _send_answer(self, ticket: int, found: asyncio.Future[bytes]) -> None:
