@@ -235,7 +235,6 @@ def _code_of(loc: ix.Loc, model: type[BaseModel]) -> str:
 
 KIND: Final = "kind "
 """How tags begin that models of a union are told by; their names follow."""
-_BRANCHES: Final = {"list[float]", "SparseBody", "NamedBody", "PackedBody", "str", "int"}
 _VECTOR: Final = (
     "a list of numbers, or an object with 'indices' or 'names', and 'values', or with 'base64'"
 )
@@ -254,13 +253,17 @@ _MISMATCHES: Final = {"list_type", "model_type", "string_type", "int_type"}
 
 def _without_other_branches(found: list[Any]) -> list[Any]:
     """Drop what a union says about the branch that was not meant, and the branches' names."""
-    lacking = {_lacking(entry) for entry in found}
+    forms = {
+        tuple(entry["loc"][:-1]): _form_of(entry["input"])
+        for entry in found
+        if entry["type"] == "list_type" and entry["loc"][-1:] == ("list[float]",)
+    }
     meant: list[Any] = []
     mismatched: list[Any] = []
     for entry in found:
-        if _is_of_another_form(entry["loc"], lacking):
-            continue
         loc = entry["loc"]
+        if any(forms.get(loc[:place], part) != part for place, part in enumerate(loc[:-1])):
+            continue
         whole = bool(loc) and loc[-1] in _WHOLE and entry["type"] in _MISMATCHES
         (mismatched if whole else meant).append(entry)
     if not meant and mismatched:
@@ -269,24 +272,10 @@ def _without_other_branches(found: list[Any]) -> list[Any]:
     return meant
 
 
-def _lacking(entry: Any) -> ix.Loc | None:  # noqa: ANN401
-    """Return the form of vector, and its place, that an object is not of; None for a finding."""
-    loc: ix.Loc = entry["loc"]
-    is_told = entry["type"] == "missing" and loc[-1] == _TOLD_BY.get(str(loc[-2:-1] and loc[-2]))
-    return loc[:-1] if is_told else None
-
-
-def _is_of_another_form(loc: ix.Loc, lacking: set[ix.Loc | None]) -> bool:
-    """Return whether a finding is of another form of vector than the one that is meant.
-
-    That is the form whose field there is, or else the one by indices.
-    """
-    for place, part in enumerate(loc[:-1]):
-        if part == "SparseBody" or part in _TOLD_BY:
-            others = [form for form in _TOLD_BY if (*loc[:place], form) not in lacking]
-            meant = others[0] if others else "SparseBody"
-            return part != meant
-    return False
+def _form_of(vector: object) -> str:
+    """Return which form of vector something is that is no list; by indices, where nothing tells."""
+    fields = vector if isinstance(vector, dict) else ()
+    return next((form for form, field in _TOLD_BY.items() if field in fields), "SparseBody")
 
 
 def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: ANN401
@@ -305,7 +294,7 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
 
 
 def _is_branch(part: str | int) -> bool:
-    return part in _BRANCHES or str(part).startswith(("function-after[", KIND))
+    return part in _WHOLE or str(part).startswith(("function-after[", KIND))
 
 
 def _unknown(name: str, known: list[str]) -> str:
