@@ -4,7 +4,6 @@ from typing import Any, Final
 
 import numpy as np
 import orjson
-from fastapi import Response
 
 from gcws_search.service.models import reference
 from gcws_search.service.problems import CONTENT_TYPE
@@ -20,7 +19,6 @@ UNSAID = ("", BINARY, FORM)
 """Content types that say nothing of a body; curl sends the last one of any that has no other."""
 
 JSON_OPTIONS: Final = orjson.OPT_SERIALIZE_NUMPY
-_JSON: Final = JSON.encode()
 _MEANINGS = {
     400: "The body is not JSON, or cut short.",
     401: "No key was sent.",
@@ -60,19 +58,6 @@ def ids_json(ids: tuple[str, str]) -> dict[str, str]:
 def json_bytes(value: object) -> bytes:
     """Return JSON; numpy arrays are lists."""
     return orjson.dumps(value, option=JSON_OPTIONS)
-
-
-class JsonResponse(Response):
-    """A value as a JSON answer, whose head has nothing to be found out."""
-
-    def __init__(self, value: object, status: int = 200) -> None:
-        self.status_code = status
-        self.body = orjson.dumps(value, option=JSON_OPTIONS)
-        self.background = None
-        self.raw_headers = [
-            (b"content-length", b"%d" % len(self.body)),
-            (b"content-type", _JSON),
-        ]
 
 
 def shows(name: str, *statuses: int, kind: str = JSON) -> dict[int | str, dict[str, Any]]:

@@ -13,8 +13,7 @@ from gcws_search.service import app as application, cli
 from gcws_search.service.api.items import PutItemsBody
 from gcws_search.service.api.query import QueryBody
 from gcws_search.service.app import create_app
-from gcws_search.service.http import JsonRoute, may_read
-from gcws_search.service.responses import JsonResponse
+from gcws_search.service.http import JsonResponse, JsonRoute, may_read
 from gcws_search.service.settings import Settings
 
 HITS: Final = [{"id": str(12345 + i), "score": 0.123456789, "payload": None} for i in range(10)]

@@ -15,7 +15,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.api.bodies import body_of
 from gcws_search.service.api.query import SHARE
 from gcws_search.service.contract import Point
-from gcws_search.service.http import CollectionOf, ServiceOf, json_router, may_read
+from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
 from gcws_search.service.limits import AnswerBytes
 from gcws_search.service.models import (
     Body,
@@ -31,7 +31,6 @@ from gcws_search.service.models import (
 from gcws_search.service.responses import (
     BODY_PROBLEMS,
     NDJSON,
-    JsonResponse,
     json_bytes,
     shows,
 )
@@ -302,7 +301,7 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
     Places are those of kernel PCA by the exact GMM.
     """
     service.startup.require_kernels()
-    where, _ = requests.condition(body.filter, service.settings)
+    where = requests.condition(body.filter, service.settings)
     also = [_point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 

@@ -14,6 +14,7 @@ from gcws_search.service.api.bodies import BODY_OF, AnyParams
 from gcws_search.service.api.query import Candidates, Limit, Recall, search_params
 from gcws_search.service.http import (
     CollectionOf,
+    JsonResponse,
     ServiceOf,
     json_router,
     may_read,
@@ -22,7 +23,7 @@ from gcws_search.service.http import (
 from gcws_search.service.limits import require_at_least, require_at_most
 from gcws_search.service.models import Body, FirstErrorOnly, VectorBody, bounds, examples
 from gcws_search.service.problems import invalid_request
-from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, JsonResponse, shows
+from gcws_search.service.responses import BODY_PROBLEMS, WRITE_PROBLEMS, shows
 from gcws_search.service.settings import Settings
 
 writing = json_router("/v1/collections/{name}/backends", "backends", may_write, WRITE_PROBLEMS)

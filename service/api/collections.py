@@ -15,6 +15,7 @@ from gcws_search.service.api.bodies import BODY_OF, BackendBody, TransformBody
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
+    JsonResponse,
     ServiceOf,
     json_router,
     may_read,
@@ -33,7 +34,6 @@ from gcws_search.service.models import (
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
-    JsonResponse,
     payload_json,
     shows,
 )

@@ -5,8 +5,8 @@ from dataclasses import asdict
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from gcws_search.service.http import json_router, may_read, permission_of, service_of
-from gcws_search.service.responses import JSON, JsonResponse, json_bytes, problem_responses, shows
+from gcws_search.service.http import JsonResponse, json_router, may_read, permission_of, service_of
+from gcws_search.service.responses import JSON, json_bytes, problem_responses, shows
 from gcws_search.version import program_version
 
 router = APIRouter(tags=["health"])

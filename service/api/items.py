@@ -12,6 +12,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.http import (
     CollectionOf,
+    JsonResponse,
     ServiceOf,
     json_router,
     may_read,
@@ -36,7 +37,6 @@ from gcws_search.service.models import (
 from gcws_search.service.responses import (
     READ_PROBLEMS,
     WRITE_PROBLEMS,
-    JsonResponse,
     ids_json,
     payload_json,
     shows,
@@ -158,7 +158,7 @@ async def delete_items(
     if body.ids is not None:
         deleted = await service.workers.writes.run(collection.delete, list(map(str, body.ids)))
         return JsonResponse({"deleted": deleted})
-    where, _ = requests.condition(body.filter, service.settings)
+    where = requests.condition(body.filter, service.settings)
     if where is not None:
         where.require_conditions()
     deleted = await service.workers.writes.run(collection.delete_where, where)
@@ -254,7 +254,7 @@ def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:
         raise ix.InvalidFilter(
             expected="a filter as JSON", got=f"no JSON ({error})", loc=("filter",)
         ) from None
-    return requests.condition(text, limits)[0]
+    return requests.condition(text, limits)
 
 
 def _page_ids(params: PageParams, count: int) -> list[str] | None:

@@ -19,6 +19,7 @@ from gcws_search.service.contract import CollectionProtocol
 from gcws_search.service.errors import RequestTimeout, unsupported
 from gcws_search.service.http import (
     CollectionOf,
+    JsonResponse,
     Service,
     ServiceOf,
     body_pieces,
@@ -58,7 +59,6 @@ from gcws_search.service.responses import (
     NPY,
     READ_PROBLEMS,
     WRITE_PROBLEMS,
-    JsonResponse,
     json_bytes,
     shows,
 )

@@ -23,6 +23,7 @@ from gcws_search.service.api import requests
 from gcws_search.service.contract import CollectionProtocol, QueryRequest
 from gcws_search.service.http import (
     CollectionOf,
+    JsonResponse,
     Service,
     ServiceOf,
     json_router,
@@ -56,7 +57,6 @@ from gcws_search.service.responses import (
     BODY_PROBLEMS,
     JSON,
     NPY,
-    JsonResponse,
     json_bytes,
     shows,
     vector_json,
@@ -298,11 +298,12 @@ def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings
 
 def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     """Return all of checked queries but their vectors."""
-    item_id, where, text = None, None, b""
+    item_id, where, text = None, None, None
     if isinstance(body, QueryBody):
         item_id = None if body.id is None else str(body.id)
-        if body.filter is not None:
-            where, text = requests.condition(body.filter, limits)
+        text = body.filter
+        if text is not None:
+            where = requests.condition(text, limits)
     return QueryRequest(
         vectors=None,
         item_id=item_id,
@@ -317,7 +318,7 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
             body.rerank,
         ),
         where=where,
-        filter_text=text,
+        filter_text=text or b"",
         backend=body.backend,
         with_payload=body.with_payload,
         with_vector=body.with_vector,
@@ -432,7 +433,7 @@ async def _answer_one(
 @router.post("/count", responses=shows("CountAnswer"))
 async def count_items(service: ServiceOf, collection: CollectionOf, body: CountBody) -> Response:
     """Count the items that pass a filter, exactly."""
-    where, _ = requests.condition(body.filter, service.settings)
+    where = requests.condition(body.filter, service.settings)
     count = await service.workers.searches.run(collection.count, where)
     return JsonResponse({"count": count})
 

@@ -112,18 +112,17 @@ def place_errors(*outer: str | int) -> Iterator[None]:
         raise error.at(*outer) from None
 
 
-def condition(text: bytes | None, limits: Settings) -> tuple[ix.Filter | None, bytes]:
-    """Return a filter that is given as JSON, and its text; none for none."""
+def condition(text: bytes | None, limits: Settings) -> ix.Filter | None:
+    """Return a filter that is given as JSON; none for none."""
     if text is None:
-        return None, b""
+        return None
     with place_errors("filter"):
-        found = ix.parse_filter(
+        return ix.parse_filter(
             from_json(text),
             max_depth=limits.max_filter_depth,
             max_conditions=limits.max_filter_conditions,
             max_values=limits.max_filter_values,
         )
-    return found, text
 
 
 def with_unknown(

@@ -13,6 +13,7 @@ from gcws_search import index as ix
 from gcws_search.service.api.collections import collection_json
 from gcws_search.service.errors import BodyTooLarge
 from gcws_search.service.http import (
+    JsonResponse,
     ServiceOf,
     body_pieces,
     json_router,
@@ -27,7 +28,6 @@ from gcws_search.service.responses import (
     READ_PROBLEMS,
     SQLITE,
     WRITE_PROBLEMS,
-    JsonResponse,
     shows,
 )
 

@@ -31,6 +31,7 @@ from gcws_search.service.fronts.channel import (
 from gcws_search.service.http import (
     Application,
     Guards,
+    JsonResponse,
     JsonRoute,
     header,
     may_read,
@@ -42,7 +43,7 @@ from gcws_search.service.keys import ApiKeys
 from gcws_search.service.limits import ALWAYS, Admission
 from gcws_search.service.metrics import COUNTED, Metrics
 from gcws_search.service.pools import Pools
-from gcws_search.service.responses import JSON, NPY, JsonResponse, json_bytes
+from gcws_search.service.responses import JSON, NPY, json_bytes
 from gcws_search.service.server import BREAK_OFF, request_id
 from gcws_search.service.settings import Settings
 

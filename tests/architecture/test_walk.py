@@ -36,8 +36,8 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(32, 95, 56),
-    "put": Walk(36, 152, 70),
+    "query": Walk(31, 95, 55),
+    "put": Walk(35, 150, 69),
     "query beside new items": Walk(42, 149, 86),
 }
 """They only go down."""
