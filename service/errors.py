@@ -11,6 +11,7 @@ class ServiceError(Exception):
 
 
 Refusal = Literal[
+    "key_missing",
     "key_refused",
     "origin_refused",
     "host_refused",
@@ -53,13 +54,6 @@ class InvalidRequest(ServiceError):
         self.code = code
         self.errors = errors
         super().__init__(detail)
-
-
-class KeyMissing(ServiceError):
-    """The service asks for a key and none was sent."""
-
-    def __init__(self) -> None:
-        super().__init__("expected a key in 'Authorization: Bearer …' or 'X-API-Key', got none")
 
 
 class MethodNotAllowed(ServiceError):

@@ -158,12 +158,12 @@ def _key_of(request: Request) -> str | None:
 
 
 def permission_of(request: Request) -> Permission:
-    """Return what the key of a request permits; raises KeyMissing, Refused."""
+    """Return what the key of a request permits; raises Refused."""
     return guards_of(request).keys.permission(_key_of(request))
 
 
 async def may_read(request: Request) -> None:
-    """Raise KeyMissing or Refused unless the request may read."""
+    """Raise Refused unless the request may read."""
     guards: Guards = request.scope["app"].state.service
     if guards.keys.are_set:
         guards.keys.check(_key_of(request), writes=False)
@@ -189,7 +189,7 @@ async def may_read(request: Request) -> None:
 
 
 async def may_write(request: Request) -> None:
-    """Raise KeyMissing or Refused unless the request may write."""
+    """Raise Refused unless the request may write."""
     guards: Guards = request.scope["app"].state.service
     if guards.keys.are_set:
         guards.keys.check(_key_of(request), writes=True)
@@ -505,7 +505,7 @@ class Application(FastAPI):
 def _unforeseen(scope: Scope, error: BaseException, *, is_begun: bool) -> Exception:
     """Return what ended a request that no route foresaw; raise a cancellation of our own."""
     if isinstance(error, Exception):
-        found = problems.listed(error)
+        found = problems.own_error(error)
         # Without descriptors even the traceback's files cannot be read.
         trace = None if isinstance(found, ix.OutOfDescriptors) else error
         told = request_id.get(), scope["method"], scope["path"], error

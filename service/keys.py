@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from pydantic import SecretStr
 
-from gcws_search.service.errors import KeyMissing, Refused, ServiceError
+from gcws_search.service.errors import Refused, ServiceError
 from gcws_search.service.settings import Settings
 
 Permission = Literal["read", "write"]
@@ -77,7 +77,8 @@ class ApiKeys:
         if not self.are_set:
             return "write"
         if key is None:
-            raise KeyMissing
+            detail = "expected a key in 'Authorization: Bearer …' or 'X-API-Key', got none"
+            raise Refused("key_missing", detail)
         digest = hashlib.sha256(key.encode("latin-1")).digest()
         is_admin, is_reader = self._admin.has(digest), self._reader.has(digest)
         if is_admin or is_reader:

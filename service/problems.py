@@ -64,7 +64,6 @@ TABLE: Final[dict[type[Exception], Kind]] = {
     sv.ServiceError: Kind(500, "internal_error"),
     sv.MalformedBody: Kind(400, "malformed_body"),
     sv.InvalidRequest: Kind(422, "invalid_parameter"),
-    sv.KeyMissing: Kind(401, "key_missing"),
     sv.MethodNotAllowed: Kind(405, "method_not_allowed"),
     sv.BodyTooLarge: Kind(413, "body_too_large"),
     sv.IdempotencyMismatch: Kind(409, "idempotency_mismatch"),
@@ -79,6 +78,7 @@ TABLE: Final[dict[type[Exception], Kind]] = {
 REFUSALS: Final = {
     kind.code: kind
     for kind in (
+        Kind(401, "key_missing"),
         Kind(403, "key_refused"),
         Kind(403, "origin_refused"),
         Kind(403, "host_refused"),
@@ -130,7 +130,7 @@ _EXPECTED: Final = {
 }
 
 
-def listed(error: Exception) -> Exception:
+def own_error(error: Exception) -> Exception:
     """Return the index's own error for what the operating system refused, else the error itself."""
     is_of_network = isinstance(error, (ConnectionError, TimeoutError))
     if isinstance(error, OSError) and error.errno is not None and not is_of_network:
@@ -290,7 +290,7 @@ def _entry(entry: Any, model: type[BaseModel]) -> tuple[ix.Loc, str]:  # noqa: A
         case "not_finite" | "invalid_id" | "invalid_base64" | "invalid_range" | "unknown_kind":
             return loc, str(entry["msg"])
     expected = entry.get("expected") or _EXPECTED.get(entry["type"]) or _range(entry)
-    return loc, f"expected {expected}, got {shown(entry.get('input'))}"
+    return loc, f"expected {expected}, got {brief_text(entry.get('input'))}"
 
 
 def _is_branch(part: str | int) -> bool:
@@ -299,7 +299,7 @@ def _is_branch(part: str | int) -> bool:
 
 def _unknown(name: str, known: list[str]) -> str:
     expected = f"one of {', '.join(known)}" if known else "none"
-    return f"unknown field {shown(name)}; expected {expected}"
+    return f"unknown field {brief_text(name)}; expected {expected}"
 
 
 def _range(entry: Any) -> str:  # noqa: ANN401
@@ -314,7 +314,7 @@ def _range(entry: Any) -> str:  # noqa: ANN401
     return f"a valid value ({entry['msg']})"
 
 
-def shown(value: object) -> str:
+def brief_text(value: object) -> str:
     """Return what came, briefly."""
     match value:
         case dict():
@@ -359,7 +359,7 @@ def response(error: Exception, **more: object) -> Response:
     headers = {}
     if kind.retry_after_seconds is not None:
         headers["Retry-After"] = str(kind.retry_after_seconds)
-    if isinstance(error, sv.KeyMissing):
+    if kind.status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, sv.MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
@@ -399,7 +399,7 @@ async def answer(request: Request, error: Exception) -> Response:
 
 async def _answer_unexpected(_request: Request, error: Exception) -> Response:
     """Answer in the framework's place, which raises the error again for the log."""
-    return response(listed(error))
+    return response(own_error(error))
 
 
 def _methods_of(request: Request) -> list[str]:

@@ -66,7 +66,7 @@ class RestoreParams(BaseModel):
     )
 
 
-def _shown(snapshot: ix.Snapshot) -> dict[str, Any]:
+def _snapshot_json(snapshot: ix.Snapshot) -> dict[str, Any]:
     return {
         "name": snapshot.name,
         "bytes": snapshot.bytes_,
@@ -83,14 +83,14 @@ async def create_snapshot(service: ServiceOf, name: str) -> Response:
     """
     service.room.require()
     snapshot = await service.workers.files.run(service.catalog.snapshot, name)
-    return JsonResponse(_shown(snapshot), 201)
+    return JsonResponse(_snapshot_json(snapshot), 201)
 
 
 @reading.get("", responses=shows("SnapshotList"))
 async def list_snapshots(service: ServiceOf, name: str) -> Response:
     """List a collection's snapshots by name, also after it has been dropped."""
     found = await service.workers.searches.run(service.catalog.snapshots.list, name)
-    return JsonResponse({"snapshots": [*map(_shown, found)]})
+    return JsonResponse({"snapshots": [*map(_snapshot_json, found)]})
 
 
 @reading.get("/{snapshot}", responses={200: {"content": _CONTENT}}, response_class=Response)
@@ -146,7 +146,7 @@ async def upload_snapshot(
         finished = await service.workers.files.run(incoming.finish, params.sha256)
     finally:
         incoming.discard()
-    return JsonResponse(_shown(finished), 201)
+    return JsonResponse(_snapshot_json(finished), 201)
 
 
 async def _gather(request: Request, limit: int | None) -> AsyncIterator[bytes]:
