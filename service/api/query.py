@@ -34,7 +34,6 @@ from gcws_search.service.http import (
     read_params,
     refuse_parameters,
     require_plain,
-    service_of,
     stated_media_type,
 )
 from gcws_search.service.ingest import formats
@@ -341,7 +340,7 @@ def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Settin
 
 
 @router.post("/query", responses=shows("QueryAnswer"), openapi_extra=_bodies(QueryBody))
-async def query(request: Request, name: str) -> Response:
+async def query(request: Request, service: ServiceOf, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
 
     A vector may come as `.npy` or as an Arrow stream of one row, too. Then the parameters stand in
@@ -349,10 +348,9 @@ async def query(request: Request, name: str) -> Response:
     """
     kind = media_type(request)
     if kind in _PACKED:
-        return await query_packed(request, name, kind)
+        return await query_packed(request, service, service.collection(name), kind)
     refuse_parameters(request)
     body = await read_model(request, QueryBody)
-    service = service_of(request)
     collection = service.collection(name)
     if body.consistency == "strict" and reads_names(body):
         await service.workers.searches.run(collection.load_names)
@@ -360,10 +358,10 @@ async def query(request: Request, name: str) -> Response:
     return await _answer_one(service, collection, asked)
 
 
-async def query_packed(request: Request, name: str, kind: str) -> Response:
+async def query_packed(
+    request: Request, service: Service, collection: CollectionProtocol, kind: str
+) -> Response:
     """Find the stored items most similar to the only vector of an `.npy` or Arrow body."""
-    service = service_of(request)
-    collection = service.collection(name)
     require_plain(request)
     params = read_params(request, BatchParams)
     if params.on_error == "skip":
