@@ -232,21 +232,7 @@ class _Transformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, _Estimator
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _FourierFeatures(_Transformer):
-    _kind: ClassVar[FourierKind]
-
-    features: int = 512
-    gamma: float = 1.0
-
-    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
-        params = FourierParams(
-            kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
-        )
-        found = FourierMap(params, dense_width)
-        return found.transform, found.width
-
-
-class RffFeatures(_FourierFeatures):
+class RffFeatures(_Transformer):
     """Random Fourier features of the RBF kernel e^{-γ(1 - ρ)}, ρ the cosine of two rows.
 
     Parameters
@@ -259,10 +245,20 @@ class RffFeatures(_FourierFeatures):
         Threads; -1 takes as many as the process may use.
     """
 
-    _kind = "rff"
+    _kind: ClassVar[FourierKind] = "rff"
+
+    features: int = 512
+    gamma: float = 1.0
+
+    def _features(self, dense_width: int | None) -> tuple[_Map, int]:
+        params = FourierParams(
+            kind=self._kind, features=self.features, gamma=self.gamma, seed=self.seed
+        )
+        found = FourierMap(params, dense_width)
+        return found.transform, found.width
 
 
-class NrffFeatures(_FourierFeatures):
+class NrffFeatures(RffFeatures):
     """Random Fourier features scaled to unit length: the same kernel, and a smaller variance.
 
     Parameters are those of `RffFeatures`.
@@ -271,7 +267,7 @@ class NrffFeatures(_FourierFeatures):
     _kind = "nrff"
 
 
-class FoldedRffFeatures(_FourierFeatures):
+class FoldedRffFeatures(RffFeatures):
     """Features of the folded kernel ½e^{-γ(1 - ρ)} + ½e^{-γ(1 + ρ)}.
 
     Parameters are those of `RffFeatures`.
@@ -281,8 +277,19 @@ class FoldedRffFeatures(_FourierFeatures):
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _NystroemFeatures(_Transformer):
-    _kind: ClassVar[NystroemKind]
+class GmmNystroem(_Transformer):
+    """Nyström features of GMM ([TGMM] §2.3).
+
+    Parameters
+    ----------
+    landmarks : int
+        How many rows are landmarks, 1-4096; all of them where there are fewer.
+    seed : int
+        Of the choice of landmarks.
+    n_jobs : see `RffFeatures`
+    """
+
+    _kind: ClassVar[NystroemKind] = "gmm_nystroem"
 
     landmarks: int = 256
 
@@ -304,23 +311,8 @@ class _NystroemFeatures(_Transformer):
         return found.transform, found.width
 
 
-class GmmNystroem(_NystroemFeatures):
-    """Nyström features of GMM ([TGMM] §2.3).
-
-    Parameters
-    ----------
-    landmarks : int
-        How many rows are landmarks, 1-4096; all of them where there are fewer.
-    seed : int
-        Of the choice of landmarks.
-    n_jobs : see `RffFeatures`
-    """
-
-    _kind = "gmm_nystroem"
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
-class RbfNystroem(_NystroemFeatures):
+class RbfNystroem(GmmNystroem):
     """Nyström features of the RBF kernel e^{-γ(1 - ρ)}, ρ the cosine of two rows.
 
     Parameters

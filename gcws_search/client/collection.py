@@ -565,7 +565,7 @@ class Collection:
             The file's name says no format.
         OSError
         """
-        return run(AsyncCollection(self.place, _in_place).export(path, progress=progress))
+        return run(AsyncCollection(self.place, call_in_place).export(path, progress=progress))
 
     def __repr__(self) -> str:
         """Return name and dim in one line."""
@@ -610,11 +610,13 @@ class Collection:
         self.close()
 
 
-async def _in_place(function: Callable[[], R]) -> R:
+async def call_in_place(function: Callable[[], R]) -> R:
+    """Call a function."""
     return function()
 
 
-async def _on_thread(function: Callable[[], R]) -> R:
+async def call_on_thread(function: Callable[[], R]) -> R:
+    """Call a function on a thread."""
     import asyncio  # noqa: PLC0415  # callers that wait need none
 
     return await asyncio.to_thread(function)
@@ -637,7 +639,7 @@ def _opening(open_: Callable[P, Collection]) -> Callable[P, Coroutine[Any, Any, 
 
     @wraps(open_)
     async def function(*given: P.args, **named: P.kwargs) -> AsyncCollection:
-        return AsyncCollection((await _on_thread(partial(open_, *given, **named))).place)
+        return AsyncCollection((await call_on_thread(partial(open_, *given, **named))).place)
 
     return function
 
@@ -656,7 +658,7 @@ class AsyncCollection:
     def __init__(
         self,
         place: EmbeddedCollection | RemoteCollection,
-        call: Callable[[Callable[[], Any]], Awaitable[Any]] = _on_thread,
+        call: Callable[[Callable[[], Any]], Awaitable[Any]] = call_on_thread,
     ) -> None:
         self.place = place
         self.name = place.name

@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 import orjson
 
-from gcws_search.client.collection import UNSET, AsyncCollection, Collection, config_of
+from gcws_search.client.collection import (
+    UNSET,
+    AsyncCollection,
+    Collection,
+    call_in_place,
+    call_on_thread,
+    config_of,
+)
 from gcws_search.client.errors import NoServer, ServerError, error_of
 from gcws_search.client.remote import JSON_HEADERS, RemoteCollection, path_of, run
 from gcws_search.index.contracts.parameters import (
@@ -89,6 +96,8 @@ class Requester(ABC):
     """
 
     _opened: tuple[int, Any] | None = None
+    call = staticmethod(call_in_place)
+    """Calls a function that computes for a while."""
     has_answered = False
     """Whether the server ever did: then it may be on its way back."""
 
@@ -139,10 +148,6 @@ class Requester(ABC):
     @abstractmethod
     async def pause(self, seconds: float) -> None:
         """Wait."""
-
-    @abstractmethod
-    async def call(self, function: Callable[[], R]) -> R:
-        """Call a function that computes for a while."""
 
     async def ask(
         self,
@@ -223,9 +228,6 @@ class Requester(ABC):
         found: dict[str, Any] = orjson.loads((await self.ask("GET", path)).content)
         return found
 
-    async def _drop(self, name: str) -> None:
-        await self.ask("DELETE", path_of(name), collection=name)
-
     async def _collection(self, name: str, config: CollectionConfig | None) -> RemoteCollection:
         path = path_of(name)
         if config is None:
@@ -268,10 +270,6 @@ class Server(Requester):
         """Block for some time."""
         time.sleep(seconds)  # noqa: ASYNC251  # nothing suspends here
 
-    async def call(self, function: Callable[[], R]) -> R:
-        """Call a function."""
-        return function()
-
     def collection(
         self,
         name: str,
@@ -309,7 +307,7 @@ class Server(Requester):
 
     def drop(self, name: str) -> None:
         """Drop a collection and its file."""
-        run(self._drop(name))
+        run(self.ask("DELETE", path_of(name), collection=name))
 
     def health(self) -> dict[str, Any]:
         """Return status and phase of the server."""
@@ -421,6 +419,8 @@ def _file_pieces(path: Path) -> Iterator[bytes]:
 class AsyncServer(Requester):
     """A server, asked by callers that await; also called `connect_async`. See `Server`."""
 
+    call = staticmethod(call_on_thread)
+
     async def exchange(
         self, method: str, path: str, *, content: Any = None, **options: Any
     ) -> httpx.Response:
@@ -436,12 +436,6 @@ class AsyncServer(Requester):
         import asyncio  # noqa: PLC0415
 
         await asyncio.sleep(seconds)
-
-    async def call(self, function: Callable[[], R]) -> R:
-        """Call a function on a thread."""
-        import asyncio  # noqa: PLC0415
-
-        return await asyncio.to_thread(function)
 
     async def collection(
         self,
@@ -463,7 +457,7 @@ class AsyncServer(Requester):
 
     async def drop(self, name: str) -> None:
         """Drop a collection and its file."""
-        await self._drop(name)
+        await self.ask("DELETE", path_of(name), collection=name)
 
     async def health(self) -> dict[str, Any]:
         """Return status and phase of the server."""

@@ -160,14 +160,14 @@ class Database:
             schema.set_key(connection, key)
 
     @staticmethod
-    def adopt(url: str, *, seconds: float = 10.0) -> str:
+    def adopt(url: str) -> str:
         """Adopt a database that was restored from a backup; return its new identity.
 
         Routers and shards refuse it until they are started again, and the former one from then on.
         StoreUnavailable where no server takes writes, or several do.
         """
         connections = Connections(
-            url, SCHEMA, limit=1, application="command", seconds=seconds, memory=EpochMemory()
+            url, SCHEMA, limit=1, application="command", seconds=10.0, memory=EpochMemory()
         )
         with connections.only() as connection:
             return schema.adopt(connection)

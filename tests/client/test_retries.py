@@ -1,8 +1,5 @@
 """Which requests are sent again, and after how long; nothing is sent here."""
 
-from collections.abc import Callable
-from typing import TypeVar
-
 import httpx
 import pytest
 
@@ -20,7 +17,6 @@ from gcws_search.client.remote import run
 from gcws_search.service.errors import Refused
 from gcws_search.service.problems import document
 
-R = TypeVar("R")
 Answer = httpx.Response | httpx.TransportError
 POLICY = RetryPolicy(attempts=3, first_seconds=1, max_seconds=4)
 DONE = httpx.Response(200, content=b"{}")
@@ -51,9 +47,6 @@ class Scripted(Requester):
 
     async def pause(self, seconds: float) -> None:
         self.done.append(seconds)
-
-    async def call(self, function: Callable[[], R]) -> R:
-        raise AssertionError(function)
 
 
 def carried_out(
