@@ -30,10 +30,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the collection.")]
 
 
-def family(**options: Any) -> typer.Typer:
+def family() -> typer.Typer:
     """Return what the commands of a module are registered with."""
     return typer.Typer(
-        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich", **options
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich"
     )
 
 
