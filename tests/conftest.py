@@ -40,7 +40,7 @@ MARKS = {
     "browser": ("page/",),
     "cluster": ("service/cluster/", "deploy/"),
     "slow": (
-        "architecture/test_docs", "architecture/test_installation", "architecture/test_site",
+        "architecture/test_docs", "architecture/test_installation",
         "architecture/test_walk", "benchmarks/", "client/test_embedded", "client/test_forks",
         "commands/", "crashes/", "fuzz/", "index/backends/", "index/collection/test_catalog",
         "index/collection/test_changed_files", "index/collection/test_damaged_files",
@@ -48,8 +48,9 @@ MARKS = {
         "index/collection/test_optimizer", "index/collection/test_reservations",
         "index/collection/test_snapshots", "index/collection/test_state_machine",
         "index/collection/test_storage_faults", "index/exact/", "index/graph/",
-        "index/hashing/test_gcws", "index/joins/", "index/kernels/", "index/lsh/",
-        "index/warmup/", "model/", "names/", "promise/", "service/fronts/",
+        "index/hashing/test_banding", "index/hashing/test_gcws", "index/joins/",
+        "index/kernels/", "index/lsh/", "index/warmup/", "model/", "names/", "promise/",
+        "service/fronts/",
         "service/ingest/test_hostile", "service/test_cli", "service/http/test_memory",
     ),
 }  # fmt: skip

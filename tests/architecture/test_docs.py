@@ -4,6 +4,7 @@ import asyncio
 import doctest
 import importlib.util
 import os
+import posixpath
 import re
 import runpy
 import subprocess
@@ -20,7 +21,7 @@ from benchmarks.rivals.summary import summary
 from gcws_search import sklearn as transformers
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
-from tests.support.documents import curl, markdown, notebooks
+from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
 from tests.support.documents.markdown import DOCS, README, pages
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json, started
@@ -332,30 +333,6 @@ def test_the_summary_is_that_of_the_generated_table() -> None:
 # Prose
 
 
-def test_sentences_are_told_apart() -> None:
-    text = "\n".join(
-        [
-            "# A heading of no interest",
-            "One `a b c` two. `code` starts a",
-            "sentence of 1.5 lines (see [a link](x.md)). **Bold** ends.",
-            "| a | table |",
-            "- An item",
-            "- another. And more",
-            "```",
-            "code. Code.",
-            "```",
-        ]
-    )
-    assert [markdown.length(sentence) for sentence in markdown.sentences(text)] == [
-        3,
-        10,
-        2,
-        2,
-        1,
-        2,
-    ]
-
-
 # The readers of pages
 
 
@@ -365,29 +342,32 @@ def test_a_changed_answer_is_noticed() -> None:
     assert not step.matches('{"a":2,"seconds":0.25}\n')
 
 
-def test_a_piped_command_becomes_its_request() -> None:
-    [step] = curl.steps(
-        "```console\n"
-        "$ printf '%s\\n' a b |\n"
-        "> curl -s localhost:8000/load -H 'Content-Type: text/x' --data-binary @-\n"
-        "done\n```\n"
-    )
-    request = curl.request(step.command)
-    assert (request.method, request.url.path) == ("POST", "/load")
-    assert request.read() == b"a\nb\n"
-    assert request.headers["content-type"] == "text/x"
-    assert step.output == ["done"]
+pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 
 
-def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(ValueError, match="--magic"):
-        curl.request("curl --magic localhost:8000/")
+@pytest.mark.parametrize(
+    ("source", "text", "expected"),
+    [
+        ("docs/api.md", "[a](../README.md#a-session)", "[a](index.md#a-session)"),
+        ("docs/api.md", "[a](recall.md#audit) [b](#c)", "[a](recall.md#audit) [b](#c)"),
+        ("docs/api.md", "[a](https://a.b/README.md)", "[a](https://a.b/README.md)"),
+        ("CONTRIBUTING.md", "[a](benchmarks/papers/README.md)", "[a](papers.md)"),
+        ("docs/decisions/README.md", "[a](../api.md) [b](1.md)", "[a](../api.md) [b](1.md)"),
+        ("README.md", '[a](docs/api.md) <img src="docs/b.png">', '[a](api.md) <img src="b.png">'),
+        ("benchmarks/papers/README.md", "[a](../../docs/api.md#b)", "[a](api.md#b)"),
+    ],
+)  # fmt: skip
+def test_links_lead_to_pages_of_the_site(source: str, text: str, expected: str) -> None:
+    assert site.linked(text, source) == expected
 
 
-def test_anchors_are_those_of_the_headings() -> None:
-    text = "# A `code` heading, 2nd\n\n## Twice\n\n## Twice\n\n```\n# no heading\n```\n"
-    assert markdown.anchors(text) == {"a-code-heading-2nd", "twice", "twice-1"}
+def test_no_link_of_a_page_leaves_the_site() -> None:
+    for page in DOCS.rglob("*.md"):
+        name = str(page.relative_to(DOCS))
+        found = markdown.links(site.linked(page.read_text(), f"docs/{name}"))
+        places = [posixpath.normpath(posixpath.join(posixpath.dirname(name), to)) for to in found]
+        assert not [place for place in places if place.startswith("..")], name
 
 
-def test_a_missing_heading_is_noticed() -> None:
-    assert markdown.links("[a](b.md#c) `[no](link)`") == ["b.md#c"]
+def test_what_becomes_a_page_exists() -> None:
+    assert all((site.REPOSITORY / source).is_file() for source in site.OUTSIDE)

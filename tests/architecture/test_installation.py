@@ -2,7 +2,9 @@
 
 import base64
 import csv
+import gc
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -15,6 +17,7 @@ import lazy_loader
 import numba
 import pytest
 
+from gcws_search.imports import quick_imports
 from gcws_search.index.kernels.cache import AGREED, cpus_of, features_here
 from gcws_search.index.warmup.release import build_wheel
 from tests.support.paths import REPOSITORY
@@ -350,3 +353,26 @@ def test_the_package_is_the_console_script(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
+
+
+def test_a_hidden_module_is_missing_inside_and_there_again_after() -> None:
+    sys.modules.pop("this", None)
+    with quick_imports("this", "gcws_search"):
+        assert not gc.isenabled()
+        with pytest.raises(ImportError):
+            importlib.import_module("this")
+        importlib.import_module("gcws_search")  # it was loaded
+    assert "this" not in sys.modules
+    assert importlib.util.find_spec("this") is not None
+    assert gc.isenabled()
+
+
+def test_a_collector_that_was_off_stays_off_and_an_error_restores_all() -> None:
+    gc.disable()
+    try:
+        with pytest.raises(ZeroDivisionError), quick_imports("this"):
+            raise ZeroDivisionError
+        assert not gc.isenabled()
+        assert "this" not in sys.modules
+    finally:
+        gc.enable()

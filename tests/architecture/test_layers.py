@@ -125,17 +125,6 @@ def decorated(tree: ast.Module) -> bool:
     )
 
 
-def kernels() -> Iterator[ast.FunctionDef]:
-    """Yield every function of index that numba compiles from a decorator."""
-    for _, tree in sources("index"):
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef) and any(
-                ast.unparse(decorator).startswith(("njit", *COMPILED))
-                for decorator in node.decorator_list
-            ):
-                yield node
-
-
 def packages() -> list[Path]:
     """Return every folder of modules of the product."""
     found = {path.parent for package in PRODUCT for path, _ in sources(package)}
@@ -171,10 +160,7 @@ def test_the_arrows_name_packages_that_exist() -> None:
 
 @pytest.mark.parametrize("arrows", [ARROWS, KERNEL_ARROWS])
 def test_the_arrows_have_no_cycle(arrows: dict[str, set[str]]) -> None:
-    remaining = {name: set(targets) for name, targets in arrows.items()}
-    while free := {name for name, targets in remaining.items() if not targets & set(remaining)}:
-        remaining = {name: targets for name, targets in remaining.items() if name not in free}
-    assert not remaining
+    TopologicalSorter(arrows).prepare()  # raises CycleError, which names a circle
 
 
 @pytest.mark.parametrize("folder", CLIENT_ARROWS)
@@ -266,16 +252,6 @@ def test_only_what_places_replicas_knows_ray() -> None:
         if "ray" in tops(tree)
     }
     assert {name for name in using if "gcws_search/" not in name} == {"service/cluster/placing.py"}
-
-
-def test_parts_of_the_service_import_one_another_without_circles() -> None:
-    order: TopologicalSorter[str] = TopologicalSorter()
-    for path, tree in sources("service"):
-        first = path.relative_to(REPOSITORY / "service").parts[0].removesuffix(".py")
-        for name in imported(tree):
-            if name.startswith("service.") and (other := name.split(".")[1]) != first:
-                order.add(first, other)
-    order.prepare()  # raises CycleError, which names a circle
 
 
 def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:

@@ -1,6 +1,5 @@
 """Rows that wait for their places in tables and lists are searched like all others."""
 
-import threading
 from dataclasses import replace
 
 import numpy as np
@@ -65,9 +64,9 @@ def test_rows_wait_once_there_are_lists(made: tuple[Rows, Rows]) -> None:
     index = waiting(rows)
     without = SmallIndex(index.config, policies=POLICIES).add(rows[:OLD]).add(rows[OLD : OLD + 1])
     assert without.state.delta.count == 0
-    assert index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
+    assert index.is_overdue
     index.finish_background_work()
-    assert not index.backend.is_overdue(index.state, OLD + NEW, OLD + NEW)
+    assert not index.is_overdue
     assert len(index.state.tables) == len(index.state.graph.links) == OLD + NEW
     assert (index.state.graph.links.array[OLD:, 0] != NONE).all()
 
@@ -231,24 +230,18 @@ def test_only_so_many_rows_wait(made: tuple[Rows, Rows]) -> None:
 def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) -> None:
     rows, queries = made
     index = waiting(rows)
-    behind = index.backend.optimize(
-        index.state, index.rows.view(), np.ones(OLD + NEW, np.uint8), threading.Event()
-    )
+    behind = index.optimize()
     more = clustered(np.random.default_rng(5), 40, 0, dim=DIM)[0]
     further = more if isinstance(rows, np.ndarray) else sparse_of(np.maximum(more, 0))
     index.add(further, sizes=[1])
-    adopted = index.backend.adopt(index.state, index.rows.view(), behind)
-    assert adopted is not None
-    assert adopted.delta.count == 40
-    assert len(adopted.tables) == OLD + NEW
-    index.state = adopted
+    index.adopt(behind)
+    assert index.state.delta.count == 40
+    assert len(index.state.tables) == OLD + NEW
     (hits,) = index.search(further[39:40], SearchParams(limit=1))
     assert hits.rows.tolist() == [OLD + NEW + 39]
     # A writer that put many at once has been quicker: what was made behind is of no use.
     before = index.state
-    late = index.backend.optimize(
-        before, index.rows.view(), np.ones(OLD + NEW + 40, np.uint8), threading.Event()
-    )
+    late = index.optimize()
     lists = before.graph.neighbours.cover(index.rows.view()).array.copy()
     index.finish_background_work()
     assert index.backend.adopt(index.state, index.rows.view(), late) is not None
@@ -333,13 +326,12 @@ def test_the_background_merges_the_tables_that_writes_leave(
         link(index)
     has_graph = index.state.graph is not None
     index.add(rows[first:-500], sizes=[100] * 9)
-    view, count = index.rows.view(), first + 1000
-    assert index.backend.is_overdue(index.state, count, count)
-    made = index.backend.optimize(index.state, view, np.ones(count, np.uint8), threading.Event())
+    assert index.is_overdue
+    made = index.optimize()
     assert not made.tables.merge_is_due
     index.add(rows[-500:], sizes=[100] * 4)  # meanwhile
     many = len(index.state.tables.segments)
-    index.state = index.backend.adopt(index.state, index.rows.view(), made)
+    index.adopt(made)
     assert len(index.state.tables) == len(rows)
     assert len(index.state.tables.segments) < many
     assert (index.state.graph is not None) == has_graph

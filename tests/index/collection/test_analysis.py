@@ -135,7 +135,7 @@ def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> 
     rows = np.abs(signed(rng, 1100, 512))
     collection = filled(rows, CollectionConfig(dim=512, backend=ExactParams()))
     assert collection.memory.view.vectors.copies is not None
-    found = shown(collection, sample=700)
+    found = shown(collection, sample=200)
     chosen = rows[[*map(int, found.ids)]]
     scores = all_scores(chosen, chosen, 512)
     np.fill_diagonal(scores, -1)
@@ -162,12 +162,12 @@ def test_a_graph_finds_most_neighbours_of_a_large_sample(
     rng: np.random.Generator,
 ) -> None:
     centres = rng.standard_normal((50, DIM))
-    rows = centres[rng.integers(50, size=4000)] + rng.standard_normal((4000, DIM)) / 4
+    rows = centres[rng.integers(50, size=2600)] + rng.standard_normal((2600, DIM)) / 4
     collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM))
     collection.finish_background_work()
-    exact = shown(collection, sample=2500)
-    found = map_items(collection.memory, MapParams(sample=2500), max_read=0, min_share=0.0)
-    assert (found.sample.neighbours[:, 0] != np.arange(2500)).all()
+    exact = shown(collection, sample=1500)
+    found = map_items(collection.memory, MapParams(sample=1500), max_read=0, min_share=0.0)
+    assert (found.sample.neighbours[:, 0] != np.arange(1500)).all()
     least = exact.sample.scores[:, -1:]
     assert (found.sample.scores >= least).mean() >= 0.85
 

@@ -48,40 +48,28 @@ def has_lists(stored: StoredCollection) -> bool:
 
 
 def noted(**changes: object) -> Change:
-    """Return what replaces values of notes.
-
-    Names begin with c_ for values of the calibration, k_ for those of its first curves, and t_, h_
-    and f_ for those of the typical, hard and foreign queries among these.
-    """
-    tiers = {"t_": "typical", "h_": "hard", "f_": "foreign"}
+    """Return what replaces values of notes, or calls them with the value that there is."""
 
     def change(file: sqlite3.Connection) -> None:
         [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'")
         notes = json.loads(text.partition(" ")[2])
         for name, value in changes.items():
-            place, last = notes, name
-            if name.startswith("c_"):
-                place, last = notes["calibration"], name[2:]
-            if name.startswith("k_"):
-                place, last = notes["calibration"]["curves"][0], name[2:]
-            if name[:2] in tiers:
-                place = notes["calibration"]["curves"][0][tiers[name[:2]]]
-                last = name[2:]
-            place[last] = value(place[last]) if callable(value) else value
+            notes[name] = value(notes[name]) if callable(value) else value
         file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
 
     return change
 
 
-def longer(values: list[float]) -> list[float]:
-    return [*values, values[-1] + 1]
+def first_curve(**changes: object) -> Change:
+    """Return what replaces values of the first curves of a calibration."""
+    return noted(
+        calibration=lambda known: (
+            known | {"curves": [known["curves"][0] | changes, *known["curves"][1:]]}
+        )
+    )
 
 
-def falling(values: list[float]) -> list[float]:
-    assert len(values) > 1
-    return [0.9, *values[1:-1], 0.1]
-
-
+# Of calibrations a few: tests/index/graph/test_recall_curve.py has all that are refused.
 NOTES: dict[str, Change] = {
     "no kind of rounding": noted(rounding=[-1, 1.0, 0]),
     "rounding of sparse rows": noted(rounding=[3, 1.0, 0]),
@@ -93,37 +81,9 @@ NOTES: dict[str, Change] = {
     "fewer tables than none": noted(tables=-3),
     "built of nothing": noted(built=0),
     "built of less": noted(built=-5),
-    "calibrated by nothing": noted(c_rows=0),
-    "calibrated by true": noted(c_rows=True),
-    "no curves": noted(c_curves=[]),
-    "curves by name": noted(c_curves={}),
-    "a curve twice": noted(c_curves=lambda curves: [*curves, curves[0]]),
-    "curves of anything": noted(c_curves=lambda _: [1, 2]),
-    "a scan of no number": noted(c_scan_nanoseconds=None),
-    "a scan in words": noted(c_scan_nanoseconds="1"),
-    "a contrast of nothing": noted(c_contrasts=[7.0, 7.0]),
-    "contrasts of one tier": noted(c_contrasts=[0.9]),
-    "a limit of none": noted(k_limit=0),
-    "a limit below": noted(k_limit=-10),
-    "a limit beyond memory": noted(c_curves=lambda curves: [curves[-1] | {"limit": 1 << 40}]),
-    "no settings": noted(t_settings=[], t_recalls=[], t_candidates=[], k_extended=[]),
-    "settings of another length": noted(t_settings=longer),
-    "recalls of another length": noted(t_recalls=lambda values: values[:-1]),
-    "settings that fall": noted(t_settings=lambda values: values[::-1]),
-    "a setting beyond all": noted(t_settings=lambda values: [*values[:-1], 1e300]),
-    "recalls beyond all": noted(t_recalls=lambda values: [2.0 for _ in values]),
-    "recalls that fall": noted(t_recalls=falling),
-    "no candidates": noted(t_candidates=lambda values: [None for _ in values]),
-    "fewer candidates than none": noted(t_candidates=lambda values: [-1.0 for _ in values]),
-    "slacks that fall": noted(h_settings=lambda values: values[::-1]),
-    "a slack beyond all": noted(f_settings=lambda values: [*values[:-1], 1e300]),
-    "no slacks": noted(f_settings=[], f_recalls=[], f_candidates=[]),
-    "hard queries of no curve": noted(k_hard=None),
-    "shares of another length": noted(k_extended=longer),
-    "shares beyond all": noted(k_extended=lambda values: [2.0 for _ in values]),
-    "hard items of another length": noted(k_hard_items=longer),
-    "scores of two tiers": noted(k_scores=[0.5, 0.4]),
-    "scores of words": noted(k_scores=["0.5", "0.4", "0.3"]),
+    "no curves": noted(calibration=lambda known: known | {"curves": []}),
+    "a limit beyond memory": first_curve(limit=1 << 40),
+    "shares of another length": first_curve(extended=[0.5] * 99),
     "too many shortfalls": noted(shortfalls=[0.0] * 33),
     "shortfalls of words": noted(shortfalls=["0"]),
     "shortfalls beyond all": noted(shortfalls=[-1e300]),

@@ -421,7 +421,7 @@ def test_a_kill_before_any_call_leaves_what_was_or_what_is_to_be(
 _FREE_PAGES: Final = slice(36, 40)
 """Where the header of a file counts its free pages."""
 
-each_code = pytest.mark.parametrize("code", SQLITE_CODES)
+each_code = pytest.mark.parametrize("code", SQLITE_CODES if ALL_FAULTS in os.environ else [SQLITE])
 
 
 def collections(

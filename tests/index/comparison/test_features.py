@@ -1,28 +1,93 @@
-"""Backends of real features: the best by estimate, scored as asked."""
+"""Backends of real features: the best by estimate, scored as asked, of rows that come and go."""
+
+import threading
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from gcws_search.index.contracts.errors import InvalidParameter
+from benchmarks.harness.engine import row_hits
+from gcws_search.index.backends import FeatureBackend
+from gcws_search.index.comparison.features import FeatureState
+from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
     ExactParams,
+    FourierParams,
+    NystroemParams,
+    RandomBinningParams,
     SearchParams,
 )
-from tests.support.index.features import (
-    ALL,
-    DIM,
-    QUERIES,
-    best,
-    data_of,
-    estimates,
-    every_kind,
-    forms,
-    made_index,
-    own_scores,
+from gcws_search.index.contracts.saved_index import SavedIndex
+from tests.support.data import generated
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answers
+
+DIM = 24
+ALL = 700
+QUERIES = 9
+KINDS: tuple[BackendParams, ...] = (
+    FourierParams(kind="rff", features=100, gamma=2.0),
+    FourierParams(kind="nrff", features=96, gamma=2.0, seed=3),
+    FourierParams(kind="folded_rff", features=64, gamma=1.0),
+    NystroemParams(kind="gmm_nystroem", landmarks=50),
+    NystroemParams(kind="rbf_nystroem", landmarks=50, gamma=2.0),
 )
-from tests.support.index.small_index import SmallIndex, all_scores, answers
+Doubles = npt.NDArray[np.float64]
+
+every_kind = pytest.mark.parametrize("params", KINDS, ids=lambda params: params.kind)
+nystroem = pytest.mark.parametrize("params", KINDS[3:], ids=lambda params: params.kind)
+forms = pytest.mark.parametrize("dim", [DIM, None])
+
+
+def data_of(rng: np.random.Generator, dim: int | None) -> tuple[Rows, Rows]:
+    rows, queries = generated.clustered(rng, ALL, QUERIES, dim=DIM)
+    rows[300] = rows[17]  # ties
+    return (rows, queries) if dim else (generated.sparse_of(rows), generated.sparse_of(queries))
+
+
+def state_of(index: SmallIndex) -> FeatureState:
+    assert isinstance(index.state, FeatureState)
+    return index.state
+
+
+def improve(index: SmallIndex, alive: Mask | None = None) -> None:
+    """Draw landmarks, where the backend has any."""
+    rows = index.rows.view()
+    live = np.ones(len(rows), np.uint8) if alive is None else alive
+    if index.backend.is_overdue(index.state, len(rows), int(live.sum())):
+        better = index.backend.optimize(index.state, rows, live, threading.Event())
+        index.state = index.backend.adopt(index.state, rows, better)
+
+
+def made_index(
+    rows: Rows, dim: int | None, params: BackendParams, *, threads: int = 1
+) -> SmallIndex:
+    index = SmallIndex(CollectionConfig(dim=dim, backend=params), threads=threads).add(rows)
+    improve(index)
+    return index
+
+
+def estimates(index: SmallIndex, queries: Rows) -> Doubles:
+    """Return the inner products of features by definition."""
+    made = state_of(index).map
+    assert made is not None
+    left, right = (
+        made.transform(batch).astype(np.float64)
+        for batch in (index.prepare(queries), index.rows.view())
+    )
+    return np.asarray(left @ right.T)
+
+
+def own_scores(index: SmallIndex, queries: Rows) -> Doubles:
+    scores: Doubles = index.backend.kernel.scores(index.prepare(queries), index.rows.view())
+    return scores
+
+
+def best(scores: Doubles, limit: int, permitted: Mask | None = None) -> list[Doubles]:
+    """Return the best permitted scores of each query, falling."""
+    rows = slice(None) if permitted is None else permitted.astype(bool)
+    return [np.sort(line[rows])[::-1][:limit] for line in scores]
 
 
 @forms
@@ -164,15 +229,6 @@ def test_equal_rows_tie_by_row_and_a_tie_at_the_limit_is_complete(params: Backen
         assert hits.rows.tolist() == list(range(40))
 
 
-@every_kind
-def test_a_proof_is_refused(rng: np.random.Generator, params: BackendParams) -> None:
-    rows, queries = data_of(rng, DIM)
-    index = made_index(rows, DIM, params)
-    with pytest.raises(InvalidParameter) as raised:
-        index.search(queries, SearchParams(guarantee="proven"))
-    assert raised.value.loc == ("guarantee",)
-
-
 @forms
 @every_kind
 def test_no_rows_have_no_hits(
@@ -185,3 +241,145 @@ def test_no_rows_have_no_hits(
         for some in (queries, queries[:1], queries[:0]):
             found = index.search(some, wanted)
             assert [len(hits.rows) for hits in found] == [0] * len(some)
+
+
+@forms
+@every_kind
+def test_features_follow_rows_that_are_put_and_forgotten(
+    rng: np.random.Generator, params: BackendParams, dim: int | None
+) -> None:
+    rows, queries = data_of(rng, dim)
+    wanted = SearchParams(limit=6, rerank="none")
+    index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows[:200], [1, 100])
+    improve(index)
+    earlier, before = index.state, RowView(index.rows.view(), np.ones(200, np.uint8), 200)
+    asked = index.prepare(queries)
+    found = answers(row_hits(index.backend.search(earlier, before, asked, wanted)))
+    index.add(rows[200:], [3, 0, 200])
+    again = answers(row_hits(index.backend.search(earlier, before, asked, wanted)))
+    assert again == found
+    truth = estimates(index, queries)
+    for hits, expected in zip(index.search(queries, wanted), best(truth, 6), strict=True):
+        np.testing.assert_allclose(hits.scores[:6], expected, atol=2e-6)
+    stays = rng.random(ALL) < 0.6
+    permitted = stays.astype(np.uint8)
+    left = index.search(queries, wanted, permitted=permitted)
+    index.compact(stays)
+    kept = np.flatnonzero(stays)
+    compacted = index.search(queries, wanted)
+    assert [kept[hits.rows].tolist() for hits in compacted] == [h.rows.tolist() for h in left]
+    assert [hits.scores.tolist() for hits in compacted] == [h.scores.tolist() for h in left]
+    index.add(rows[:5])
+    assert len(state_of(index).features) >= len(kept) + 5
+    mine = index.search(rows[:5], SearchParams(limit=1, recall=0.5))
+    assert [hits.scores[0] for hits in mine] == [1.0] * 5
+
+
+@forms
+@nystroem
+def test_landmarks_are_drawn_once_there_are_enough_live_rows(
+    rng: np.random.Generator, params: NystroemParams, dim: int | None
+) -> None:
+    rows, queries = data_of(rng, dim)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows[:60])
+    backend, state = index.backend, index.state
+    assert not backend.is_overdue(state, 60, 49)
+    assert backend.is_overdue(state, 60, 50)
+    assert backend.saved(state) is None
+    exact = made_index(rows[:60], dim, ExactParams())
+    wanted = SearchParams(limit=5)
+    assert answers(index.search(queries, wanted)) == answers(exact.search(queries, wanted))
+    own = own_scores(index, queries)
+    for rerank in ("own", "none"):  # there is nothing to estimate by
+        for i, hits in enumerate(index.search(queries, SearchParams(limit=5, rerank=rerank))):
+            assert hits.explanation.method == "scan"
+            np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)
+    alive = np.ones(60, np.uint8)
+    alive[5:12] = 0
+    improve(index, alive)
+    improved = state_of(index)
+    assert improved.map is not None
+    assert improved.map.width <= 50
+    assert improved.drawn_from == 53
+    assert index.search(queries[:1], wanted)[0].explanation.method == params.kind
+    assert not backend.is_overdue(improved, 211, 211)
+    assert backend.is_overdue(improved, 212, 212)
+
+
+@nystroem
+def test_rows_put_while_landmarks_are_drawn_are_found(
+    rng: np.random.Generator, params: NystroemParams
+) -> None:
+    rows, queries = data_of(rng, DIM)
+    index = SmallIndex(CollectionConfig(dim=DIM, backend=params)).add(rows[:100])
+    first, alive = index.rows.view(), np.ones(100, np.uint8)
+    stopped = threading.Event()
+    better = index.backend.optimize(index.state, first, alive, stopped)
+    stopped.set()
+    assert index.backend.optimize(index.state, first, alive, stopped) is None
+    index.add(rows[100:])
+    index.state = index.backend.adopt(index.state, index.rows.view(), better)
+    assert state_of(index).rows == ALL
+    truth = estimates(index, queries)
+    found = index.search(queries, SearchParams(limit=6, rerank="none"))
+    for hits, expected in zip(found, best(truth, 6), strict=True):
+        np.testing.assert_allclose(hits.scores[:6], expected, atol=2e-6)
+
+
+@forms
+@every_kind
+def test_what_is_kept_of_a_state_restores_it(
+    rng: np.random.Generator, params: BackendParams, dim: int | None
+) -> None:
+    rows, queries = data_of(rng, dim)
+    index = made_index(rows, dim, params)
+    backend, vectors = index.backend, index.rows.view()
+    kept = backend.saved(index.state)
+    assert (kept is None) == isinstance(params, FourierParams)
+    none = SavedIndex(np.full((ALL, 1), -2, np.int32), {})
+    wanted = SearchParams(limit=6, rerank="none")
+    expected = answers(index.search(queries, wanted))
+    codes = backend.encode(vectors)
+    assert codes.shape == (ALL, backend.code_width) == (ALL, 0)
+    index.state = backend.restore(vectors, codes, kept or none)
+    assert answers(index.search(queries, wanted)) == expected
+    if kept is not None:
+        assert kept.links.shape == (ALL, 1)
+        damaged: list[dict[str, object]] = [{}, {"map": {}}, kept.notes | {"drawn_from": "x"}]
+        for notes in damaged:
+            broken = backend.restore(vectors, codes, SavedIndex(none.links, notes))
+            assert broken.map is None
+            assert backend.is_overdue(broken, ALL, ALL)
+
+
+@forms
+@pytest.mark.parametrize(
+    "params", [*KINDS, RandomBinningParams(scale=60.0, bands=8)], ids=lambda params: params.kind
+)
+def test_pairs_are_those_of_gmm(
+    rng: np.random.Generator, params: BackendParams, dim: int | None
+) -> None:
+    rows, _ = data_of(rng, dim)
+    index, exact = made_index(rows, dim, params), made_index(rows, dim, ExactParams())
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
+    view = RowView(index.rows.view(), alive, int(alive.sum()))
+    found, expected = (
+        each.backend.pairs(each.state, view, min_score=0.6, recall=0.9) for each in (index, exact)
+    )
+    assert len(expected[0])
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@every_kind
+def test_memory_and_statistics_are_told(rng: np.random.Generator, params: BackendParams) -> None:
+    rows, _ = data_of(rng, DIM)
+    index = made_index(rows, DIM, params)
+    backend, state = index.backend, state_of(index)
+    assert isinstance(backend, FeatureBackend)
+    assert state.map is not None
+    stats = backend.stats(state)
+    assert stats["features"] == state.map.width
+    assert stats["bytes_per_item"] == state.features.shape[1] * 4
+    held = stats["feature_bytes"] + stats["map_bytes"]
+    assert backend.nbytes(state) == held >= ALL * stats["bytes_per_item"]

@@ -13,15 +13,8 @@ from gcws_search.index.contracts.hits import (
     Explanation,
     LiveSample,
 )
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-    GcwsParams,
-    SearchParams,
-)
 from gcws_search.index.kernels.graph import batch_search
-from tests.support.index.policies import FREE_HASHING
-from tests.support.index.small_index import SmallIndex, answer, answers
+from tests.support.index.small_index import answer, answers
 
 Wide = tuple[list[int], list[float]]
 
@@ -145,38 +138,6 @@ def test_a_number_stands_for_as_many_as_there_are_queries() -> None:
     assert [one.explanation for one in row_hits(hits)] == [
         Explanation("scan", 0, 0, candidates, 7, 0, 1.0) for candidates in (5, 6)
     ]
-
-
-def test_both_methods_of_one_batch_answer_as_they_do_alone(rng: np.random.Generator) -> None:
-    """Queries near stored rows are probed; others are scanned, some with ties past the limit."""
-    width = 24
-    rows = np.repeat(rng.gamma(1.0, size=(3000, width)), 4, axis=0).astype(np.float32)
-    rows[:40] = rows[0]
-    far = np.eye(width, dtype=np.float32)[:5]
-    tied = rows[:1] + 30 * np.eye(width, dtype=np.float32)[3:5]
-    queries = np.concatenate([rows[100:110], tied, far, rows[200:210]])
-    config = CollectionConfig(dim=width, backend=GcwsParams(bands=16))
-    index = SmallIndex(config, policies=FREE_HASHING).add(rows)
-    params = SearchParams(limit=3, recall=0.9)
-    together = index.search(queries, params)
-    alone = [index.search(queries[m : m + 1], params)[0] for m in range(len(queries))]
-    assert {hits.explanation.method for hits in together} == {"tables", "scan"}
-    assert max(len(hits.rows) for hits in together) == 40
-    assert [shown(hits) for hits in together] == [shown(hits) for hits in alone]
-
-
-def test_a_scan_shared_out_over_threads_is_that_of_one(rng: np.random.Generator) -> None:
-    width = 512
-    rows = rng.integers(-1, 2, size=(4200, width)).astype(np.float32)
-    rows[::70] = rows[0]
-    config = CollectionConfig(dim=width, backend=ExactParams())
-    one, several = (SmallIndex(config, threads=threads).add(rows) for threads in (1, 4))
-    for limit, row in ((1, 0), (5, 0), (5, 1), (100, 3)):
-        params = SearchParams(limit=limit, recall=1.0)
-        found = answers(several.search(rows[row : row + 1], params))
-        assert found == answers(one.search(rows[row : row + 1], params))
-        if row == 0:
-            assert found == [(list(range(0, 4200, 70)), [1.0] * 60)]
 
 
 def test_walks_write_what_they_cost_in_the_columns_of_hits() -> None:

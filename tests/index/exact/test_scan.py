@@ -1,13 +1,11 @@
 """The exact scan: equal to brute force, ties at the limit complete, filters and bounds included."""
 
-from collections.abc import Sequence
 from random import Random
 
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from gcws_search.index.backends import make_backend
 from gcws_search.index.contracts.errors import InvalidVector
 from gcws_search.index.contracts.parameters import (
     BackendParams,
@@ -15,7 +13,6 @@ from gcws_search.index.contracts.parameters import (
     ExactParams,
     GcwsParams,
     SearchParams,
-    Transform,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
 from tests.support.data import generated
@@ -281,52 +278,3 @@ def test_rows_that_float32_scores_cannot_tell_apart_are_ranked_exactly(
     best = np.sort(truth)[::-1][:5]
     assert hits.scores[:5] == pytest.approx(best, rel=RELATIVE)
     assert truth[hits.rows[:5]] == pytest.approx(best, rel=RELATIVE)
-
-
-@pytest.mark.parametrize("power", [0.5, 2.0])
-def test_scores_are_those_of_the_transformed_vectors(
-    rng: np.random.Generator, power: float
-) -> None:
-    transform = Transform(center=(0.1,) * 24, power=power, normalize="l1")
-    config = CollectionConfig(dim=24, transform=transform, backend=ExactParams())
-    rows, queries = generated.clustered(rng, 50, 3)
-    index = SmallIndex(config).add(rows)
-    results = index.search(queries, SearchParams(limit=50, recall=1.0))
-    for query, hits in zip(queries.tolist(), results, strict=True):
-        moved = [
-            mathematics.transform(
-                mathematics.from_dense(row), center=(0.1,) * 24, power=power, normalize="l1"
-            )
-            for row in [query, *rows.tolist()]
-        ]
-        for row, score in zip(*answer(hits), strict=True):
-            # The transformed rows are rounded to float32 once.
-            assert score == pytest.approx(mathematics.gmm(moved[0], moved[1 + row]), abs=2e-6)
-
-
-def test_the_exact_backend_stores_no_codes() -> None:
-    backend = make_backend(CollectionConfig(dim=3, backend=ExactParams()))
-    assert backend.code_width == 0
-
-
-def masks(rng: np.random.Generator, n: int) -> Sequence[Mask]:
-    return [(rng.random(n) < share).astype(np.uint8) for share in (0.01, 0.5, 1.0)]
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_filtered_scan_is_the_scan_of_the_filtered_rows(
-    rng: np.random.Generator, kind: str
-) -> None:
-    rows, queries, _ = made(kind, rng, 1500, 4)
-    index = SmallIndex(config_of(kind, ExactParams())).add(rows, [1100, 50])
-    for permitted in masks(rng, 1500):
-        params = SearchParams(limit=7, recall=1.0)
-        filtered = answers(index.search(queries, params, permitted=permitted))
-        kept = SmallIndex(config_of(kind, ExactParams())).add(rows, [1100, 50])
-        kept.compact(permitted.astype(bool))
-        numbers = np.flatnonzero(permitted)
-        compacted = [
-            (numbers[hit_rows].tolist(), scores)
-            for hit_rows, scores in answers(kept.search(queries, params))
-        ]
-        assert filtered == compacted

@@ -1,5 +1,6 @@
 """What recall costs, as the points of a curve say, beside what searches find and cost."""
 
+from copy import copy
 from dataclasses import replace
 from itertools import pairwise
 
@@ -32,10 +33,19 @@ def curve_of(index: SmallIndex, limit: int) -> CostCurve:
     return found
 
 
+def made() -> SmallIndex:
+    return linked(clustered(np.random.default_rng(9), ROWS, 0, dim=24)[0])
+
+
+@pytest.fixture(scope="module")
+def built() -> SmallIndex:
+    return made()
+
+
 @pytest.fixture
-def index(rng: np.random.Generator) -> SmallIndex:
-    rows, _ = clustered(rng, ROWS, 0, dim=24)
-    return linked(rows)
+def index(built: SmallIndex) -> SmallIndex:
+    """Return the index with a state of its own; its rows are everybody's."""
+    return copy(built)
 
 
 def test_points_rise_and_searches_cost_what_they_say(
@@ -121,8 +131,9 @@ def test_a_point_that_a_cheaper_one_matches_is_left_out() -> None:
 
 
 def test_a_curve_does_not_hold_once_new_rows_or_audited_queries_are_found_less_well(
-    index: SmallIndex, rng: np.random.Generator
+    rng: np.random.Generator,
 ) -> None:
+    index = made()
     graph = index.state.graph
     for _ in range(8):
         graph.allowance.take(10, 0.9, 0.3)

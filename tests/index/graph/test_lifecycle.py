@@ -152,13 +152,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     index = indexed(CollectionConfig(dim=None)).add(rows[:1000])
     assert overdue(index)
 
-    def improve() -> None:
-        view = index.rows.view()
-        alive = np.ones(len(view), np.uint8)
-        improved = index.backend.optimize(index.state, view, alive, threading.Event())
-        index.state = index.backend.adopt(index.state, view, improved)
-
-    improve()
+    index.adopt(index.optimize())
     assert index.state.graph is None
     assert not overdue(index)
     assert index.add(rows[1000:1300]).state.delta.count == 300
@@ -170,7 +164,7 @@ def test_sparse_rows_have_no_lists_while_scans_are_as_quick(
     assert isinstance(index.backend, GcwsBackend)
     graphs = index.backend.graphs
     graphs.policy = replace(graphs.policy, scan_factor=0.0)
-    improve()
+    index.adopt(index.optimize())
     assert index.state.graph is not None
 
 
@@ -182,26 +176,10 @@ def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Gene
         assert (index.state.graph is not None) == kept
 
 
-def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
-    rows, queries = clustered(rng, 4000, 500)
-    index = indexed(CollectionConfig(dim=24)).add(rows[:3000])
-    made = index.backend.optimize(
-        index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
-    )
-    assert made is not None
-    index.add(rows[3000:], sizes=[400])
-    index.state = index.backend.adopt(index.state, index.rows.view(), made)
-    assert len(index.state.tables) == 4000
-    assert index.state.tables.bands == made.tables.bands
-    assert all(lists_of(index)[3000:])
-    assert recall(index, queries, 10).reaches(0.9)
-
-
 def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN, 0)
     index = indexed(CollectionConfig(dim=24)).add(rows[:MIN])
-    alive = np.ones(MIN, np.uint8)
-    made = index.backend.optimize(index.state, index.rows.view(), alive, threading.Event())
+    made = index.optimize()
     index.add(rows[MIN:])
     assert index.backend.adopt(index.state, index.rows.view(), made) is None
 
@@ -225,9 +203,7 @@ def test_work_that_is_stopped_gives_nothing_rather_than_half_of_the_lists(
     index = indexed(CollectionConfig(dim=24)).add(rows)
     outcomes = []
     for times in range(0, 120, 3):
-        made = index.backend.optimize(
-            index.state, index.rows.view(), np.ones(800, np.uint8), StopAfter(times)
-        )
+        made = index.optimize(StopAfter(times))
         outcomes.append(made is not None)
         if made is not None:
             index.state = made
@@ -335,17 +311,15 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert index.state.tables.bands == index.backend.plan.bands
     assert methods(index, queries) == {"graph"}
     again = restored(index, kept(index), MANY_TABLES)
-    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
     assert again.state.tables.bands == again.backend.plan.first
     assert "graph" not in methods(again, queries)
     assert recall(again, queries, 10).mean >= 0.9
-    assert again.backend.is_overdue(again.state, len(rows), len(rows))
+    assert again.is_overdue
     stopped = threading.Event()
     stopped.set()
-    assert again.backend.optimize(again.state, view, alive, stopped) is None
-    made = again.backend.optimize(again.state, view, alive, threading.Event())
-    again.state = again.backend.adopt(again.state, view, made)
-    assert not again.backend.is_overdue(again.state, len(rows), len(rows))
+    assert again.optimize(stopped) is None
+    again.adopt(again.optimize())
+    assert not again.is_overdue
     params = SearchParams(limit=10, recall=0.9)
     assert answers(again.search(queries, params)) == answers(index.search(queries, params))
     assert methods(again, queries) == {"graph"}
@@ -358,16 +332,15 @@ def test_the_tables_of_an_overdue_graph_come_before_another_graph(
     index = linked(rows, policies=MANY_TABLES)
     index.add(more, settled=True)
     again = restored(index, kept(index), MANY_TABLES)
-    view, alive = again.rows.view(), np.ones(len(rows) + len(more), np.uint8)
     assert again.state.tables.bands == again.backend.plan.first
-    assert again.backend.graph_is_overdue(again.state, len(view), len(view))
+    assert overdue(again)
     graph = again.state.graph.neighbours
-    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    made = again.optimize()
     assert made.graph.neighbours is graph
     assert made.tables.bands == again.backend.plan.bands
     again.state = made
     assert methods(again, rows[:20]) == {"graph"}
-    anew = again.backend.optimize(again.state, view, alive, threading.Event())
+    anew = again.optimize()
     assert anew.graph.neighbours is not graph
 
 
@@ -377,8 +350,7 @@ def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
     rows, more = clustered(rng, 3000, 200)
     index, other = (linked(rows, policies=MANY_TABLES) for _ in range(2))
     again = restored(other, kept(other), MANY_TABLES)
-    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
-    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    made = again.optimize()
     for each in (index, again):
         each.add(more, settled=True)
     assert lists_of(again) == lists_of(index)
@@ -449,13 +421,12 @@ def test_more_rows_than_a_waiting_graph_has_let_it_be_rebuilt(rng: np.random.Gen
     again = restored(other, kept(other), policies)
     again.add(rows[3000:], sizes=[2000])
     assert again.state.delta.count == 4000
-    view, alive = again.rows.view(), np.ones(7000, np.uint8)
     rounds = 0
-    while again.backend.is_overdue(again.state, 7000, 7000):
+    while again.is_overdue:
         rounds += 1
         assert rounds <= 4
-        made = again.backend.optimize(again.state, view, alive, threading.Event())
-        adopted = again.backend.adopt(again.state, view, made)
+        made = again.optimize()
+        adopted = again.backend.adopt(again.state, again.rows.view(), made)
         again.state = again.state if adopted is None else adopted
     assert len(again.state.graph.links) == 7000
     assert recall(again, queries, 10).reaches(0.9)
@@ -468,13 +439,12 @@ def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted
     policies = replace(MANY_TABLES, max_delta_rows=20)
     other = linked(rows, policies=policies)
     again = restored(other, kept(other), policies)
-    view, alive = again.rows.view(), np.ones(len(rows), np.uint8)
-    made = again.backend.optimize(again.state, view, alive, threading.Event())
+    made = again.optimize()
     again.add(more[:480])
     made = again.backend.adopt(again.state, again.rows.view(), made)
     assert not made.delta.count
     again.add(more[480:])
-    again.state = again.backend.adopt(again.state, again.rows.view(), made)
+    again.adopt(made)
     assert again.state.delta.count == 20  # for these there is room
     assert len(again.state.graph.links) == 3480
     assert recall(again, more, 10).reaches(0.9)

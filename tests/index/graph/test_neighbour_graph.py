@@ -14,7 +14,6 @@ from gcws_search.index.lsh.tables import Tables
 from gcws_search.index.threads import Workers
 from tests.support.data.generated import Floats, clustered, counts
 from tests.support.index.small_index import SmallIndex
-from tests.support.index.tables import improved
 
 
 def empty_graph(index: SmallIndex) -> NeighbourGraph:
@@ -134,7 +133,7 @@ def test_some_row_links_to_every_row(
     """Pruning alone left one row in seventy of pictures without, and copies held out at first."""
     rows, copied = make(rng)
     index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
-    index.state = improved(index)
+    index.state = index.optimize()
     assert without_links(index) == []
     later = np.repeat(copied, 100, axis=0)
     for row in range(len(later)):
@@ -145,6 +144,6 @@ def test_some_row_links_to_every_row(
 def test_no_new_row_takes_the_only_link_to_another(rng: np.random.Generator) -> None:
     rows, copied = in_many_dimensions(rng)
     index = SmallIndex(CollectionConfig(dim=rows.shape[1])).add(rows)
-    index.state = improved(index)
+    index.state = index.optimize()
     index.add(np.repeat(copied, 300, axis=0), settled=True)
     assert [row for row in without_links(index) if row >= len(rows)] == []

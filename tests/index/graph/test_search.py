@@ -10,12 +10,12 @@ from gcws_search.index.contracts.hits import GRAPH, METHODS, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.recall_curve import BeamSetting, SearchSetting
-from gcws_search.index.graph.search_plan import SearchPlan, SearchPolicy
+from gcws_search.index.graph.search_plan import STAGES, SearchPlan, SearchPolicy, Stage
 from gcws_search.index.kernels.quantized.rows import BYTES, FLOATS, SHORTS
 from tests.support.data.generated import Csr, Floats, clustered, counts
 from tests.support.index.policies import FREE_SEARCHES
 from tests.support.index.recall import by_graph, far_apart, link, linked, recall, searching
-from tests.support.index.small_index import SmallIndex, all_scores, answers
+from tests.support.index.small_index import SmallIndex, all_scores
 
 LIMITS = (1, 10, 50)
 WALKED = METHODS[GRAPH]
@@ -114,16 +114,22 @@ def test_doubt_about_new_rows_rises_by_steps_and_never_falls(dense: Made) -> Non
     assert len({*settings}) <= 33
 
 
+@pytest.fixture(scope="module")
+def tight() -> tuple[SmallIndex, Floats]:
+    """Return an index of tight clusters, and queries like its rows."""
+    made = far_apart(np.random.default_rng(6), 20_500, clusters=100, spread=0.05)
+    return linked(made[:20_000]), made[20_000:]
+
+
 @pytest.mark.parametrize("share", [0.5, 0.2, 0.06])
 def test_a_filter_reaches_the_many_near_rows_it_does_not_let_pass(
-    share: float, rng: np.random.Generator
+    share: float, tight: tuple[SmallIndex, Floats], rng: np.random.Generator
 ) -> None:
     # The best hits are far more rows away than the limit says.
-    made = far_apart(rng, 20_500, clusters=100, spread=0.05)
-    index = linked(made[:20_000])
+    index, queries = tight
     passes = (rng.random(20_000) < share).astype(np.uint8)
     for limit in LIMITS:
-        assert recall(index, made[20_000:], limit, permitted=passes).reaches(0.9)
+        assert recall(index, queries, limit, permitted=passes).reaches(0.9)
 
 
 @pytest.mark.parametrize("limit", LIMITS)
@@ -190,17 +196,6 @@ def test_scores_are_exact_though_rows_are_rounded(dense: Made) -> None:
         assert hits.scores == pytest.approx(true[place, hits.rows], abs=1e-6)
 
 
-def test_a_batch_is_answered_as_its_queries_are_alone(dense: Made) -> None:
-    index, rows, queries = dense
-    for permitted in (None, (np.arange(len(rows)) % 3 == 0).astype(np.uint8)):
-        params = SearchParams(limit=5)
-        together = index.search(queries[:40], params, permitted=permitted)
-        alone = [
-            index.search(queries[i : i + 1], params, permitted=permitted)[0] for i in range(40)
-        ]
-        assert answers(alone) == answers(together)
-
-
 @pytest.mark.parametrize("anew", [False, True])
 def test_deleting_half_of_the_rows_does_not_lower_the_recall(
     anew: bool, rng: np.random.Generator
@@ -226,15 +221,6 @@ def test_rows_that_come_cluster_by_cluster_are_found(
     index = linked(rows[:first])
     index.add(rows[first:], sizes=[size] * ((14_000 - first) // size - 1), settled=settled)
     assert index.state.graph is not None
-    for limit in LIMITS:
-        assert recall(index, queries, limit).reaches(0.9)
-
-
-def test_clusters_that_are_new_are_found(dense: Made, rng: np.random.Generator) -> None:
-    _, rows, _ = dense
-    index = linked(rows[:10_000])
-    new, queries = clustered(rng, 1000, 1000, dim=32)
-    index.add(new, sizes=[10] * 99, settled=True)
     for limit in LIMITS:
         assert recall(index, queries, limit).reaches(0.9)
 
@@ -299,16 +285,6 @@ def test_rows_like_the_others_pass_their_checks(rng: np.random.Generator) -> Non
         index.add(rows[first : first + 500], settled=True)
         assert not index.state.graph.neighbours.drift.has_drifted
     assert len(index.state.graph.neighbours.drift.shortfalls) == 32
-
-
-def test_a_row_is_found_as_soon_as_it_is_put(dense: Made, rng: np.random.Generator) -> None:
-    _, rows, _ = dense
-    index = linked(rows[:5000])
-    far = far_apart(rng, 60, clusters=30, spread=0.5)
-    for row in range(60):
-        index.add(far[row : row + 1])
-        (hits,) = index.search(far[row : row + 1], SearchParams(limit=1))
-        assert hits.rows.tolist() == [5000 + row]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -428,3 +404,70 @@ def test_no_rows_are_left_to_which_only_they_themselves_link(rng: np.random.Gene
             waiting += own - found
             found |= own
         reached |= found
+
+
+SPREAD = 0.3
+Strange = tuple[SmallIndex, dict[str, Floats]]
+
+
+@pytest.fixture(scope="module")
+def strange() -> Strange:
+    """Return an index of 200 tight clusters, and queries unlike its rows.
+
+    The hundredth hit is beyond the cluster, so that its score tells no stranger.
+    """
+    rng = np.random.default_rng(5)
+    centres, others = rng.standard_normal((2, 200, 32))
+    rows = centres[rng.integers(0, 200, 20_000)] + SPREAD * rng.standard_normal((20_000, 32))
+    strangers = {
+        "other centres": others,
+        "between": (centres + centres[::-1]) / 2,
+        "shifted": centres + 1.0,
+    }
+    sent = {
+        kind: (middles + SPREAD * rng.standard_normal(middles.shape)).astype(np.float32)
+        for kind, middles in strangers.items()
+    }
+    return linked(rows.astype(np.float32)), sent
+
+
+@pytest.mark.parametrize("kind", ["other centres", "between", "shifted"])
+@pytest.mark.parametrize("limit", [1, 10, 100])
+@pytest.mark.parametrize("asked", [0.8, 0.9])
+def test_queries_farther_from_all_items_than_any_item_find_as_much(
+    kind: str, limit: int, asked: float, strange: Strange
+) -> None:
+    index, strangers = strange
+    assert recall(by_graph(index), strangers[kind], limit, asked).reaches(asked)
+
+
+def test_queries_about_as_far_from_many_rows_find_more_than_others_would() -> None:
+    """Between two rows of a cluster each, a query is not farther than some items are."""
+    rng = np.random.default_rng(6)
+    centres = rng.gamma(0.6, size=(150, 24))
+    spreads = rng.uniform(0.1, 0.7, 150)
+    which = rng.choice(150, 20_000, p=rng.dirichlet(np.full(150, 0.5)))
+    noise = np.exp(spreads[which, None] * rng.standard_normal((20_000, 24)))
+    rows = (centres[which] * noise).astype(np.float32)
+    first, second = rng.integers(0, 20_000, (2, 500))
+    index, between = by_graph(linked(rows)), (rows[first] + rows[second]) / 2
+    graph = index.state.graph
+    assert graph is not None
+    found = recall(index, between, 10, 0.8).mean
+    stages = tuple(stage for stage in STAGES if stage is not Stage.EXTENSION)
+    ended = replace(graph, policy=replace(graph.policy, stages=stages))
+    index.state = replace(index.state, graph=ended)
+    assert recall(index, between, 10, 0.8).mean < found - 0.03
+
+
+def test_a_search_that_has_met_the_wrong_cluster_first_goes_on() -> None:
+    """In many dimensions other clusters score a tenth of a query's own, as for strangers."""
+    rng = np.random.default_rng(7)
+    centres = rng.standard_t(3, (50, 128))
+    rows = centres[rng.integers(0, 50, 5300)] + rng.standard_t(3, (5300, 128)) / 3
+    rows *= np.exp(0.3 * rng.standard_normal((5300, 1)))
+    items, queries = np.split(rows.astype(np.float32), [5000])
+    index = linked(items)
+    hits = index.search(queries, SearchParams(limit=10, recall=0.9))
+    methods = [each.explanation.method for each in hits]
+    assert methods.count("graph") >= 0.99 * len(queries)

@@ -1,15 +1,28 @@
-"""Bands: keys match as often as the S-curve says, and share prefixes when samples agree."""
+"""Bands and codes: keys match as often as the S-curve says, and share prefixes of samples."""
+
+from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 import pytest
+from scipy import stats
 
-from gcws_search.index.contracts.parameters import Encoding, GcwsParams
+from gcws_search.index.backends import ExactBackend, GcwsBackend, make_backend
+from gcws_search.index.contracts.batches import VectorBatch
+from gcws_search.index.contracts.parameters import (
+    CollectionConfig,
+    Encoding,
+    ExactParams,
+    GcwsParams,
+)
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Signatures
-from tests.support.data.adapters import full_sketch, prepared, space_of
+from tests.support.data import generated
+from tests.support.data.adapters import LARGE_DIM, dense_of, full_sketch, prepared, space_of
+from tests.support.index.small_index import Rows, SmallIndex
 from tests.support.reference import mathematics
-from tests.support.statistics import assert_proportion
+from tests.support.statistics import SIGMAS, assert_proportion
 
 ENCODINGS: list[Encoding] = ["full", "zero_bit", "b_bit"]
 DIM = 40
@@ -192,3 +205,177 @@ def test_slots_with_no_lowest_bit_in_common_match_as_promised(
     match = (keys[0] >> np.uint64(62)) == (keys[1] >> np.uint64(62))
     promised = similarity + (1 - similarity) * plan.floor
     assert match.mean() >= promised - 4 * np.sqrt(promised * (1 - promised) / match.size)
+
+
+WIDTH = 24
+Vector = dict[int, float]
+
+
+def gcws(dim: int | None, params: GcwsParams, *, threads: int = 1) -> GcwsBackend:
+    backend = make_backend(CollectionConfig(dim=dim, backend=params), threads=threads)
+    assert isinstance(backend, GcwsBackend)
+    return backend
+
+
+def vectors_of(rng: np.random.Generator, n: int) -> list[Vector]:
+    return [
+        {int(i): float(x) for i, x in enumerate(row) if rng.random() < 0.7 or i == 0}
+        for row in rng.standard_normal((n, WIDTH)).astype(np.float32)
+    ]
+
+
+def codes_of(backend: GcwsBackend, batch: VectorBatch) -> npt.NDArray[np.uint16]:
+    codes = backend.sketch(batch, "b_bit")
+    assert not isinstance(codes, Signatures)
+    return codes
+
+
+# --- codes and sketches ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("params", [GcwsParams(bands=5), GcwsParams(bands=3, band_width=3)])
+def test_codes_are_the_same_dense_and_sparse_alone_and_in_a_batch_on_any_threads(
+    rng: np.random.Generator, params: GcwsParams
+) -> None:
+    vectors = vectors_of(rng, 700)
+    space = space_of(WIDTH)
+    expected = gcws(WIDTH, params).encode(space.prepare(space.from_dense(dense_of(vectors, WIDTH))))
+    assert expected.shape == (700, params.bands)
+    assert expected.dtype == np.uint64
+    for threads in (1, 2, 3):
+        for dim in (WIDTH, LARGE_DIM, None):
+            backend = gcws(dim, params, threads=threads)
+            assert backend.code_width == params.bands
+            batch = prepared(space_of(dim), vectors)
+            np.testing.assert_array_equal(backend.encode(batch), expected)
+            np.testing.assert_array_equal(backend.encode(batch[3:4]), expected[3:4])
+            np.testing.assert_array_equal(backend.encode(batch[300:]), expected[300:])
+
+
+def test_codes_differ_between_seeds_and_encodings(rng: np.random.Generator) -> None:
+    batch = prepared(space_of(WIDTH), vectors_of(rng, 20))
+    encodings: tuple[Encoding, ...] = ("full", "zero_bit", "b_bit")
+    codes = [
+        gcws(WIDTH, GcwsParams(bands=4, seed=seed, encoding=encoding)).encode(batch)
+        for seed in (0, 1, 2**40)
+        for encoding in encodings
+    ]
+    for i, one in enumerate(codes):
+        for other in codes[:i]:
+            assert np.all(one != other)
+
+
+def test_encoding_nothing_gives_no_codes() -> None:
+    for dim in (WIDTH, None):
+        backend = gcws(dim, GcwsParams(bands=4))
+        assert backend.encode(prepared(space_of(dim), [])).shape == (0, 4)
+
+
+@pytest.mark.parametrize("dim", [WIDTH, LARGE_DIM, None])
+@pytest.mark.parametrize("params", [GcwsParams(bands=5), GcwsParams(bands=3, band_width=3)])
+def test_a_sketch_shows_the_samples_that_are_banded(
+    rng: np.random.Generator, dim: int | None, params: GcwsParams
+) -> None:
+    batch = prepared(space_of(dim), vectors_of(rng, 30))
+    backend = gcws(dim, params)
+    full = backend.sketch(batch, "full")
+    zero_bit = backend.sketch(batch, "zero_bit")
+    assert isinstance(full, Signatures)
+    assert isinstance(zero_bit, Signatures)
+    assert full.slots.shape == full.levels.shape == (30, backend.plan.samples)
+    expected = full_sketch(batch, seed=params.seed, samples=512)
+    samples = backend.plan.samples
+    np.testing.assert_array_equal(full.slots, expected.slots[:, :samples])
+    np.testing.assert_array_equal(full.levels, expected.levels[:, :samples])
+    np.testing.assert_array_equal(zero_bit.slots, full.slots)
+
+
+PAIRS: dict[str, Callable[[np.random.Generator], npt.NDArray[np.float64]]] = {
+    "signed": lambda rng: rng.standard_normal((2, 300)),
+    "not negative": lambda rng: rng.gamma(1.0, size=(2, 300)),
+    "few slots that win most": lambda rng: rng.gamma(1.0, size=(2, 300)) ** 12,
+    "one slot each": lambda _: np.eye(2, 300),
+}
+
+
+@pytest.mark.parametrize("bits", [1, 2, 3, 8, 16])
+@pytest.mark.parametrize("name", PAIRS)
+def test_codes_of_different_slots_are_equal_with_the_probability_of_their_bits(
+    rng: np.random.Generator, name: str, bits: int
+) -> None:
+    rows: list[Vector] = [{i: float(x) for i, x in enumerate(row) if x} for row in PAIRS[name](rng)]
+    batch = prepared(space_of(300), rows)
+    hits = others = 0
+    for seed in range(8):
+        backend = gcws(300, GcwsParams(bands=256, bits=bits, seed=seed))
+        codes, full = codes_of(backend, batch), backend.sketch(batch, "full")
+        assert isinstance(full, Signatures)
+        assert codes.dtype == np.uint16
+        assert codes.max() < 2**bits
+        equal, same = codes[0] == codes[1], full.slots[0] == full.slots[1]
+        assert equal[same].all()
+        hits, others = hits + int(equal[~same].sum()), others + int((~same).sum())
+    assert others > 1000
+    assert_proportion(hits, others, 2.0**-bits)
+
+
+@pytest.mark.parametrize("bits", [1, 2, 4, 8])
+def test_b_bit_codes_collide_as_theory_says(rng: np.random.Generator, bits: int) -> None:
+    dim = 1000
+    u = rng.standard_normal(dim)
+    v = u + 0.8 * rng.standard_normal(dim)
+    pair = [
+        {i: float(x) for i, x in enumerate((w / np.abs(w).sum()).astype(np.float32))}
+        for w in (u, v)
+    ]
+    similarity = mathematics.gmm(*pair)
+    batch = prepared(space_of(dim), pair)
+    hits, samples = 0, 0
+    for seed in range(4):
+        codes = codes_of(gcws(dim, GcwsParams(bands=256, bits=bits, seed=seed)), batch)
+        hits += int(np.sum(codes[0] == codes[1]))
+        samples += codes.shape[1]
+    expected = similarity + (1 - similarity) * 2.0**-bits
+    # Codes drop t*, which adds less than 0.01 for vectors of one norm and many slots.
+    assert_proportion(hits, samples, expected, slack=0.01)
+
+
+# --- figures -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dim", [WIDTH, None])
+def test_memory_and_statistics_are_told(rng: np.random.Generator, dim: int | None) -> None:
+    dense, _ = generated.clustered(rng, 3000, 1, dim=WIDTH)
+    rows: Rows = dense if dim else generated.sparse_of(dense)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=GcwsParams(bands=6))).add(rows)
+    backend = index.backend
+    assert isinstance(backend, GcwsBackend)
+    held = backend.nbytes(index.state)
+    assert held >= 12 * 3000 * 6
+    figures = backend.stats(index.state)
+    assert sum(figures["segments"]) == 3000
+    assert 12 <= figures["bytes_per_item_and_table"] < 12.6
+    exact = make_backend(CollectionConfig(dim=dim, backend=ExactParams()))
+    assert isinstance(exact, ExactBackend)
+    assert exact.nbytes(exact.empty()) == 0
+
+
+def test_keys_of_one_table_say_nothing_of_another(rng: np.random.Generator) -> None:
+    """Bands are independent: matches of one pair in two tables are uncorrelated."""
+    u = rng.standard_normal(WIDTH)
+    pair = np.stack([u, u + 0.3 * rng.standard_normal(WIDTH)]).astype(np.float32)
+    space = space_of(WIDTH)
+    batch = space.prepare(space.from_dense(pair))
+    matches = []
+    for seed in range(800):
+        keys = gcws(WIDTH, GcwsParams(bands=8, band_width=2, seed=seed)).encode(batch)
+        matches.append(keys[0] == keys[1])
+    table = np.array(matches, float)
+    for i, j in pairwise(range(8)):
+        correlation = float(np.corrcoef(table[:, i], table[:, j])[0, 1])
+        assert abs(correlation) < SIGMAS / np.sqrt(len(table))
+    share = table.mean()
+    counts = table.sum(axis=1)
+    # The number of matching tables is binomial: its variance too.
+    variance = float(np.var(counts, ddof=1)) / (8 * share * (1 - share))
+    assert stats.chi2.ppf(3e-5, 799) < 799 * variance < stats.chi2.ppf(1 - 3e-5, 799)

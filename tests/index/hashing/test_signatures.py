@@ -40,16 +40,6 @@ def assert_same(a: Sketch, b: Sketch) -> None:
     np.testing.assert_array_equal(a.levels, b.levels, strict=True)
 
 
-def test_samples_are_slots_of_the_vector_as_uint32_and_int32(rng: np.random.Generator) -> None:
-    u = dense(rng.standard_normal(DIM))
-    for dim in (DIM, LARGE_DIM, None):
-        sketch = full_sketch(prepared(space_of(dim), [u]), seed=1, samples=512)
-        assert sketch.slots.shape == sketch.levels.shape == (1, 512)
-        assert sketch.slots.dtype == np.uint32
-        assert sketch.levels.dtype == np.int32
-        assert set(sketch.slots[0].tolist()) <= mathematics.expand(u).keys()
-
-
 @given(st.lists(sparse_vectors(DIM), min_size=1, max_size=5))
 def test_a_vector_has_one_signature_whether_sent_dense_or_sparse_in_any_space(
     rows: list[Vector],

@@ -23,7 +23,6 @@ from tests.support.data import generated
 from tests.support.data.adapters import from_csr
 from tests.support.data.generated import Csr
 from tests.support.index.small_index import Rows, SmallIndex, all_scores
-from tests.support.index.tables import backend_of
 
 ROWS = 3000
 DIM = 24
@@ -194,7 +193,7 @@ def test_so_many_tables_are_made_for_a_join_as_pay(
     rows = rng.standard_normal((ROWS, DIM)).astype(np.float32)
     rows[ROWS // 2 :] = rows[: ROWS // 2] + 0.15 * rng.standard_normal((ROWS // 2, DIM))
     index = unlinked(rows, 32)
-    backend, view = backend_of(index), view_of(index)
+    backend, view = index.backend, view_of(index)
     truth = true_pairs(all_scores(rows, rows, DIM), MIN)
     assert len(truth) > 1000
     made = []
@@ -225,14 +224,14 @@ def test_no_rows_have_no_pairs(
     if rows:
         index.add(generated.counts(rng, rows, 1)[0] if dim is None else clusters(rng, 3)[:rows])
     view = RowView(index.rows.view(), np.zeros(rows, np.uint8), 0)
-    a, b, scores = backend_of(index).pairs(index.state, view, min_score=0.1, recall=recall)
+    a, b, scores = index.backend.pairs(index.state, view, min_score=0.1, recall=recall)
     assert len(a) == len(b) == len(scores) == 0
 
 
 def test_how_often_pairs_are_found_is_foreseen(rng: np.random.Generator) -> None:
     rows = clusters(rng, 10)
     index = unlinked(rows, 32)
-    backend, view = backend_of(index), view_of(index)
+    backend, view = index.backend, view_of(index)
     workers = backend.workers
     state = backend.with_all_tables(index.state, view.vectors)
     join = PairJoin(

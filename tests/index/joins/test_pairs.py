@@ -1,16 +1,19 @@
 """Near-duplicate pairs against every pair compared."""
 
 import threading
+import zlib
 from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from gcws_search.index import POLICIES, Policies
-from gcws_search.index.backends import make_backend
-from gcws_search.index.contracts.batches import RawBatch, SparseVector
+from gcws_search.index import Policies
+from gcws_search.index.contracts.batches import SparseVector
 from gcws_search.index.contracts.errors import InvalidParameter
-from gcws_search.index.contracts.hits import RowView
+from gcws_search.index.contracts.hits import Pairs, RowView
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -21,124 +24,146 @@ from gcws_search.index.contracts.policies import PairPolicy
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.joins import PairSink, compare_pairs
 from gcws_search.index.threads import Workers
-from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.space import VectorSpace
-
-MIN = 0.6
-
-Found = tuple[np.ndarray, np.ndarray, np.ndarray]
-Finder = Callable[..., Found]
+from tests.support.data import generated
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores
+from tests.support.statistics import SIGMAS
 
 
-def _finder(
-    space: VectorSpace, config: CollectionConfig, raw: RawBatch, policies: Policies = POLICIES
-) -> Finder:
-    batch = space.prepare(raw)
-    rows = GrowingRows(config.form, config.dim)
-    rows.append(batch)
-    backend = make_backend(config, threads=2, policies=policies)
-    state = backend.extend(backend.empty(), rows.view(), backend.encode(batch))
-    view = RowView(rows.view(), np.ones(len(batch), np.uint8), len(batch))
-
-    def find(
-        min_score: float,
-        recall: float,
-        limit: int | None = None,
-        stop: threading.Event | None = None,
-    ) -> Found:
-        return backend.pairs(
-            state, view, min_score=min_score, recall=recall, limit=limit, stop=stop
-        )
-
-    return find
+def true_pairs(
+    scores: npt.NDArray[np.float64], min_score: float, alive: npt.NDArray[np.uint8]
+) -> dict[tuple[int, int], float]:
+    a, b = np.nonzero(np.triu(scores >= min_score, 1))
+    return {
+        (int(i), int(j)): float(scores[i, j])
+        for i, j in zip(a, b, strict=True)
+        if alive[i] and alive[j]
+    }
 
 
-def _dense(
-    rng: np.random.Generator, backend: BackendParams, policies: Policies = POLICIES
-) -> tuple[Finder, np.ndarray]:
-    centers = rng.standard_normal((30, 12))
-    rows = centers[rng.integers(0, 30, 400)] + 0.02 * rng.standard_normal((400, 12))
-    rows[50:60] = rows[50]
-    rows = rows.astype(np.float32)
-    config = CollectionConfig(dim=12, backend=backend)
-    space = VectorSpace.of(config)
-    return _finder(space, config, space.from_dense(rows), policies), rows.astype(np.float64)
+def pairs_of(index: SmallIndex, alive: Mask | None = None, **asked: Any) -> Pairs:  # noqa: ANN401
+    rows = index.rows.view()
+    mask = np.ones(len(rows), np.uint8) if alive is None else alive
+    view = RowView(rows, mask, int(mask.sum()))
+    found: Pairs = index.backend.pairs(index.state, view, **asked)
+    return found
 
 
-def _sparse(rng: np.random.Generator, backend: BackendParams) -> tuple[Finder, np.ndarray]:
-    rows = rng.poisson(0.3, (1300, 20)).astype(np.float64)
-    rows[:, 0] += 1
-    config = CollectionConfig(dim=None, backend=backend)
-    space = VectorSpace.of(config)
-    raw = space.from_items([SparseVector(np.flatnonzero(row), row[row > 0]) for row in rows])
-    return _finder(space, config, raw), rows
+def found_pairs(
+    index: SmallIndex, alive: npt.NDArray[np.uint8], min_score: float, recall: float
+) -> dict[tuple[int, int], float]:
+    a, b, scores = pairs_of(index, alive, min_score=min_score, recall=recall)
+    pairs = list(zip(a.tolist(), b.tolist(), strict=True))
+    assert len(pairs) == len(set(pairs))
+    assert all(i < j for i, j in pairs)
+    return dict(zip(pairs, scores.tolist(), strict=True))
 
 
-def _truth(rows: np.ndarray, least: float) -> dict[tuple[int, int], float]:
-    truth = {}
-    for a in range(len(rows)):
-        low = np.where(
-            np.sign(rows[a]) == np.sign(rows), np.minimum(np.abs(rows[a]), np.abs(rows)), 0.0
-        ).sum(axis=1)
-        scores = low / (np.abs(rows[a]).sum() + np.abs(rows).sum(axis=1) - low)
-        for b in np.flatnonzero(scores >= least).tolist():
-            if b > a:
-                truth[a, b] = float(scores[b])
-    return truth
+ALL = 1200
 
 
-@pytest.mark.parametrize("make", [_dense, _sparse])
+kinds = pytest.mark.parametrize("kind", ["dense", "counts"])
+
+
+@cache
+def duplicated(kind: str) -> tuple[Rows, int | None, npt.NDArray[np.float64]]:
+    """Return rows with many near pairs, the dimension, and all scores; made once."""
+    rng = np.random.default_rng(zlib.crc32(kind.encode()))
+    if kind == "dense":
+        rows, _ = generated.near_duplicates(rng, ALL, 1)
+        rows[50:60] = rows[50]
+        return rows, 24, all_scores(rows, rows, 24)
+    counts, _ = generated.counts(rng, ALL, 1, words=150)
+    return counts, None, all_scores(counts, counts, 150)
+
+
+@kinds
 @pytest.mark.parametrize("backend", [ExactParams(), GcwsParams(bands=8)])
-def test_an_exact_join_finds_every_pair_once(
-    make: Callable[..., tuple[Finder, np.ndarray]],
-    backend: BackendParams,
-    rng: np.random.Generator,
+def test_a_recall_of_1_finds_every_pair(
+    rng: np.random.Generator, kind: str, backend: BackendParams
 ) -> None:
-    find, rows = make(rng, backend)
-    a, b, scores = find(MIN, 1.0)
-    truth = _truth(rows, MIN)
-    assert len(truth) > 100
-    found = list(zip(a.tolist(), b.tolist(), strict=True))
-    assert len(found) == len(set(found))
-    assert set(found) == set(truth)
-    assert [truth[pair] for pair in found] == pytest.approx(scores.tolist(), rel=1e-12)
+    rows, dim, scores = duplicated(kind)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=backend)).add(rows, [1100, 3])
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
+    for min_score in (0.35, 0.5):
+        truth = true_pairs(scores, min_score, alive)
+        assert truth
+        found = found_pairs(index, alive, min_score, 1.0)
+        assert found == pytest.approx(truth, rel=1e-12)
 
 
-@pytest.mark.parametrize("make", [_dense, _sparse])
-def test_a_join_of_tables_finds_the_share_asked_for(
-    make: Callable[..., tuple[Finder, np.ndarray]], rng: np.random.Generator
+@kinds
+@pytest.mark.parametrize(("min_score", "recall"), [(0.4, 0.5), (0.5, 0.9), (0.6, 0.8)])
+def test_joined_pairs_are_real_and_as_many_as_asked_for(
+    rng: np.random.Generator, kind: str, min_score: float, recall: float
 ) -> None:
-    find, rows = make(rng, GcwsParams(bands=16, seed=5))
-    truth = _truth(rows, MIN)
-    a, b, scores = find(MIN, 0.9)
-    found = set(zip(a.tolist(), b.tolist(), strict=True))
-    assert found <= set(truth)
-    # Pairs above the bound are found with more than 0.9; 4 sigma of as many coins.
-    assert len(found) >= len(truth) * 0.9 - 4 * np.sqrt(len(truth) * 0.09)
-    assert (scores >= MIN).all()
+    rows, dim, scores = duplicated(kind)
+    alive = (rng.random(ALL) < 0.8).astype(np.uint8)
+    truth = true_pairs(scores, min_score, alive)
+    shares = []
+    for seed in range(8):
+        params = GcwsParams(bands=16, seed=seed)
+        index = SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows, [1100, 3])
+        found = found_pairs(index, alive, min_score, recall)
+        assert found.keys() <= truth.keys()
+        assert all(score == pytest.approx(truth[pair]) for pair, score in found.items())
+        shares.append(len(found) / len(truth))
+    spread = float(np.std(shares, ddof=1)) / np.sqrt(len(shares))
+    assert np.mean(shares) >= recall - SIGMAS * spread
 
 
-@pytest.mark.parametrize("make", [_dense, _sparse])
+def test_more_pairs_than_are_listed_at_a_time_are_all_found() -> None:
+    n = 800  # 319,600 pairs in every table
+    rows = np.ones((n, 3), np.float32)
+    for dense in (True, False):
+        config = CollectionConfig(dim=3 if dense else None, backend=GcwsParams(bands=2))
+        index = SmallIndex(config).add(rows if dense else generated.sparse_of(rows))
+        alive = np.ones(n, np.uint8)
+        a, b, scores = pairs_of(index, alive, min_score=0.9, recall=0.9)
+        assert len(a) == n * (n - 1) // 2
+        assert np.all(a < b)
+        assert np.all(scores == 1.0)
+
+
+def test_a_pair_at_the_least_score_is_found() -> None:
+    for low, high in ((7, 10), (3, 10), (9, 10)):
+        rows = np.zeros((2, 10), np.float32)
+        rows[0, :high] = 1
+        rows[1, :low] = 1
+        for backend in (ExactParams(), GcwsParams(bands=256)):
+            index = SmallIndex(CollectionConfig(dim=10, backend=backend)).add(rows)
+            alive = np.ones(2, np.uint8)
+            for recall in (0.99, 1.0):
+                found = found_pairs(index, alive, low / high, recall)
+                assert found == {(0, 1): low / high}
+
+
+def banded(kind: str) -> SmallIndex:
+    rows, dim, _ = duplicated(kind)
+    config = CollectionConfig(dim=dim, backend=GcwsParams(bands=16, seed=5))
+    return SmallIndex(config, threads=2).add(rows)
+
+
+@kinds
 @pytest.mark.parametrize("recall", [0.9, 1.0])
 def test_a_limit_keeps_the_most_similar_pairs_and_those_that_tie_with_the_last(
-    make: Callable[..., tuple[Finder, np.ndarray]], recall: float, rng: np.random.Generator
+    kind: str, recall: float
 ) -> None:
-    find, _ = make(rng, GcwsParams(bands=16, seed=5))
-    _, _, scores = find(MIN, recall)
+    index = banded(kind)
+    _, _, scores = pairs_of(index, min_score=0.5, recall=recall)
     ranked = np.sort(scores)[::-1]
     for limit in (1, 7, 50):
-        _, _, few = find(MIN, recall, limit)
+        _, _, few = pairs_of(index, min_score=0.5, recall=recall, limit=limit)
         assert sorted(few, reverse=True) == ranked[ranked >= ranked[limit - 1]].tolist()
 
 
-def test_more_pairs_than_can_be_listed_are_refused_without_a_limit(
-    rng: np.random.Generator,
-) -> None:
-    few = Policies(pairs=PairPolicy(max_pairs=20))
-    find, _ = _dense(rng, GcwsParams(bands=8), few)
+def test_more_pairs_than_can_be_listed_are_refused_without_a_limit() -> None:
+    config = CollectionConfig(dim=24, backend=GcwsParams(bands=8))
+    policies = Policies(pairs=PairPolicy(max_pairs=20))
+    index = SmallIndex(config, policies=policies).add(duplicated("dense")[0])
     with pytest.raises(InvalidParameter, match="a limit"):
-        find(0.5, 0.9)
-    assert len(find(0.5, 0.9, 3)[0]) == pytest.approx(3, abs=20)
+        pairs_of(index, min_score=0.5, recall=0.9)
+    assert len(pairs_of(index, min_score=0.5, recall=0.9, limit=3)[0]) == pytest.approx(3, abs=20)
 
 
 def test_a_refused_list_of_pairs_stops_all_threads() -> None:
@@ -149,17 +174,6 @@ def test_a_refused_list_of_pairs_stops_all_threads() -> None:
     with pytest.raises(InvalidParameter):
         sink.result()
     assert sink.done
-
-
-@pytest.mark.parametrize("recall", [0.9, 1.0])
-def test_a_thousand_equal_items_are_joined_up_to_the_limit(recall: float) -> None:
-    config = CollectionConfig(dim=4, backend=GcwsParams(bands=4))
-    space = VectorSpace.of(config)
-    find = _finder(space, config, space.from_dense(np.ones((1000, 4))))
-    a, b, scores = find(0.9, recall, 10)
-    assert len(a) >= 10
-    assert (a < b).all()
-    assert (scores == 1.0).all()
 
 
 class _Counted(Workers):
@@ -184,16 +198,24 @@ def test_every_thread_has_rows_to_compare_with_the_others(dim: int | None) -> No
     assert workers.parts == 4
 
 
-@pytest.mark.parametrize("make", [_dense, _sparse])
 @pytest.mark.parametrize("recall", [0.9, 1.0])
-def test_a_join_that_nobody_waits_for_ends(
-    make: Callable[..., tuple[Finder, np.ndarray]], recall: float, rng: np.random.Generator
-) -> None:
-    find, _ = make(rng, GcwsParams(bands=16, seed=5))
+def test_a_thousand_equal_items_are_joined_up_to_the_limit(recall: float) -> None:
+    config = CollectionConfig(dim=4, backend=GcwsParams(bands=4))
+    index = SmallIndex(config).add(np.ones((1000, 4), np.float32))
+    a, b, scores = pairs_of(index, min_score=0.9, recall=recall, limit=10)
+    assert len(a) >= 10
+    assert (a < b).all()
+    assert (scores == 1.0).all()
+
+
+@kinds
+@pytest.mark.parametrize("recall", [0.9, 1.0])
+def test_a_join_that_nobody_waits_for_ends(kind: str, recall: float) -> None:
     stop = threading.Event()
     stop.set()
-    assert len(find(MIN, recall, None, stop)[0]) == 0
-    assert len(find(MIN, recall)[0]) > 0
+    find = partial(pairs_of, banded(kind), min_score=0.6, recall=recall)
+    assert len(find(stop=stop)[0]) == 0
+    assert len(find()[0]) > 0
 
 
 @pytest.mark.parametrize("count", [0, 1])
@@ -203,8 +225,9 @@ def test_a_join_that_nobody_waits_for_ends(
 def test_fewer_than_two_items_make_no_pair(
     backend: BackendParams, recall: float, dim: int | None, count: int
 ) -> None:
-    config = CollectionConfig(dim=dim, backend=backend)
-    space = VectorSpace.of(config)
-    find = _finder(space, config, space.from_items([SparseVector([1], [2.0])] * count))
+    ones = np.ones((count, 4), np.float32)
+    index = SmallIndex(CollectionConfig(dim=dim, backend=backend))
+    index.add(ones if dim else generated.sparse_of(ones))
     for limit in (None, 3):
-        assert [len(part) for part in find(0.5, recall, limit)] == [0, 0, 0]
+        found = pairs_of(index, min_score=0.5, recall=recall, limit=limit)
+        assert [len(part) for part in found] == [0, 0, 0]

@@ -1,12 +1,15 @@
-"""Search by tables: the recall promised, and the naive search to the table."""
+"""Search by tables: the recall promised, the naive search to the table, and nothing else."""
 
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 
+from benchmarks.harness.engine import RowHits
 from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import LiveSample, RowView
@@ -21,21 +24,53 @@ from gcws_search.index.contracts.policies import ProbePolicy
 from gcws_search.index.cost_model import Tally, hash_nanoseconds, scan_nanoseconds
 from gcws_search.index.lsh import search as table_search
 from gcws_search.index.vectors.space import VectorSpace
-from tests.support.index.known_rows import (
-    FLOAT32_TIES,
-    KINDS,
-    QUERIES,
-    RELATIVE,
-    ROWS,
-    asked,
-    config_of,
-    encoded,
-    known,
-    made,
-)
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer
+from tests.support.data import generated
+from tests.support.data.generated import Csr
+from tests.support.index.policies import DEAR_SCANS
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer, answers
 from tests.support.reference import mathematics
 from tests.support.statistics import SIGMAS, assert_proportion, standard_error
+
+RELATIVE = 1e-12
+"""Roundings of some thousand float64 sums."""
+FLOAT32_TIES = 1e-6
+"""Hits are ranked by float32 scores while probing: closer scores may change places."""
+DIM = 24
+ROWS = 6000
+QUERIES = 40
+KINDS = ["dense", "near-duplicates", "counts"]
+
+
+def made(kind: str, rng: np.random.Generator, n: int = ROWS) -> tuple[Rows, Rows, int]:
+    """Return rows, held-out queries and the dimension."""
+    if kind == "dense":
+        return *generated.clustered(rng, n, QUERIES, dim=DIM), DIM
+    if kind == "near-duplicates":
+        return *generated.near_duplicates(rng, n, QUERIES, dim=DIM), DIM
+    return *generated.counts(rng, n, QUERIES), 400
+
+
+def asked(config: CollectionConfig, *, threads: int = 1) -> SmallIndex:
+    """Return an empty index whose tables are asked, however few its rows are."""
+    return SmallIndex(config, threads=threads, policies=Policies(probe=DEAR_SCANS))
+
+
+@cache
+def known(kind: str) -> tuple[Rows, Rows, npt.NDArray[np.float64]]:
+    """Return rows, held-out queries and all their scores, made once."""
+    rows, queries, dim = made(kind, np.random.default_rng(zlib.crc32(kind.encode())))
+    return rows, queries, all_scores(queries, rows, dim)
+
+
+@cache
+def encoded(kind: str, encoding: Encoding, seed: int) -> SmallIndex:
+    """Return an index of the known rows, made once."""
+    params = GcwsParams(bands=24, seed=seed, encoding=encoding, bits=4)
+    return asked(config_of(kind, params)).add(known(kind)[0])
+
+
+def config_of(kind: str, params: GcwsParams) -> CollectionConfig:
+    return CollectionConfig(dim=None if kind == "counts" else DIM, backend=params)
 
 
 def recall_of(
@@ -429,3 +464,172 @@ def test_what_a_lone_proof_is_told_to_have_taken_includes_the_scan_that_it_ended
     assert found.explanation(0).method == "scan"
     assert tally.seen == 1
     assert 8 * tally.nanoseconds >= hashing + 1.5 * scan
+
+
+# --- exact scores ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_of_hits_are_exact(rng: np.random.Generator, kind: str) -> None:
+    rows, queries, dim = made(kind, rng)
+    index = asked(config_of(kind, GcwsParams(band_width=3))).add(rows)
+    truth = all_scores(queries, rows, dim)
+    for m, hits in enumerate(index.search(queries, SearchParams(limit=20, recall=0.8))):
+        found, scores = answer(hits)
+        assert len(found) == len(set(found))
+        assert scores == pytest.approx(truth[m, found].tolist(), rel=RELATIVE)
+        assert sorted(zip(scores, found, strict=True), key=lambda hit: (-hit[0], hit[1])) == list(
+            zip(scores, found, strict=True)
+        )
+
+
+def test_a_score_equal_to_the_least_one_wanted_is_found(rng: np.random.Generator) -> None:
+    """GMM k/10 of counts, probed: float32 rounds 3/10 and 7/10 down, 1/10 and 9/10 up."""
+    for tenths in (3, 6, 7, 9):
+        query = np.zeros((1, DIM), np.float32)
+        query[0, :10] = 1
+        row = np.zeros((300, DIM), np.float32)
+        row[:, :tenths] = 1
+        strangers = -np.abs(rng.standard_normal((5000, DIM))).astype(np.float32)
+        rows = np.concatenate([row, strangers])
+        for width in (None, 1):
+            index = asked(config_of("dense", GcwsParams(band_width=width, bands=64))).add(rows)
+            params = SearchParams(limit=299, recall=0.9, min_score=tenths / 10)
+            [hits] = index.search(query, params)
+            assert len(hits.rows) >= 299
+            assert set(hits.scores.tolist()) == {tenths / 10}
+
+
+def test_a_row_to_skip_is_left_out_while_probing(rng: np.random.Generator) -> None:
+    for kind in KINDS:
+        rows, _, _ = made(kind, rng)
+        index = asked(config_of(kind, GcwsParams())).add(rows)
+        params = SearchParams(limit=5, recall=0.7)
+        skipped = index.search(rows[:QUERIES], params, skip=list(range(QUERIES)))
+        for i, hits in enumerate(skipped):
+            assert i not in hits.rows
+            everything: Mask = np.ones(ROWS, np.uint8)
+            everything[i] = 0
+            [masked] = index.search(rows[i : i + 1], params, permitted=everything)
+            if masked.explanation.method == hits.explanation.method:
+                assert answer(masked) == answer(hits)
+
+
+# --- answers depend on nothing else ------------------------------------------------------------
+
+
+def assert_same_answers(a: SmallIndex, b: SmallIndex, queries: Rows, params: SearchParams) -> None:
+    left, right = a.search(queries, params), b.search(queries, params)
+    assert answers(left) == answers(right)
+    for one, other in zip(left, right, strict=True):
+        promised = one.explanation.expected_recall
+        assert other.explanation.expected_recall == pytest.approx(promised, rel=RELATIVE)
+        assert other.explanation[:6] == one.explanation[:6]
+
+
+SOME_SIZES = [[1, 1, 1, 5000], [512, 511, 513, 1], [0, 17, 0, 4096, 900]]
+QUESTIONS = [
+    SearchParams(limit=1, recall=0.6),
+    SearchParams(limit=10, recall=0.9),
+    SearchParams(limit=30, recall=0.8, min_score=0.5),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("width", [None, 4])
+def test_the_sizes_of_batches_change_no_answer(
+    rng: np.random.Generator, kind: str, width: int | None
+) -> None:
+    rows, queries, _ = made(kind, rng)
+    config = config_of(kind, GcwsParams(bands=8, band_width=width))
+    whole = asked(config).add(rows)
+    for sizes in SOME_SIZES:
+        parts = asked(config).add(rows, sizes)
+        for params in QUESTIONS:
+            assert_same_answers(whole, parts, queries, params)
+
+
+def _take(rows: Rows, numbers: npt.NDArray[np.int64]) -> Csr:
+    assert isinstance(rows, Csr)
+    pieces = [rows.row(int(i)) for i in numbers]
+    lengths = [len(indices) for indices, _ in pieces]
+    return Csr(
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        np.concatenate([indices for indices, _ in pieces]),
+        np.concatenate([values for _, values in pieces]),
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stays_share", [0.3, 0.7])
+def test_rows_that_are_not_permitted_change_no_answer(
+    rng: np.random.Generator, kind: str, stays_share: float
+) -> None:
+    """Deleted rows stay in the tables until a compaction; a restart leaves them out.
+
+    Rows that a filter leaves out make a scan longer, so that fewer queries are scanned.
+    """
+    rows, queries, _ = made(kind, rng)
+    config = config_of(kind, GcwsParams(bands=8))
+    stays = rng.random(ROWS) < stays_share
+    numbers = np.flatnonzero(stays)
+    index = asked(config).add(rows)
+    kept = _take(rows, numbers) if isinstance(rows, Csr) else rows[stays]
+    fresh = asked(config).add(kept)
+    same = []
+    for params in QUESTIONS:
+        masked = index.search(queries, params, permitted=stays.astype(np.uint8))
+        for before, after in zip(masked, fresh.search(queries, params), strict=True):
+            same.append(before.explanation.method == after.explanation.method)
+            if same[-1]:
+                found, scores = answer(after)
+                assert answer(before) == (numbers[found].tolist(), scores)
+            else:
+                assert "scan" in (before.explanation.method, after.explanation.method)
+    assert np.mean(same) > 0.5
+
+
+def alike(one: RowHits, other: RowHits) -> bool:
+    """Whether two answers were found in the same way, and are then the same in all."""
+    if one.explanation.method != other.explanation.method:
+        assert "scan" in (one.explanation.method, other.explanation.method)
+        return False
+    assert answer(one) == answer(other)
+    assert one.explanation == other.explanation
+    return True
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_batches_of_queries_and_threads_change_no_answer_but_what_is_scanned(
+    rng: np.random.Generator, kind: str
+) -> None:
+    """Of many queries in a call a scan takes less time, so more are scanned."""
+    rows, queries, _ = made(kind, rng)
+    config = config_of(kind, GcwsParams(bands=8))
+    index = asked(config).add(rows, [4000])
+    threaded = asked(config, threads=2).add(rows, [4000])
+    same = []
+    for params in QUESTIONS:
+        together = index.search(queries, params)
+        same += [
+            alike(*both) for both in zip(together, threaded.search(queries, params), strict=True)
+        ]
+        for m in (0, 7, QUERIES - 1):
+            [alone] = index.search(queries[m : m + 1], params)
+            same.append(alike(alone, together[m]))
+    assert np.mean(same) > 0.5
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_many_readers_at_once_get_the_answers_of_one(rng: np.random.Generator, kind: str) -> None:
+    rows, queries, _ = made(kind, rng)
+    config = config_of(kind, GcwsParams(bands=8))
+    shared = asked(config, threads=2).add(rows, [4000])
+    expected = [answers(shared.search(queries, params)) for params in QUESTIONS]
+
+    def ask(_: int) -> list[list[tuple[list[int], list[float]]]]:
+        return [answers(shared.search(queries, params)) for params in QUESTIONS]
+
+    with ThreadPoolExecutor(4) as pool:
+        for found in pool.map(ask, range(8)):
+            assert found == expected

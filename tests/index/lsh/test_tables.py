@@ -1,15 +1,26 @@
 """Tables: every row under its key, whatever the order and the sizes in which rows came."""
 
 import threading
+from collections.abc import Callable
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 from hypothesis import given, strategies as st
 
+from gcws_search.index.collection.items import ItemBatch
+from gcws_search.index.collection.stored_collection import StoredCollection
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
+from gcws_search.index.hashing.banding import FIRST_TABLES
+from gcws_search.index.lsh.band_keys import BandKeys
 from gcws_search.index.lsh.tables import MAX_SEGMENTS, Tables, TableSegment
 from gcws_search.index.threads import StoppedError, Workers
+from tests.support.data.generated import Csr, Floats, clustered, sparse_of
+from tests.support.index.items import opened_catalog
+from tests.support.index.small_index import Rows, SmallIndex, all_scores, answers
 
 Keys = npt.NDArray[np.uint64]
 BANDS = 4
@@ -60,20 +71,6 @@ def assert_sorted(segments: tuple[TableSegment, ...]) -> None:
             assert np.all(keys[1:] >= keys[:-1])
             equal = keys[1:] == keys[:-1]
             assert np.all(rows[1:][equal] > rows[:-1][equal])
-
-
-@pytest.mark.parametrize("bits", [1, 5, 20, 64])
-@pytest.mark.parametrize(
-    "sizes", [[700], [1] * 40, [0, 5, 0, 600, 1, 94], [1, 2, 4, 8, 16, 32, 64, 128], [300, 30, 3]]
-)
-def test_every_row_is_under_its_key_in_every_table(
-    rng: np.random.Generator, bits: int, sizes: list[int]
-) -> None:
-    keys = keys_of(rng, sum(sizes), bits=bits)
-    tables = grown(keys, sizes)
-    assert len(tables) == sum(sizes)
-    assert contents(tables) == truth(keys)
-    assert_sorted(tables.segments)
 
 
 @given(
@@ -182,11 +179,6 @@ def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Ge
     assert_sorted(both.segments)
 
 
-def test_memory_is_12_bytes_a_row_and_table(rng: np.random.Generator) -> None:
-    tables = grown(keys_of(rng, 5000), [1000] * 5)
-    assert 12 * BANDS * 5000 <= tables.nbytes <= 12 * BANDS * 5000 * 1.05
-
-
 @pytest.mark.parametrize("sizes", [[2000], [700, 650, 600, 50], [3] * 500])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999, 1.0])
 def test_renumbered_tables_hold_the_rows_that_stay_under_their_new_numbers(
@@ -223,3 +215,270 @@ def test_no_rows_at_all() -> None:
     assert tables.merged(ONE_THREAD) is None
     assert len(tables.renumber(np.zeros(0, np.int64))) == 0
     assert len(tables.extend(np.empty((0, BANDS), np.uint64), 0, ONE_THREAD)) == 0
+
+
+DIM = 12
+WANTED = 20
+
+
+def index_of(rows: Rows, params: GcwsParams | None = None) -> SmallIndex:
+    dim = None if isinstance(rows, Csr) else rows.shape[1]
+    params = params or GcwsParams(bands=WANTED)
+    return SmallIndex(CollectionConfig(dim=dim, backend=params)).add(rows, [len(rows) // 2, 7])
+
+
+def some_sparse(rng: np.random.Generator, count: int) -> Csr:
+    dense = rng.standard_normal((count, DIM)) * (rng.random((count, DIM)) < 0.4)
+    dense[:, 0] += 1.0
+    return sparse_of(dense.astype(np.float32))
+
+
+def bands_made(stored: StoredCollection) -> int:
+    """Return how many tables a collection says that it has."""
+    return int(stored.describe().backends[0].stats["bands_made"])
+
+
+def keying_of(index: SmallIndex) -> BandKeys:
+    backend = index.backend
+    return BandKeys(backend.plan, backend.hash, Workers(1))
+
+
+def assert_same(tables: Tables, others: Tables) -> None:
+    assert tables.bands == others.bands
+    ours, theirs = (each.merged(Workers(1)) for each in (tables, others))
+    assert ours is not None
+    assert theirs is not None
+    np.testing.assert_array_equal(ours.keys, theirs.keys)
+    np.testing.assert_array_equal(ours.rows, theirs.rows)
+
+
+def built_at_once(index: SmallIndex, bands: int = WANTED) -> Tables:
+    rows = index.rows.view()
+    return Tables.of(bands, ()).extend(keying_of(index).keys(rows, bands), 0, Workers(1))
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+@pytest.mark.parametrize(
+    "params",
+    [
+        GcwsParams(bands=WANTED),
+        GcwsParams(bands=WANTED, encoding="zero_bit", seed=3),
+        GcwsParams(bands=WANTED, encoding="b_bit", bits=7),
+    ],
+    ids=["full", "zero_bit", "b_bit"],
+)
+def test_keys_in_some_tables_are_those_among_all(
+    rng: np.random.Generator, params: GcwsParams, form: str
+) -> None:
+    dense = rng.standard_normal((40, DIM)).astype(np.float32)
+    rows: Rows = dense if form == "dense" else some_sparse(rng, 40)
+    index = index_of(rows, params)
+    band_keys, batch = keying_of(index), index.prepare(rows)
+    whole = band_keys.keys(batch, WANTED)
+    np.testing.assert_array_equal(index.backend.encode(batch), whole[:, :FIRST_TABLES])
+    for first in range(WANTED):
+        part = band_keys.keys(batch, WANTED, first=first)
+        np.testing.assert_array_equal(part, whole[:, first:])
+        alone = band_keys.keys(batch[:1], WANTED, first=first)
+        np.testing.assert_array_equal(alone, whole[:1, first:])
+
+
+@pytest.mark.parametrize("form", ["dense", "sparse"])
+def test_tables_made_later_are_those_made_from_the_start(
+    rng: np.random.Generator, form: str
+) -> None:
+    dense = rng.standard_normal((3000, DIM)).astype(np.float32)
+    rows: Rows = dense if form == "dense" else some_sparse(rng, 3000)
+    index = index_of(rows)
+    assert index.state.tables.bands == FIRST_TABLES
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    assert_same(index.state.tables, built_at_once(index))
+    index.add(rows[:300])  # rows put later are in all of them, too
+    assert_same(index.state.tables, built_at_once(index))
+    index.compact(np.arange(3300) % 3 > 0)
+    assert_same(index.state.tables, built_at_once(index))
+
+
+def test_all_tables_are_made_once_a_proof_has_use_for_them(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 3000, 20)
+    index = index_of(rows)
+    index.state = state = index.optimize()
+    assert not index.is_overdue
+    index.search(queries, SearchParams(recall=0.9))
+    assert not index.backend.is_overdue(state, 3000, 3000)
+    index.search(queries, SearchParams(recall=0.9, guarantee="proven"))
+    assert index.backend.is_overdue(state, 3000, 3000)
+    index.state = index.optimize()
+    assert index.state.graph is state.graph
+    assert_same(index.state.tables, built_at_once(index))
+    assert not index.is_overdue
+
+
+@pytest.mark.parametrize("count", [5, 2000], ids=["waiting", "linked"])
+def test_rows_put_while_tables_are_made_are_in_them(rng: np.random.Generator, count: int) -> None:
+    rows, _ = clustered(rng, 5000, 1)
+    index = index_of(rows[:3000])
+    index.state = index.optimize()
+    lists = index.state.graph.neighbours
+    index.search(rows[:1], SearchParams(recall=0.9, guarantee="proven"))
+    made = index.optimize()
+    index.add(rows[3000 : 3000 + count])
+    waiting = index.state.delta.count
+    assert waiting == (count if count == 5 else 0)
+    index.adopt(made)
+    assert index.state.delta.count == waiting
+    assert index.state.graph.neighbours is lists
+    index.finish_background_work()
+    assert_same(index.state.tables, built_at_once(index))
+
+
+@pytest.mark.parametrize("bands", [WANTED, FIRST_TABLES + 1])
+def test_rows_along_few_dimensions_have_the_tables_their_lists_are_linked_through(
+    rng: np.random.Generator, bands: int
+) -> None:
+    """As far as there can be so many."""
+    rows = (rng.standard_normal((2500, 3)) @ rng.standard_normal((3, 64))).astype(np.float32)
+    index = index_of(rows, GcwsParams(bands=bands))
+    backend, view = index.backend, index.rows.view()
+    state = backend.linked(index.state, view, np.ones(2500, np.uint8), threading.Event())
+    assert state is not None
+    assert state.graph is not None
+    assert state.graph.neighbours.narrow
+    assert_same(state.tables, built_at_once(index, min(bands, 2 * FIRST_TABLES)))
+    saved = backend.saved(state)
+    assert saved is not None
+    links = saved.links.copy()
+    links[::50] = UNKNOWN  # these are linked anew
+    again = backend.restore(view, backend.encode(view), SavedIndex(links, saved.notes))
+    assert again.graph is not None
+    assert (again.graph.links.array[:, 0] >= 0).all()
+    assert_same(again.tables, state.tables)
+
+
+@pytest.mark.parametrize("guarantee", ["measured", "proven"])
+def test_a_service_makes_them_beside_its_searches_and_answers_as_promised_before(
+    tmp_path: Path, rng: np.random.Generator, guarantee: str
+) -> None:
+    rows, queries = clustered(rng, 4000, 100)
+    wanted = guarantee == "proven"
+    params = SearchParams(limit=10, recall=0.8, guarantee=guarantee)  # type: ignore[arg-type]
+    scores = np.sort(all_scores(queries, rows, rows.shape[1]), axis=1)[:, ::-1][:, :10]
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.create("things", CollectionConfig(dim=rows.shape[1]))[0]
+    ids = [str(i) for i in range(4000)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 4000))
+    stored.finish_background_work()
+    first = bands_made(stored)
+    assert first < 32
+    for turn in range(2):
+        assert bands_made(stored) == (32 if wanted and turn else first)
+        assert recall(stored, queries, params, scores) >= 0.8 - 3 * 0.4 / 100**0.5
+        stored.finish_background_work()
+    assert bands_made(stored) == (32 if wanted else first)
+    expected = answered(stored, queries, params)
+    catalog.close()
+    catalog = opened_catalog(tmp_path)
+    stored = catalog.get("things")
+    assert bands_made(stored) == first
+    stored.search(stored.space.from_dense(queries[:1]), params)
+    stored.finish_background_work()
+    assert answered(stored, queries, params) == expected
+    catalog.close()
+
+
+def answered(
+    stored: StoredCollection, queries: Floats, params: SearchParams
+) -> list[list[tuple[str, float]]]:
+    results = stored.search(stored.space.from_dense(queries), params)
+    return [[*zip(result.ids, result.scores, strict=True)] for result in results]
+
+
+def recall(
+    stored: StoredCollection, queries: Floats, params: SearchParams, scores: npt.NDArray[np.float64]
+) -> float:
+    shares = [
+        np.mean([score >= best[-1] - 1e-6 for _, score in hits])
+        for hits, best in zip(answered(stored, queries, params), scores, strict=True)
+    ]
+    return float(np.mean(shares))
+
+
+def test_estimates_by_fewer_tables_are_of_all_samples(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 600, 10)
+    index = index_of(rows)
+    params = SearchParams(limit=5, rerank="none", candidates=1000)
+    few = answers(index.search(queries, params))
+    index.state = index.backend.with_all_tables(index.state, index.rows.view())
+    assert answers(index.search(queries, params)) == few
+
+
+PROVEN = SearchParams(limit=3, recall=0.5, guarantee="proven")
+ESTIMATES = SearchParams(limit=3, rerank="none")
+Use = Callable[[StoredCollection, Floats], object]
+
+
+def search(params: SearchParams) -> Use:
+    return lambda stored, rows: stored.search(stored.space.from_dense(rows[:2]), params)
+
+
+def search_around(params: SearchParams) -> Use:
+    return lambda stored, _: stored.search_around("5", params)
+
+
+def compare(params: SearchParams) -> Use:
+    return lambda stored, rows: stored.compare([stored.space.from_dense(rows[:2])], params)
+
+
+def pairs(recall: float) -> Use:
+    return lambda stored, _: stored.pairs(min_score=0.9, recall=recall)
+
+
+@pytest.mark.parametrize(
+    ("use", "bands"),
+    [
+        pytest.param(search(PROVEN), WANTED, id="proven"),
+        pytest.param(search(ESTIMATES), WANTED, id="estimates"),
+        pytest.param(search_around(PROVEN), WANTED, id="proven around an item"),
+        pytest.param(search_around(ESTIMATES), WANTED, id="estimates around an item"),
+        pytest.param(compare(PROVEN), WANTED, id="proofs compared"),
+        pytest.param(pairs(0.9), FIRST_TABLES, id="pairs of few rows"),
+        pytest.param(pairs(1.0), FIRST_TABLES, id="all pairs"),
+        pytest.param(search(SearchParams(limit=3)), FIRST_TABLES, id="measured"),
+        pytest.param(search(SearchParams(limit=3, recall=1.0)), FIRST_TABLES, id="exact"),
+    ],
+)
+def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
+    tmp_path: Path, rng: np.random.Generator, use: Use, bands: int
+) -> None:
+    rows, _ = clustered(rng, 300, 1)
+    catalog = opened_catalog(tmp_path)
+    config = CollectionConfig(dim=rows.shape[1], backend=GcwsParams(bands=WANTED))
+    stored = catalog.create("things", config)[0]
+    ids = [str(i) for i in range(300)]
+    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * 300))
+    stored.finish_background_work()
+    assert bands_made(stored) == FIRST_TABLES
+    use(stored, rows)
+    if stored.optimizer.thread is not None:  # what was begun, not what a `settle` would begin
+        stored.optimizer.thread.join(60)
+    assert bands_made(stored) == bands
+    catalog.close()
+
+
+def test_rows_that_waited_when_tables_were_begun_wait_no_more_and_later_ones_do(
+    rng: np.random.Generator,
+) -> None:
+    rows, _ = clustered(rng, 3008, 1)
+    index = index_of(rows[:3000])
+    index.state = index.optimize()
+    index.add(rows[3000:3005])
+    assert index.optimize().tables.bands == index.state.tables.bands < WANTED
+    index.search(rows[:1], PROVEN)
+    made = index.optimize()
+    assert (made.delta.count, len(made.tables), made.tables.bands) == (0, 3005, WANTED)
+    index.add(rows[3005:])
+    assert index.state.delta.count == 8
+    index.adopt(made)
+    assert index.state.delta.count == 3
+    index.finish_background_work()
+    assert_same(index.state.tables, built_at_once(index))

@@ -127,22 +127,6 @@ def test_scaling_both_vectors_by_a_power_of_two_changes_nothing(
     assert similarity(sent(scaled[0], dense=True), sent(scaled[1], dense=True)) == before
 
 
-@given(st.lists(st.booleans(), min_size=DIM, max_size=DIM).filter(any), st.data())
-def test_on_binary_data_it_is_the_jaccard_resemblance(one: list[bool], data: st.DataObject) -> None:
-    other = data.draw(st.lists(st.booleans(), min_size=DIM, max_size=DIM).filter(any))
-    a = {i for i, x in enumerate(one) if x}
-    b = {i for i, x in enumerate(other) if x}
-    ours = similarity([float(x) for x in one], [float(x) for x in other])
-    assert ours == len(a & b) / len(a | b)
-
-
-@given(st.lists(sparse_vectors(DIM, values=ordinary_values()), min_size=3, max_size=3))
-def test_one_minus_the_similarity_is_a_metric(vectors: list[Vector]) -> None:
-    a, b, c = (sent(u, dense=True) for u in vectors)
-    direct = 1 - similarity(a, c)
-    assert direct <= (1 - similarity(a, b)) + (1 - similarity(b, c)) + 1e-12
-
-
 def test_vectors_that_do_not_fit_together_are_refused() -> None:
     with pytest.raises(InvalidVector) as failure:
         similarity([1.0, 2.0], [1.0, 2.0, 3.0])

@@ -1,3 +1,5 @@
+"""Files of collections, and their folder: what is written is read back, or refused."""
+
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -9,12 +11,11 @@ from sqlite_utils import Database
 from gcws_search.index.contracts.errors import (
     CollectionNotFound,
     DamagedFile,
-    DirectoryLocked,
     DiskFull,
     IncompatibleFile,
 )
 from gcws_search.index.storage.connection import connect, transaction
-from gcws_search.index.storage.data_directory import bytes_of
+from gcws_search.index.storage.data_directory import DataDirectory, bytes_of
 from gcws_search.index.storage.records import Change, Record, RowBatch
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
 from gcws_search.index.storage.store import CHUNK_BYTES, Store
@@ -261,25 +262,6 @@ def test_the_log_counts_as_disk_space_and_does_not_stay_large(path: Path, store:
     assert store.bytes_on_disk >= path.stat().st_size + log.stat().st_size
 
 
-def test_deleted_content_is_overwritten(path: Path, store: Store) -> None:
-    store.write([Change([], rows(["a"], payload=b'{"secret":"hunter2"}'))])
-    store.write([Change([1], rows([]))])
-    store.close()
-    assert b"hunter2" not in path.read_bytes()
-
-
-def test_a_full_disk_is_told_and_nothing_is_half_stored(store: Store) -> None:
-    put(store, ["a"])
-    pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
-    store.connection.execute(f"PRAGMA max_page_count = {pages + 20}")
-    with pytest.raises(DiskFull):
-        put(store, [f"i{n}" for n in range(100_000)], gone=[1])
-    assert keys_and_ids(store) == [(1, "a")]
-    store.connection.execute("PRAGMA max_page_count = 1000000")
-    put(store, ["b"])
-    assert keys_and_ids(store) == [(1, "a"), (2, "b")]
-
-
 def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Store) -> None:
     put(store, ["a"])
     pages = store.connection.execute("PRAGMA page_count").fetchone()[0]
@@ -290,18 +272,6 @@ def test_a_row_alone_without_space_leaves_nothing_and_no_transaction(store: Stor
     assert keys_and_ids(store) == [(1, "a")]
     put(store, ["c"])
     assert keys_and_ids(store) == [(1, "a"), (2, "c")]
-
-
-def test_another_program_in_the_file_is_told_of(path: Path, store: Store) -> None:
-    store.connection.execute("PRAGMA busy_timeout = 0")
-    other = sqlite3.connect(path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(DirectoryLocked):
-        put(store, ["a"])
-    other.execute("ROLLBACK")
-    other.close()
-    put(store, ["a"])
-    assert keys_and_ids(store) == [(1, "a")]
 
 
 def test_a_closed_store_has_nothing_to_read(store: Store) -> None:
@@ -335,19 +305,6 @@ def test_a_file_that_is_gone_is_damaged_and_not_made(tmp_path: Path) -> None:
     with pytest.raises(DamagedFile):
         Store(tmp_path / "things.sqlite", "things")
     assert list(tmp_path.iterdir()) == []
-
-
-def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
-    store = Store(path, "things")
-    put(store, [f"i{n}" for n in range(5000)])
-    store.close()
-    with path.open("r+b") as file:
-        file.seek(path.stat().st_size // 2 // 8192 * 8192)
-        file.write(b"\xff" * 8192)
-    store = Store(path, "things")
-    with pytest.raises(DamagedFile):
-        list(store.chunks())
-    store.close()
 
 
 @pytest.mark.parametrize("new", [b"i250\x7f", b"i25000", b"i2500150\x00\x98"])
@@ -410,3 +367,35 @@ def test_a_file_that_is_no_collection_of_this_version_is_refused(
 
 
 # The directory
+
+
+def test_half_made_and_half_dropped_files_are_cleared_away(tmp_path: Path) -> None:
+    kept = {"a.sqlite", "a.sqlite-wal", "notes.txt"}
+    remains = {
+        ".creating-b.sqlite", ".creating-b.sqlite-wal", ".dropping-c.sqlite", "c.sqlite-wal",
+        "c.sqlite-shm", "d.sqlite-journal", ".creating-e-01.sqlite", ".dropping-e-01.sqlite-wal",
+    }  # fmt: skip
+    for name in kept | remains:
+        (tmp_path / name).touch()
+    directory = DataDirectory(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == kept | {"lock"}
+    assert directory.names() == ["a"]
+    directory.close()
+
+
+def test_names_of_files_that_are_no_collections_are_not_listed(tmp_path: Path) -> None:
+    for name in ("b.sqlite", "a.sqlite", "-x.sqlite", "a b.sqlite", "c.sqlite.bak", ".d.sqlite"):
+        (tmp_path / name).touch()
+    directory = DataDirectory(tmp_path)
+    assert directory.names() == ["a", "b"]
+    directory.close()
+
+
+def test_a_published_file_meets_no_log_of_an_earlier_one(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path)
+    (tmp_path / "a.sqlite-wal").write_bytes(b"old")
+    unfinished = directory.unfinished_path("a")
+    unfinished.write_bytes(b"new")
+    directory.publish(unfinished, "a")
+    assert {path.name for path in tmp_path.iterdir()} == {"a.sqlite", "lock"}
+    directory.close()

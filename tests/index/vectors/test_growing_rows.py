@@ -1,12 +1,17 @@
 """Rows: they grow, and what a reader holds never changes."""
 
+import errno
+import gc
+import mmap
+import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from gcws_search.index.contracts.arrays import AddressSpace, Float32s, growable, large
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.vectors.growing_rows import GrowingRows
+from gcws_search.index.vectors.growing_rows import GrowingRows, MappedArray
 from tests.support.data.adapters import LARGE_DIM, expanded_row, prepared, space_of
 
 DIMS = [5, LARGE_DIM, None]
@@ -115,3 +120,161 @@ def test_millions_of_entries_stay_where_they_are() -> None:
         own, before = getattr(rows.view(), name), getattr(first, name)
         assert own.ctypes.data == before.ctypes.data
         assert (own.reshape(2, count) == getattr(batch, name)).all()
+
+
+EMPTY: Float32s = np.empty((0, 16), np.float32)
+
+
+def test_growing_shows_the_same_entries_in_every_view(tmp_path: Path) -> None:
+    mapped = MappedArray(tmp_path)
+    views: list[Float32s] = [EMPTY]
+    for wanted in (1, 1000, 1001, 50_000, 300_000):
+        first = len(views[-1])
+        array = mapped.with_room(views[-1], first, wanted)
+        assert len(array) >= wanted
+        array[first:] = wanted
+        views.append(array)
+        assert mapped.with_room(array, len(array), len(array)) is array
+    views[-1][0] = -1.0  # one file: whoever writes is seen by all
+    for view in views[1:]:
+        assert view.shape[1:] == (16,)
+        assert (view == views[-1][: len(view)]).all()
+
+
+def test_a_file_has_no_name_and_room_on_the_disk_before_anything_is_written(tmp_path: Path) -> None:
+    mapped = MappedArray(tmp_path)
+    before = {*os.listdir("/proc/self/fd")}
+    array = mapped.with_room(EMPTY, 0, 100_000)
+    assert not [*tmp_path.iterdir()]
+    new = [int(each) for each in {*os.listdir("/proc/self/fd")} - before]
+    sizes = [os.fstat(each) for each in new if _is_open(each)]
+    held = [size for size in sizes if size.st_size >= array.nbytes]
+    assert held
+    assert all(512 * size.st_blocks >= array.nbytes for size in held)
+    del array, mapped
+    gc.collect()
+    assert not [each for each in new if _is_open(each) and os.fstat(each) in held]
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+def test_without_space_the_array_stays_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mapped = MappedArray(tmp_path)
+    array = mapped.with_room(EMPTY, 0, 10)
+    array[:10] = 3.0
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", full)
+        with pytest.raises(OSError, match="No space"):
+            mapped.with_room(array, 10, 10**6)
+    assert (array[:10] == 3.0).all()
+    grown = mapped.with_room(array, 10, 10**5)
+    assert (grown[:10] == 3.0).all()
+
+
+NO_ROWS: Float32s = np.empty((0, 64), np.float32)
+SMALL, LARGE, LARGER = 1000, 400_000, 700_000
+"""Rows of 256 bytes: an array of `SMALL` is copied as it grows, the others are not."""
+
+
+@pytest.mark.parametrize("count", [1, 1000, 20_000, 40_000])
+def test_large_arrays_begin_with_a_cache_line(count: int) -> None:
+    for _ in range(5):  # elsewhere in memory each time
+        rows = large((count, 64), np.uint8)
+        assert rows.shape == (count, 64)
+        assert rows.ctypes.data % 64 == 0
+        rows[:] = 7
+        assert (rows == 7).all()
+
+
+def grown(room: AddressSpace, array: Float32s, count: int, wanted: int) -> Float32s:
+    """Return the array with room for more rows, each new one filled with its number."""
+    array = room.with_room(array, count, wanted)
+    array[count:wanted] = np.arange(count, wanted, dtype=np.float32)[:, None]
+    return array
+
+
+def test_an_array_of_any_size_grows_and_views_of_before_stay_valid() -> None:
+    room, array, count = AddressSpace(), NO_ROWS, 0
+    views = []
+    for wanted in (1, SMALL, SMALL + 1, LARGE, LARGE + 1, LARGER):
+        array = grown(room, array, count, wanted)
+        count = wanted
+        views.append(array[:count])
+        assert len(array) >= count
+        assert room.with_room(array, count, len(array)) is array
+    for view in views:
+        assert (view == np.arange(len(view), dtype=np.float32)[:, None]).all()
+
+
+def test_a_large_array_stays_where_it_is() -> None:
+    room = AddressSpace()
+    first = grown(room, NO_ROWS, 0, LARGE)
+    second = grown(room, first, LARGE, LARGER)
+    assert second.ctypes.data == first.ctypes.data
+    assert second.ctypes.data % (1 << 21) == 0  # a huge page begins here
+    third = room.with_room(second, LARGER, LARGER + 1)
+    assert LARGER * 9 // 8 <= len(third) <= LARGER * 9 // 8 + 1
+    assert room.with_room(third, LARGER, 20 * LARGER).ctypes.data == first.ctypes.data
+
+
+def test_an_array_that_is_adopted_grows_where_it_is() -> None:
+    room, array = AddressSpace(), growable((LARGE, NO_ROWS.shape[1]), np.float32)
+    array[:] = np.arange(LARGE, dtype=np.float32)[:, None]
+    room.adopt(array)
+    assert grown(room, array, LARGE, LARGER).ctypes.data == array.ctypes.data
+
+
+def test_an_array_from_the_middle_of_another_or_without_address_space_is_copied() -> None:
+    array = growable((LARGE, NO_ROWS.shape[1]), np.float32)
+    exact = large((LARGE, NO_ROWS.shape[1]), np.float32)
+    for other in (array[1:], exact, np.zeros((LARGE, NO_ROWS.shape[1]), np.float32)):
+        room = AddressSpace()
+        other[:] = np.arange(len(other), dtype=np.float32)[:, None]
+        room.adopt(other)
+        copied = grown(room, other, len(other), LARGER)
+        assert copied.ctypes.data != other.ctypes.data
+        assert (other == np.arange(len(other), dtype=np.float32)[:, None]).all()
+
+
+def test_an_array_from_elsewhere_is_copied() -> None:
+    room = AddressSpace()
+    first = grown(room, NO_ROWS, 0, LARGE)
+    for other in (np.full((10, 64), 7, np.float32), first[:10]):
+        held = other.copy()
+        copied = grown(room, other, 10, LARGE)
+        assert copied.ctypes.data != first.ctypes.data
+        assert (copied[:10] == held).all()
+        assert (first == np.arange(LARGE, dtype=np.float32)[:, None]).all()
+
+
+def test_where_the_system_refuses_address_space_growing_copies(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    greatest, system = 2 * LARGER * NO_ROWS.itemsize * NO_ROWS.shape[1], mmap.mmap
+    granted = []
+
+    def given(fileno: int, length: int, flags: int) -> mmap.mmap:
+        if length > greatest:
+            raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
+        granted.append(length)
+        return system(fileno, length, flags=flags)
+
+    monkeypatch.setattr(mmap, "mmap", given)
+    room = AddressSpace()
+    array = grown(room, NO_ROWS, 0, LARGE)
+    array = grown(room, array, LARGE, LARGE + 1)
+    assert len(array) == 2 * LARGE
+    assert len(granted) == 2
+    assert (array[: LARGE + 1] == np.arange(LARGE + 1, dtype=np.float32)[:, None]).all()

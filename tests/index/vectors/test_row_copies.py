@@ -8,11 +8,14 @@ import pytest
 
 from gcws_search.index.contracts.arrays import AnyArray
 from gcws_search.index.contracts.batches import MIN_COPIED_FLOATS, RowCopies, VectorBatch
+from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.kernels.quantized.rows import BYTES, SHORTS
 from gcws_search.index.kernels.quantized.scan import scan_copies
 from gcws_search.index.vectors import growing_rows
+from gcws_search.index.vectors.equal_rows import equal_groups
 from gcws_search.index.vectors.growing_rows import GrowingRows, copies_of
 from gcws_search.index.vectors.quantization import QuantizedRows, Quantizer, choose_quantizer
+from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data.adapters import space_of
 
 DIM = 64
@@ -209,3 +212,26 @@ def test_a_graph_takes_other_bytes_where_those_of_scans_are_worse(
         chosen = choose_quantizer(groups, centres, rows, copies)
         assert chosen.kind in (BYTES, SHORTS)
         assert chosen.step != 2.0
+
+
+@pytest.mark.parametrize("count", [600, 9000])
+@pytest.mark.parametrize("keys_differ", [False, True])
+def test_groups_are_those_of_equal_rows(
+    keys_differ: bool, count: int, rng: np.random.Generator
+) -> None:
+    """Whether or not rows that are not equal have equal keys."""
+    kinds = rng.standard_normal((40, 16)).astype(np.float32)
+    kinds[20:] = kinds[:20]
+    kinds[20:, :2] = kinds[:20, 1::-1]  # the same norms
+    kinds[:, 5] = 0.0
+    which = rng.integers(0, 40, count)
+    dense = kinds[which]
+    dense[rng.random(count) < 0.5, 5] = -0.0
+    space = VectorSpace.of(CollectionConfig(dim=16))
+    rows = space.prepare(space.from_dense(dense))
+    keys = np.stack([which if keys_differ else which % 2] * 3, axis=1).astype(np.uint64)
+    found = equal_groups(rows, np.arange(count), keys, more_than=8)
+    expected = [np.flatnonzero(which == kind).tolist() for kind in range(40)]
+    assert sorted(each.tolist() for each in found) == sorted(
+        each for each in expected if len(each) > 8
+    )

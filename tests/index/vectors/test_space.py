@@ -10,8 +10,7 @@ from hypothesis import given, strategies as st
 
 from gcws_search.index.contracts.batches import SparseVector, VectorBatch
 from gcws_search.index.contracts.errors import InvalidVector
-from gcws_search.index.contracts.parameters import MAX_DENSE_DIM, CollectionConfig
-from gcws_search.index.vectors.space import VectorSpace
+from gcws_search.index.contracts.parameters import MAX_DENSE_DIM
 from tests.support.data.adapters import (
     LARGE_DIM,
     csr_of,
@@ -284,12 +283,6 @@ def test_a_vector_as_json_is_the_vector_that_was_sent(entries: dict[int, float])
         assert isinstance(document, dict)
         assert document["indices"] == sorted(entries)
         assert document["values"] == [entries[i] for i in sorted(entries)]
-
-
-def test_a_space_knows_its_form() -> None:
-    assert VectorSpace.of(CollectionConfig(dim=MAX_DENSE_DIM)).form == "dense"
-    assert VectorSpace.of(CollectionConfig(dim=MAX_DENSE_DIM + 1)).form == "sparse"
-    assert VectorSpace.of(CollectionConfig(dim=None)).form == "sparse"
 
 
 @given(

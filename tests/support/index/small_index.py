@@ -1,5 +1,6 @@
 """A backend with its rows, as a collection would hold them, and the truth beside it."""
 
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -62,6 +63,22 @@ class SmallIndex:
         """Let rows that wait have their places in tables and lists."""
         assert isinstance(self.backend, GcwsBackend)
         self.state = self.backend.complete(self.state, self.rows.view(), Workers(1))
+
+    def optimize(self, stop: threading.Event | None = None) -> Any:  # noqa: ANN401 (a state)
+        """Return what is made in the background, all rows alive; None where that was stopped."""
+        rows = self.rows.view()
+        alive = np.ones(len(rows), np.uint8)
+        return self.backend.optimize(self.state, rows, alive, stop or threading.Event())
+
+    def adopt(self, made: Any) -> None:  # noqa: ANN401 (a state)
+        """Take what was made in the background."""
+        self.state = self.backend.adopt(self.state, self.rows.view(), made)
+        assert self.state is not None
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether something is to be made in the background, all rows alive."""
+        return bool(self.backend.is_overdue(self.state, len(self.rows), len(self.rows)))
 
     def compact(self, stays: npt.NDArray[np.bool_]) -> None:
         """Drop the rows that do not stay."""
