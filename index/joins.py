@@ -81,7 +81,7 @@ class PairSink:
         self._vectors = view.vectors
         self._min_score = min_score
         self.limit = limit
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # `add` scores while it holds it
         self._pending: list[UInt64s] = []
         self._pending_count = 0
         self._pairs = np.empty(0, np.uint64)
@@ -104,46 +104,36 @@ class PairSink:
             self._pending.append(packed)
             self._pending_count += len(packed)
             if self._pending_count >= self.policy.max_unscored:
-                self._score_pending()
+                self.score_pending()
 
     def score_pending(self) -> None:
-        """Score what has been offered so far: with a limit, `threshold` may rise."""
+        """Score what has been offered so far, and keep the best: `threshold` may rise."""
         with self._lock:
-            self._score_pending()
-
-    def _score_pending(self) -> None:
-        """Score what is pending, and keep the best."""
-        fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
-        fresh = fresh[: keep_new(fresh, self._pairs)]
-        self._pending, self._pending_count = [], 0
-        if len(fresh) == 0:
-            return
-        fresh_scores = self._exact(fresh)
-        good = fresh_scores >= self.threshold
-        fresh, fresh_scores = fresh[good], fresh_scores[good]
-        count = len(self._pairs) + len(fresh)
-        pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
-        merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
-        max_pairs = self.policy.max_pairs
-        if self.limit is not None and len(pairs) > self.limit:
-            best = np.lexsort((pairs, -scores))
-            self.threshold = float(scores[best[self.limit - 1]])
-            # Pairs that share the last score stay, for the caller ranks them by id; up to a point.
-            best = best[: self.limit + max_pairs]
-            best = np.sort(best[scores[best] >= self.threshold])
-            self._complete = self.threshold >= 1.0 and len(best) == self.limit + max_pairs
-            pairs, scores = pairs[best], scores[best]
-        elif len(pairs) > max_pairs:
-            self._complete = True  # the other threads need not go on
-            raise too_many_pairs(max_pairs, self._min_score)
-        self._pairs, self._scores = pairs, scores
-
-    def _exact(self, packed: UInt64s) -> Float64s:
-        """Return the float64 scores of pairs that rise."""
-        a, b = _unpack(packed)
-        scores = np.empty(len(a), np.float64)
-        exact_pairs(rows_of(self._vectors), a, b, scores)
-        return scores
+            fresh = np.sort(np.concatenate([np.empty(0, np.uint64), *self._pending]))
+            fresh = fresh[: keep_new(fresh, self._pairs)]
+            self._pending, self._pending_count = [], 0
+            if len(fresh) == 0:
+                return
+            fresh_scores = np.empty(len(fresh), np.float64)
+            exact_pairs(rows_of(self._vectors), *_unpack(fresh), fresh_scores)
+            good = fresh_scores >= self.threshold
+            fresh, fresh_scores = fresh[good], fresh_scores[good]
+            count = len(self._pairs) + len(fresh)
+            pairs, scores = np.empty(count, np.uint64), np.empty(count, np.float64)
+            merge(self._pairs, self._scores, fresh, fresh_scores, pairs, scores)
+            max_pairs = self.policy.max_pairs
+            if self.limit is not None and len(pairs) > self.limit:
+                best = np.lexsort((pairs, -scores))
+                self.threshold = float(scores[best[self.limit - 1]])
+                # Ties at the last score stay, up to a point: the caller ranks them by id.
+                best = best[: self.limit + max_pairs]
+                best = np.sort(best[scores[best] >= self.threshold])
+                self._complete = self.threshold >= 1.0 and len(best) == self.limit + max_pairs
+                pairs, scores = pairs[best], scores[best]
+            elif len(pairs) > max_pairs:
+                self._complete = True  # the other threads need not go on
+                raise too_many_pairs(max_pairs, self._min_score)
+            self._pairs, self._scores = pairs, scores
 
     def result(self) -> Pairs:
         """Return the pairs by rising rows."""

@@ -222,10 +222,15 @@ class QuantizedRows:
         """Take in the rows that are new, and return all of them."""
         n, copies = len(rows), rows.copies
         if copies is not None and self.quantizer == Quantizer(BYTES, copies.step, copies.origin):
-            if self._count:
-                self._forget()
+            if self._count:  # hold none: those of before stay with the views of them
+                self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
+                self._room = AddressSpace()
+                self._count = 0
             return QuantizedView.of(self.quantizer, rows, copies.codes, copies.norms)
-        if self._is_copied and n > self._count:
+        if not self._is_copied:
+            same = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
+            return QuantizedView.of(self.quantizer, rows, same, rows.norms)
+        if n > self._count:
             start, dense = self._count, rows.dense
             codes = self._copies = self._room.with_room(self._copies, start, n)
             norms = self._norms = with_room(self._norms, start, n)
@@ -236,16 +241,7 @@ class QuantizedRows:
 
             workers.split(n - start, write, min_size=_ROWS_A_THREAD)
             self._count = n
-        if self._is_copied:
-            return QuantizedView.of(self.quantizer, rows, self._copies[:n], self._norms[:n])
-        same = rows.dense.view(np.uint8) if rows.form == "dense" else np.empty((0, 0), np.uint8)
-        return QuantizedView.of(self.quantizer, rows, same, rows.norms)
-
-    def _forget(self) -> None:
-        """Hold no copies: those of before stay with the views of them."""
-        self._copies, self._norms = self._copies[:0].copy(), self._norms[:0].copy()
-        self._room = AddressSpace()
-        self._count = 0
+        return QuantizedView.of(self.quantizer, rows, self._copies[:n], self._norms[:n])
 
     def take(self, places: Int64s) -> QuantizedRows:
         """Return the copies of some rows, in that order."""
