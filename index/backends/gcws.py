@@ -34,7 +34,7 @@ from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import refuse_proof, scan
 from gcws_search.index.graph.lifecycle import GraphLifecycle
 from gcws_search.index.graph.search import GraphSearch
-from gcws_search.index.graph.search_plan import TRIED, SearchPlan, Skipped
+from gcws_search.index.graph.search_plan import TRIED, Skipped
 from gcws_search.index.hashing.banding import BandPlan
 from gcws_search.index.hashing.gcws import Gcws, Signatures
 from gcws_search.index.joins import PairJoin, PairSink
@@ -500,30 +500,17 @@ class GcwsBackend(Backend[GcwsState]):
             return self._probe(state, view, queries, params, skip)
         untried = plan.tally is not None and plan.tally.seen < TRIED
         first = min(TRIED, queries.count) if untried else queries.count
-        hits = self._by_graph((graph, plan), state, view, queries[:first], params, skip[:first])
+        hits, outcomes = graph.search(
+            plan, state.tables, view, queries[:first], params, skip[:first]
+        )
+        if np.count_nonzero(outcomes):  # of queries that the graph has no answer to
+            left = np.flatnonzero(outcomes)
+            hits = hits.overwrite(left, self._probe(state, view, queries[left], params, skip[left]))
         if first == queries.count:
             return hits
         rest = self._search_indexed(state, view, queries[first:], params, skip[first:])
         every = np.arange(queries.count)
         return BatchHits.combine([(every[:first], hits), (every[first:], rest)])
-
-    def _by_graph(
-        self,
-        how: tuple[GraphSearch, SearchPlan],
-        state: GcwsState,
-        view: RowView,
-        queries: VectorBatch,
-        params: SearchParams,
-        skip: Int64s,
-    ) -> BatchHits:
-        """Return what the graph finds, and the fall-back for queries it has no answer to."""
-        graph, plan = how
-        hits, outcomes = graph.search(plan, state.tables, view, queries, params, skip)
-        if not np.count_nonzero(outcomes):
-            return hits
-        left = np.flatnonzero(outcomes)
-        rest = self._probe(state, view, queries[left], params, skip[left])
-        return hits.overwrite(left, rest)
 
     def _probe(
         self,

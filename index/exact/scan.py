@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s
+from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits, RowView
@@ -218,8 +218,11 @@ class Scanner:
             self._offer_postings(queries, wanted, first, out)
             start = max(first, self._inverted.covered)
             if start < last:
+                rows, shared = self.rows, np.empty(len(self.vectors) - start, np.float32)
                 for m in range(len(queries)):
-                    shared = self._shared(queries[m : m + 1], start)
+                    query = queries[m : m + 1]
+                    indptr, slots, values = rows.indptr, rows.slots, rows.values
+                    shared_masses(query.slots, query.values, indptr, slots, values, start, shared)
                     offer_sparse(shared, asked, m, self.rows, wanted, start, out)
 
     def work(self, queries: VectorBatch, skip: Int64s, places: int) -> Float64s:
@@ -241,14 +244,6 @@ class Scanner:
         for postings in segments:
             scan_segment(asked, postings, self.rows, wanted, slack, room, out, work)
         return work
-
-    def _shared(self, query: VectorBatch, first: int) -> Float32s:
-        """Return Σ min of one query and the sparse rows from ``first`` on."""
-        rows, shared = self.rows, np.empty(len(self.vectors) - first, np.float32)
-        shared_masses(
-            query.slots, query.values, rows.indptr, rows.slots, rows.values, first, shared
-        )
-        return shared
 
     def collect(self, query: VectorBatch, skip: int, bound: float, *, first: int = 0) -> Int64s:
         """Return permitted rows from ``first`` on with float32 scores of ``bound`` or more, rising.
