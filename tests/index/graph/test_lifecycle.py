@@ -176,6 +176,21 @@ def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Gene
         assert (index.state.graph is not None) == kept
 
 
+def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
+    rows, queries = clustered(rng, 4000, 500)
+    index = indexed(CollectionConfig(dim=24)).add(rows[:3000])
+    made = index.backend.optimize(
+        index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
+    )
+    assert made is not None
+    index.add(rows[3000:], sizes=[400])
+    index.state = index.backend.adopt(index.state, index.rows.view(), made)
+    assert len(index.state.tables) == 4000
+    assert index.state.tables.bands == made.tables.bands
+    assert all(lists_of(index)[3000:])
+    assert recall(index, queries, 10).reaches(0.9)
+
+
 def test_lists_made_for_few_of_the_rows_are_not_taken(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN, 0)
     index = indexed(CollectionConfig(dim=24)).add(rows[:MIN])

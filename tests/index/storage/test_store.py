@@ -307,6 +307,19 @@ def test_a_file_that_is_gone_is_damaged_and_not_made(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_damage_among_the_rows_is_found_when_they_are_read(path: Path) -> None:
+    store = Store(path, "things")
+    put(store, [f"i{n}" for n in range(5000)])
+    store.close()
+    with path.open("r+b") as file:
+        file.seek(path.stat().st_size // 2 // 8192 * 8192)
+        file.write(b"\xff" * 8192)
+    store = Store(path, "things")
+    with pytest.raises(DamagedFile):
+        list(store.chunks())
+    store.close()
+
+
 @pytest.mark.parametrize("new", [b"i250\x7f", b"i25000", b"i2500150\x00\x98"])
 def test_ids_by_which_rows_are_not_found_are_damage(path: Path, new: bytes) -> None:
     store = Store(path, "things")
