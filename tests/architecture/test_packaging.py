@@ -26,22 +26,6 @@ README_COMMAND = re.compile(
 )
 
 
-def tracked_texts() -> dict[str, str]:
-    """Return the text of every tracked file, by name."""
-    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=REPOSITORY, text=True)
-    paths = [REPOSITORY / name for name in listed.split("\0")[:-1]]
-    return {
-        str(p.relative_to(REPOSITORY)): p.read_text(errors="replace") for p in paths if p.is_file()
-    }
-
-
-@pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
-    if not (REPOSITORY / ".git").exists():
-        pytest.skip("not a git checkout: no list of tracked files")
-    return tracked_texts()
-
-
 @pytest.fixture(scope="module")
 def compose() -> dict[str, Any]:
     return read_compose()
@@ -94,11 +78,12 @@ def test_the_compose_file_fits_the_published_schema() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_port_is_bound_to_loopback_unless_asked(search: dict[str, Any]) -> None:
+def test_the_container_is_confined_to_loopback_and_a_volume(
+    compose: dict[str, Any], search: dict[str, Any]
+) -> None:
     assert search["ports"] == ["${GCWS_BIND:-127.0.0.1}:${GCWS_PORT:-8000}:8000"]
-
-
-def test_the_container_is_confined(search: dict[str, Any]) -> None:
+    assert search["volumes"] == ["data:/data"]
+    assert "data" in compose["volumes"]
     assert search["read_only"] is True
     assert search["cap_drop"] == ["ALL"]
     assert search["security_opt"] == ["no-new-privileges:true"]
@@ -127,11 +112,6 @@ def test_an_empty_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> Non
     assert Settings().api_key_file is None
 
 
-def test_data_live_in_a_named_volume(compose: dict[str, Any], search: dict[str, Any]) -> None:
-    assert search["volumes"] == ["data:/data"]
-    assert "data" in compose["volumes"]
-
-
 def test_the_container_gets_longer_to_stop_than_requests_get(search: dict[str, Any]) -> None:
     grace_seconds = int(search["stop_grace_period"].removesuffix("s"))
     assert grace_seconds > Settings.model_fields["shutdown_seconds"].default
@@ -148,10 +128,13 @@ def test_both_files_ask_for_health_alike_and_without_curl(
 # The image
 
 
-def test_every_stage_starts_from_one_exact_version(dockerfile: list[Instruction]) -> None:
-    bases = {i.text.split(" AS ")[0] for i in dockerfile if i.keyword == "FROM"}
-    [base] = bases
-    assert re.fullmatch(r"python:3\.\d+\.\d+-slim-\w+", base)
+def test_every_stage_starts_from_one_exact_version_that_the_package_permits(
+    project: dict[str, Any], dockerfile: list[Instruction]
+) -> None:
+    [base] = {i.text.split(" AS ")[0] for i in dockerfile if i.keyword == "FROM"}
+    version = re.fullmatch(r"python:3\.(\d+)\.\d+-slim-\w+", base)
+    assert version is not None
+    assert int(version[1]) >= int(project["requires-python"].removeprefix(">=3."))
 
 
 def test_the_image_does_not_run_as_root(dockerfile: list[Instruction]) -> None:
@@ -161,30 +144,20 @@ def test_the_image_does_not_run_as_root(dockerfile: list[Instruction]) -> None:
     assert stage.index(user) < stage.index(only(stage, "ENTRYPOINT"))
 
 
-def test_nothing_is_installed_or_compiled_in_the_final_stage(dockerfile: list[Instruction]) -> None:
-    runs = [i.text for i in final_stage(dockerfile) if i.keyword == "RUN"]
-    assert not [text for text in runs if "pip" in text or "apt" in text or "python" in text]
-
-
 def test_the_image_has_the_installation_that_kernels_were_compiled_for(
     dockerfile: list[Instruction],
 ) -> None:
     stage = final_stage(dockerfile)
+    runs = [i.text for i in stage if i.keyword == "RUN"]
+    assert not [text for text in runs if "pip" in text or "apt" in text or "python" in text]
     before = dockerfile[: -len(stage)]
     last = [each.text for each in before if each.keyword == "RUN"][-1]
     assert last.startswith("python -m gcws_search.index.warmup.release install ")
     folder = only(stage, "COPY").text.split()[-1]
     assert only(stage, "ENV").settings["PATH"].startswith(f"{folder}/bin:")
     assert f"RUN python -m venv {folder}" in [f"{each.keyword} {each.text}" for each in before]
-
-
-def test_the_image_has_kernels_for_every_cpu_and_no_extra_unless_asked(
-    dockerfile: list[Instruction],
-) -> None:
-    assert [each.text for each in dockerfile if each.keyword == "ARG"] == [
-        "EXTRA=",
-        "KERNEL_TARGETS=",
-    ]
+    arguments = [each.text for each in dockerfile if each.keyword == "ARG"]
+    assert arguments == ["EXTRA=", "KERNEL_TARGETS="]  # every CPU, and no extra, unless asked
 
 
 @pytest.mark.parametrize("extra", ["", "cluster"])
@@ -243,20 +216,6 @@ def test_the_build_context_is_what_the_image_copies(dockerfile: list[Instruction
 # Metadata
 
 
-def test_the_image_runs_a_python_the_package_permits(
-    project: dict[str, Any], dockerfile: list[Instruction]
-) -> None:
-    least = int(project["requires-python"].removeprefix(">=3."))
-    version = re.search(r"python:3\.(\d+)", only_base(dockerfile))
-    assert version is not None
-    assert int(version[1]) >= least
-
-
-def only_base(dockerfile: list[Instruction]) -> str:
-    """Return the first FROM's text."""
-    return next(i.text for i in dockerfile if i.keyword == "FROM")
-
-
 def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
     assert set(project["optional-dependencies"]) == {"test", "bench", "cluster", "learn", "docs"}
     assert project["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
@@ -282,16 +241,14 @@ def test_the_readme_has_two_commands_and_ci_runs_the_second(readme: str) -> None
     assert test in (REPOSITORY / ".ci" / "run").read_text().splitlines()
 
 
-def test_no_tracked_file_names_a_machine_path(texts: dict[str, str]) -> None:
-    own = Path(__file__).name
-    found = {name: MACHINE_PATHS.findall(text) for name, text in texts.items() if own not in name}
-    assert not {name: places for name, places in found.items() if places}
-
-
-def test_no_tracked_file_names_a_registry_host(texts: dict[str, str]) -> None:
-    own = Path(__file__).name
-    found = {name: REGISTRY_HOSTS.findall(text) for name, text in texts.items() if own not in name}
-    assert not {name: places for name, places in found.items() if places}
+@pytest.mark.parametrize("named", [MACHINE_PATHS, REGISTRY_HOSTS])
+def test_no_tracked_file_names_a_machine_path_or_a_registry(named: re.Pattern[str]) -> None:
+    if not (REPOSITORY / ".git").exists():
+        pytest.skip("not a git checkout: no list of tracked files")
+    listed = subprocess.check_output(["git", "ls-files", "-z"], cwd=REPOSITORY, text=True)
+    paths = {REPOSITORY / name for name in listed.split("\0")[:-1]} - {Path(__file__)}
+    texts = {path: path.read_text(errors="replace") for path in paths if path.is_file()}
+    assert not {path for path, text in texts.items() if named.search(text)}
 
 
 @pytest.mark.parametrize(

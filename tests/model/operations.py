@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.model.shelf import DIM, Passes, Payload, Shelf, lines, sparse
+from tests.model.shelf import DIM, Passes, Payload, Shelf, conditions, lines, sparse
 from tests.support.service.client import Client
 
 NAMES: Final = ("dense", "sparse", "squared", "coded", "scanned")
@@ -69,9 +69,9 @@ class Operations:
         return drawn if any(drawn) else (1.0, *drawn[1:])
 
     def _sent(self, shelf: Shelf, vector: tuple[float, ...]) -> Any:  # noqa: ANN401
-        if shelf.config["dim"] == DIM and self._random.random() < 1 / 2:
-            return list(vector)
-        return sparse(vector)
+        return (
+            list(vector) if shelf.dim == DIM and self._random.random() < 1 / 2 else sparse(vector)
+        )
 
     def _payload(self) -> Payload:
         if self._random.random() < 1 / 5:
@@ -85,34 +85,14 @@ class Operations:
 
     def _condition(self) -> tuple[dict[str, Any], Passes]:
         n, tag = self._random.randrange(5), self._random.choice(_TAGS)
-        matches, tagged = (
-            {"key": "n", "match": {"value": n}},
-            {"key": "tags", "match": {"value": tag}},
-        )
-        return self._random.choice(
-            [
-                (
-                    {"must": [{"key": "n", "range": {"gte": n}}]},
-                    lambda payload: payload is not None and payload["n"] >= n,
-                ),
-                (
-                    {"should": [matches, tagged]},
-                    lambda payload: (
-                        payload is not None and (payload["n"] == n or tag in payload["tags"])
-                    ),
-                ),
-                (
-                    {"must_not": [tagged]},
-                    lambda payload: payload is None or tag not in payload["tags"],
-                ),
-            ]
-        )
+        return self._random.choice(conditions(n, tag))
 
     # Collections
 
     def create(self, name: str) -> None:
         self._ask("PUT", f"/{name}", 201, json=CONFIGS[name])
-        self.shelves[name] = Shelf(CONFIGS[name])
+        config = CONFIGS[name]
+        self.shelves[name] = Shelf(config["dim"], config.get("transform", {}).get("power", 1.0))
 
     def drop(self, name: str) -> None:
         self._ask("DELETE", f"/{name}", 204)
@@ -231,7 +211,8 @@ class Operations:
     def query(self, name: str) -> None:
         """Several queries at once, one of them of an item there is."""
         shelf, limit = self.shelves[name], self._random.randint(1, 20)
-        document, passes = self._condition() if self._random.random() < 1 / 3 else (None, _any)
+        unfiltered = (None, lambda _: True)
+        document, passes = self._condition() if self._random.random() < 1 / 3 else unfiltered
         vectors = [self._vector() for _ in range(self._random.randint(1, 4))]
         if shelf.items:
             vectors.append(self._random.choice(list(shelf.items.values())).vector)
@@ -266,7 +247,7 @@ class Operations:
         query = {"id": item_id, "limit": limit, "recall": 1}
         answer = self._ask("POST", f"/{name}/query", 404 if kept is None else 200, json=query)
         if kept is not None:
-            expected = shelf.ranking(kept.slots, limit=limit, passes=_any, without=item_id)
+            expected = shelf.ranking(kept.slots, limit=limit, without=item_id)
             self._check_hits(name, answer["hits"], expected)
 
     def pairs(self, name: str) -> None:
@@ -300,7 +281,7 @@ class Operations:
             vector = self._vector()
             query = {"vector": self._sent(shelf, vector), "recall": 1, "backend": backend}
             hits = self._ask("POST", f"/{name}/query", json=query)["hits"]
-            expected = shelf.ranking(shelf.slots(vector), limit=10, passes=_any)
+            expected = shelf.ranking(shelf.slots(vector), limit=10)
             self._check_hits(name, hits, expected)
 
     # All of it
@@ -312,7 +293,3 @@ class Operations:
         for name in self.shelves:
             for look in (self.count, self.page, self.query, self.query_some, self.query_attached):
                 look(name)
-
-
-def _any(_payload: Payload) -> bool:
-    return True

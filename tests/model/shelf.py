@@ -28,22 +28,18 @@ class Kept:
 
 @dataclass
 class Shelf:
-    """The items of one collection in the order in which they were put.
+    """The items of one collection in the order in which they were put."""
 
-    ``config``: what it was created with. ``attached``: comparison backends.
-    """
-
-    config: dict[str, Any]
+    dim: int | None
+    power: float = 1.0
     items: dict[str, Kept] = field(default_factory=dict)
     attached: list[str] = field(default_factory=list)
 
     def slots(self, vector: Iterable[float]) -> Slots:
         """Return the 2D non-negative form of a vector under the collection's transform."""
         row = np.array(tuple(vector))
-        power = self.config.get("transform", {}).get("power", 1.0)
         slots: Slots = np.stack([np.maximum(row, 0), np.maximum(-row, 0)], axis=1).reshape(-1)
-        slots **= power
-        return slots
+        return slots**self.power
 
     def put(self, item_id: str, vector: tuple[float, ...], payload: Payload) -> None:
         """Put an item behind all others."""
@@ -63,13 +59,19 @@ class Shelf:
         return dict(zip(self.items, scores.tolist(), strict=True))
 
     def ranking(
-        self, query: Slots, *, limit: int, passes: Passes, without: str | None = None
+        self,
+        query: Slots,
+        *,
+        limit: int,
+        passes: Passes = lambda _: True,
+        without: str | None = None,
+        min_score: float = 0.0,
     ) -> list[tuple[str, float]]:
         """Return the best items that pass, best first, equal scores by id."""
         ranked = sorted(
             (-score, item_id)
             for item_id, score in self.scores(query).items()
-            if item_id != without and passes(self.items[item_id].payload)
+            if item_id != without and score >= min_score and passes(self.items[item_id].payload)
         )
         return [(item_id, -score) for score, item_id in ranked[:limit]]
 
@@ -84,9 +86,27 @@ class Shelf:
 
     def shown(self, vector: tuple[float, ...]) -> Any:  # noqa: ANN401
         """Return a vector as the service shows it."""
-        if self.config["dim"] == DIM:
-            return list(vector)
-        return sparse(vector)
+        return list(vector) if self.dim == DIM else sparse(vector)
+
+
+def conditions(n: int, tag: str) -> list[tuple[dict[str, Any], Passes]]:
+    """Return filters, and what passes them."""
+    matches, tagged = (
+        {"key": key, "match": {"value": value}} for key, value in (("n", n), ("tags", tag))
+    )
+    lacking = {"key": "tags", "match": {"any": [tag, 7]}}
+
+    def number(payload: Payload) -> int:
+        return int((payload or {}).get("n", -1))
+
+    def has(payload: Payload) -> bool:
+        return tag in (payload or {}).get("tags", ())
+
+    return [
+        ({"must": [{"key": "n", "range": {"gte": n}}]}, lambda payload: number(payload) >= n),
+        ({"should": [matches, tagged]}, lambda payload: number(payload) == n or has(payload)),
+        ({"must_not": [lacking]}, lambda payload: not has(payload)),
+    ]
 
 
 def sparse(vector: tuple[float, ...]) -> Mapping[str, Any]:

@@ -5,6 +5,7 @@ A `Part` is a set of queries that share a filter; a `Question` is parts whose re
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -61,101 +62,70 @@ def _by_class(
         yield Part(scene.queries[chosen], mask_of(int(label)), deleted)
 
 
+def _of_all(scene: Scene, queries: Vectors) -> Part:
+    """Return a part that may find all rows."""
+    return Part(_float32(queries), np.ones(len(scene.classes), np.uint8))
+
+
 def _all(scene: Scene) -> Iterator[Part]:
-    yield Part(scene.queries, np.ones(len(scene.classes), np.uint8))
+    yield _of_all(scene, scene.queries)
 
 
-def _random(share: float) -> Callable[[Scene], Iterator[Part]]:
-    def parts(scene: Scene) -> Iterator[Part]:
-        yield Part(scene.queries, _drawn(len(scene.classes), share, 1))
-
-    return parts
+def _random(scene: Scene, share: float) -> Iterator[Part]:
+    yield Part(scene.queries, _drawn(len(scene.classes), share, 1))
 
 
 def _drawn(count: int, share: float, seed: int) -> _Mask:
     return (np.random.default_rng(seed).random(count) < share).astype(np.uint8)
 
 
-def _own_class(scene: Scene) -> Iterator[Part]:
-    return _by_class(scene, lambda label: (scene.classes == label).astype(np.uint8), own=True)
-
-
-def _of_class(share: float) -> Callable[[Scene], Iterator[Part]]:
-    """Keep a share of one class, ask with queries of the others."""
-
-    def parts(scene: Scene) -> Iterator[Part]:
-        drawn = _drawn(len(scene.classes), share, 2)
-        return _by_class(
-            scene,
-            lambda label: ((scene.classes == label) & (drawn > 0)).astype(np.uint8),
-            own=False,
-        )
-
-    return parts
-
-
-def _mostly(share: float, *, own: bool) -> Callable[[Scene], Iterator[Part]]:
-    """Keep a share of all rows, nine tenths of them of one class as far as there are so many."""
-
-    def parts(scene: Scene) -> Iterator[Part]:
-        n = len(scene.classes)
-
-        def mask(label: int) -> _Mask:
-            rng = np.random.default_rng(label)
-            inside = np.flatnonzero(scene.classes == label)
-            outside = np.flatnonzero(scene.classes != label)
-            wanted = int(share * n)
-            first = min(len(inside), int(0.9 * wanted))
-            chosen = np.zeros(n, np.uint8)
-            chosen[rng.choice(inside, first, replace=False)] = 1
-            chosen[rng.choice(outside, min(len(outside), wanted - first), replace=False)] = 1
-            return chosen
-
-        return _by_class(scene, mask, own=own)
-
-    return parts
-
-
-def _without_own(scene: Scene) -> Iterator[Part]:
-    return _by_class(scene, lambda label: (scene.classes != label).astype(np.uint8), own=True)
-
-
-def _deleted(scene: Scene) -> Iterator[Part]:
+def _own_class(scene: Scene, *, kept: bool = True, deleted: bool = False) -> Iterator[Part]:
+    """Keep the class of the query alone, or leave it out."""
     return _by_class(
-        scene, lambda label: (scene.classes != label).astype(np.uint8), own=True, deleted=True
+        scene,
+        lambda label: ((scene.classes == label) == kept).astype(np.uint8),
+        own=True,
+        deleted=deleted,
     )
 
 
-def _half_deleted(scene: Scene) -> Iterator[Part]:
-    """Delete the classes of the query and others, up to a quarter of the rows."""
+def _of_class(scene: Scene, share: float) -> Iterator[Part]:
+    """Keep a share of one class, ask with queries of the others."""
+    drawn = _drawn(len(scene.classes), share, 2) > 0
+    return _by_class(
+        scene, lambda label: ((scene.classes == label) & drawn).astype(np.uint8), own=False
+    )
+
+
+def _mostly(scene: Scene, share: float, *, own: bool) -> Iterator[Part]:
+    """Keep a share of all rows, nine tenths of them of one class as far as there are so many."""
+    n = len(scene.classes)
 
     def mask(label: int) -> _Mask:
-        alive = np.ones(len(scene.classes), np.uint8)
+        rng = np.random.default_rng(label)
         inside = np.flatnonzero(scene.classes == label)
-        alive[inside[: len(alive) // 4]] = 0
-        return alive
+        outside = np.flatnonzero(scene.classes != label)
+        wanted = int(share * n)
+        first = min(len(inside), int(0.9 * wanted))
+        chosen = np.zeros(n, np.uint8)
+        chosen[rng.choice(inside, first, replace=False)] = 1
+        chosen[rng.choice(outside, min(len(outside), wanted - first), replace=False)] = 1
+        return chosen
 
-    return _by_class(scene, mask, own=True, deleted=True)
+    return _by_class(scene, mask, own=own)
 
 
 def _sums(scene: Scene) -> Iterator[Part]:
     order = np.random.default_rng(4).permutation(scene.queries.shape[0])
-    yield Part(
-        _float32(scene.queries + scene.queries[order]), np.ones(len(scene.classes), np.uint8)
-    )
+    yield _of_all(scene, scene.queries + scene.queries[order])
 
 
 def _unlike(
-    made: Callable[[Vectors, np.random.Generator], Vectors],
-) -> Callable[..., Iterator[Part]]:
+    scene: Scene, made: Callable[[Vectors, np.random.Generator], Vectors]
+) -> Iterator[Part]:
     """Ask all rows for what is made of the queries."""
-
-    def parts(scene: Scene) -> Iterator[Part]:
-        found = _float32(made(scene.queries, np.random.default_rng(8)))
-        held = np.asarray(abs(found).sum(axis=1)).ravel() > 0
-        yield Part(found[held], np.ones(len(scene.classes), np.uint8))
-
-    return parts
+    found = _float32(made(scene.queries, np.random.default_rng(8)))
+    yield _of_all(scene, found[np.asarray(abs(found).sum(axis=1)).ravel() > 0])
 
 
 def _entries(vectors: Vectors) -> tuple[_Rows, _Rows, NDArray[np.float32]]:
@@ -170,13 +140,10 @@ def _of_entries(rows: _Rows, columns: _Rows, values: NDArray[Any], like: Vectors
     return found if sparse.issparse(like) else found.toarray()
 
 
-def _fragments(share: float) -> Callable[[Vectors, np.random.Generator], Vectors]:
-    def made(queries: Vectors, rng: np.random.Generator) -> Vectors:
-        rows, columns, values = _entries(queries)
-        chosen = rng.random(len(rows)) < share
-        return _of_entries(rows[chosen], columns[chosen], values[chosen], queries)
-
-    return made
+def _fragments(queries: Vectors, rng: np.random.Generator, share: float) -> Vectors:
+    rows, columns, values = _entries(queries)
+    chosen = rng.random(len(rows)) < share
+    return _of_entries(rows[chosen], columns[chosen], values[chosen], queries)
 
 
 def _shuffled(queries: Vectors, rng: np.random.Generator) -> Vectors:
@@ -222,7 +189,7 @@ def _centroids(scene: Scene) -> Iterator[Part]:
     rows = np.repeat(np.arange(len(groups)), 10)
     shape = (len(groups), scene.queries.shape[0])
     means = sparse.csr_matrix((np.full(len(rows), 0.1), (rows, np.concatenate(groups))), shape)
-    yield Part(_float32(means @ scene.queries), np.ones(len(scene.classes), np.uint8))
+    yield _of_all(scene, means @ scene.queries)
 
 
 def _near_duplicates(scene: Scene) -> Iterator[Part]:
@@ -232,17 +199,11 @@ def _near_duplicates(scene: Scene) -> Iterator[Part]:
     chosen = scene.stored[np.sort(rng.choice(len(scene.classes), count, replace=False))]
     rows, columns, values = _entries(chosen)
     changed = values * (1 + 0.01 * rng.standard_normal(len(values)))
-    yield Part(
-        _float32(_of_entries(rows, columns, changed, chosen)),
-        np.ones(len(scene.classes), np.uint8),
-    )
+    yield _of_all(scene, _of_entries(rows, columns, changed, chosen))
 
 
-def _scaled(factor: float) -> Callable[[Scene], Iterator[Part]]:
-    def parts(scene: Scene) -> Iterator[Part]:
-        yield Part(_float32(scene.queries * factor), np.ones(len(scene.classes), np.uint8))
-
-    return parts
+def _scaled(scene: Scene, factor: float) -> Iterator[Part]:
+    yield _of_all(scene, scene.queries * factor)
 
 
 def _float32(vectors: Vectors) -> Vectors:
@@ -255,30 +216,30 @@ def _float32(vectors: Vectors) -> Vectors:
 
 QUESTIONS: Final[dict[str, Callable[[Scene], Iterator[Part]]]] = {
     "all rows": _all,
-    "random 50 %": _random(0.5),
-    "random 5 %": _random(0.05),
-    "random 0.5 %": _random(0.005),
-    "50 % mostly of the query's class": _mostly(0.5, own=True),
-    "5 % mostly of the query's class": _mostly(0.05, own=True),
-    "0.5 % mostly of the query's class": _mostly(0.005, own=True),
-    "50 % mostly of another class": _mostly(0.5, own=False),
-    "5 % mostly of another class": _mostly(0.05, own=False),
-    "0.5 % mostly of another class": _mostly(0.005, own=False),
+    "random 50 %": partial(_random, share=0.5),
+    "random 5 %": partial(_random, share=0.05),
+    "random 0.5 %": partial(_random, share=0.005),
+    "50 % mostly of the query's class": partial(_mostly, share=0.5, own=True),
+    "5 % mostly of the query's class": partial(_mostly, share=0.05, own=True),
+    "0.5 % mostly of the query's class": partial(_mostly, share=0.005, own=True),
+    "50 % mostly of another class": partial(_mostly, share=0.5, own=False),
+    "5 % mostly of another class": partial(_mostly, share=0.05, own=False),
+    "0.5 % mostly of another class": partial(_mostly, share=0.005, own=False),
     "the query's class": _own_class,
-    "another class": _of_class(1.0),
-    "60 % of another class": _of_class(0.6),
-    "all but the query's class": _without_own,
-    "the query's class deleted": _deleted,
+    "another class": partial(_of_class, share=1.0),
+    "60 % of another class": partial(_of_class, share=0.6),
+    "all but the query's class": partial(_own_class, kept=False),
+    "the query's class deleted": partial(_own_class, kept=False, deleted=True),
     "sum of two rows": _sums,
-    "rows times 1.95": _scaled(1.95),
-    "rows times 0.1": _scaled(0.1),
-    "rows times 10": _scaled(10.0),
-    "half of a row": _unlike(_fragments(0.5)),
-    "a tenth of a row": _unlike(_fragments(0.1)),
-    "shuffled coordinates": _unlike(_shuffled),
-    "one coordinate": _unlike(_one_coordinate),
-    "noise": _unlike(_noise),
-    "rows of another set": _unlike(_from_another_set),
+    "rows times 1.95": partial(_scaled, factor=1.95),
+    "rows times 0.1": partial(_scaled, factor=0.1),
+    "rows times 10": partial(_scaled, factor=10.0),
+    "half of a row": partial(_unlike, made=partial(_fragments, share=0.5)),
+    "a tenth of a row": partial(_unlike, made=partial(_fragments, share=0.1)),
+    "shuffled coordinates": partial(_unlike, made=_shuffled),
+    "one coordinate": partial(_unlike, made=_one_coordinate),
+    "noise": partial(_unlike, made=_noise),
+    "rows of another set": partial(_unlike, made=_from_another_set),
     "centroids": _centroids,
     "near-duplicates": _near_duplicates,
 }

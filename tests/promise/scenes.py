@@ -1,7 +1,8 @@
 """What is searched: stored vectors with a class each, and held-out queries with theirs."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -117,21 +118,6 @@ def in_a_cube(queries: int, stored: int = STORED) -> Scene:
     )
 
 
-def one_row_many_times(queries: int, stored: int = STORED) -> Scene:
-    """Return clustered rows, one of them very often; every other query is near that one."""
-    return _with_copies("one row 1,000 times", queries, stored, rows=1, jitter=0.0)
-
-
-def ten_rows_many_times(queries: int, stored: int = STORED) -> Scene:
-    """Return clustered rows, ten of them very often; every other query is near one of them."""
-    return _with_copies("ten rows 1,000 times", queries, stored, rows=10, jitter=0.0)
-
-
-def jittered_copies(queries: int, stored: int = STORED) -> Scene:
-    """Return clustered rows, ten of them very often with small differences."""
-    return _with_copies("jittered copies", queries, stored, rows=10, jitter=1e-4)
-
-
 def in_a_tight_group(queries: int, stored: int = STORED) -> Scene:
     """Return clustered rows, one of them in many variants; the queries are beside these, or these.
 
@@ -175,8 +161,11 @@ def beside_a_tight_group(queries: int, stored: int = STORED) -> Scene:
     )
 
 
-def _with_copies(name: str, queries: int, stored: int, *, rows: int, jitter: float) -> Scene:
-    """Return rows, some of them copied: at most a twelfth is of one row, and a third of ten."""
+def _with_copies(name: str, rows: int, jitter: float, queries: int, stored: int = STORED) -> Scene:
+    """Return clustered rows, some of them very often; every other query is near one of those.
+
+    At most a twelfth is of one row, and a third of ten.
+    """
     times = min(COPIES, stored // (12 if rows == 1 else 30))
     rng = np.random.default_rng(13)
     vectors = made(rows=stored - rows * times + queries, dim=48, seed=6)
@@ -192,12 +181,14 @@ def _with_copies(name: str, queries: int, stored: int, *, rows: int, jitter: flo
     return Scene(name, kept[order], is_copy, asked, (np.arange(queries) % 2 == 0).astype(np.int64))
 
 
-MADE: Final = {
+one_row_many_times = partial(_with_copies, "one row 1,000 times", 1, 0.0)
+jittered_copies = partial(_with_copies, "jittered copies", 10, 1e-4)
+MADE: Final[dict[str, Callable[..., Scene]]] = {
     "made by position": by_position,
     "made by cluster": by_cluster,
     "made in a cube": in_a_cube,
     "one row 1,000 times": one_row_many_times,
-    "ten rows 1,000 times": ten_rows_many_times,
+    "ten rows 1,000 times": partial(_with_copies, "ten rows 1,000 times", 10, 0.0),
     "jittered copies": jittered_copies,
     "one row in many variants": in_a_tight_group,
     "beside sixty variants": beside_a_tight_group,

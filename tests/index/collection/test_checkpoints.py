@@ -55,14 +55,15 @@ def test_a_restart_finds_all_lists_and_notes(
     put(linked, some(2 * PART_SEQUENCES))
     linked.delete([f"i{n}" for n in range(100, 1500)])
     put(linked, some(50, first=120))
-    backend_of(linked).notes = {"cost": 0.25, "depths": [1, 2]}
+    numbers = {"cost": np.float64(0.25), "depths": [np.int32(1), 2], "c": np.arange(2)}
+    backend_of(linked).notes = numbers
     before = lists_of(linked)
     catalog.close()
     with opened(tmp_path) as again:
         # Three rows named only rows that are gone.
         emptied = [name for name, names in before.items() if not names]
         assert backend_of(again).linked == len(emptied)
-        assert backend_of(again).notes == {"cost": 0.25, "depths": [1, 2]}
+        assert backend_of(again).notes == {"cost": 0.25, "depths": [1, 2], "c": [0, 1]}
         found = lists_of(again)
         assert found.keys() == before.keys()
         assert all(found[name] == before[name] for name in before.keys() - {"i0", *emptied})
@@ -96,18 +97,14 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     connection.close()
 
 
-def test_only_parts_that_changed_are_written_again(linked: StoredCollection) -> None:
+def test_only_parts_that_changed_are_written_again(
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
+) -> None:
     put(linked, some(3 * PART_SEQUENCES))
     assert written_parts(linked) == [0, 1, 2, 3]
     assert written_parts(linked) == []
     put(linked, {"x": 1.0})  # the first row names it
     assert written_parts(linked) == [0, 3]
-
-
-def test_a_restart_without_changes_writes_nothing(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
-) -> None:
-    put(linked, some(PART_SEQUENCES))
     catalog.close()
     with opened(tmp_path) as again:
         assert written_parts(again) == []
@@ -382,38 +379,32 @@ def test_what_is_damaged_or_missing_is_made_anew(
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "7", "{}"])
-def test_unreadable_notes_are_no_notes(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, text: str
-) -> None:
-    put(linked, some(5))
-    catalog.close()
-    change_file(tmp_path, "UPDATE meta SET value = ? WHERE name = 'notes'", text)
-    with opened(tmp_path) as again:
-        assert backend_of(again).linked == 0
-        assert backend_of(again).notes == {"cost": 0.5}
-    with opened(tmp_path) as again:
-        assert str(again.store.meta("notes")).endswith(' {"cost":0.5}')
-
-
-@pytest.mark.parametrize(("said", "changed"), [("0.75", "0.74"), ("[3]", "[2]"), ("}", "")])
-def test_notes_of_which_a_character_has_changed_are_no_notes(
+@pytest.mark.parametrize(
+    ("value", "arguments"),
+    [("?", [text]) for text in ("", "{", "[1]", "7", "{}")]
+    + [
+        ("replace(value, ?, ?)", change) for change in (["0.75", "0.74"], ["[3]", "[2]"], ["}", ""])
+    ],
+)
+def test_notes_that_are_unreadable_or_changed_by_a_character_are_no_notes(
     linked: StoredCollection,
     catalog: Catalog,
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
-    said: str,
-    changed: str,
+    value: str,
+    arguments: list[str],
 ) -> None:
     put(linked, some(5))
     backend_of(linked).notes = {"a": 0.75, "b": [3]}
     catalog.close()
-    sql = "UPDATE meta SET value = replace(value, ?, ?) WHERE name = 'notes'"
-    change_file(tmp_path, sql, said, changed)
+    change_file(tmp_path, f"UPDATE meta SET value = {value} WHERE name = 'notes'", *arguments)
     caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
     with opened(tmp_path) as again:
+        assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
     assert "notes are rebuilt" in caplog.text
+    with opened(tmp_path) as again:
+        assert str(again.store.meta("notes")).endswith(' {"cost":0.5}')
 
 
 def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
@@ -461,16 +452,6 @@ def test_a_full_disk_spoils_no_item(
     catalog.close()
     with opened_as_it_is(tmp_path) as rows:
         assert rows == [0, 1, 2, 3]
-
-
-def test_numbers_of_numpy_are_numbers(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path
-) -> None:
-    put(linked, some(5))
-    backend_of(linked).notes = {"a": np.float64(0.5), "b": [np.int32(3)], "c": np.arange(2)}
-    catalog.close()
-    with opened(tmp_path) as again:
-        assert backend_of(again).notes == {"a": 0.5, "b": [3], "c": [0, 1]}
 
 
 def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(

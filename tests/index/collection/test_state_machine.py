@@ -5,7 +5,6 @@ equal the reference to the bit, and ties are many.
 """
 
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -44,13 +43,12 @@ from gcws_search.index.contracts.parameters import (
     Transform,
 )
 from gcws_search.index.payload import parse_filter
+from tests.model.shelf import DIM, Passes, Payload, Shelf, conditions, sparse
 from tests.support.data.payloads import decode_payload, encode_payload
 from tests.support.index.policies import compacting_from
-from tests.support.reference.mathematics import gmm, transform
 
-DIM = 5
-Entries = dict[int, float]
-Payload = dict[str, Any] | None
+Vector = tuple[float, ...]
+Item = tuple[str, Vector, Payload]
 Ranked = list[tuple[str, float]]
 
 IDS_POSSIBLE = [f"{letter}{digit}" for letter in "abä" for digit in range(5)]
@@ -62,51 +60,17 @@ METHODS: dict[str, BackendParams] = {
     "nrff": FourierParams(kind="nrff", features=16),
     "gmm_nystroem": NystroemParams(kind="gmm_nystroem", landmarks=LANDMARKS),
 }
-VECTORS = st.dictionaries(
-    st.integers(0, DIM - 1), st.sampled_from([-2.0, -1.0, -0.5, 0.5, 1.0, 2.0]), min_size=1
-)
+VALUES = [0.0, 0.0, 0.0, -2.0, -1.0, -0.5, 0.5, 1.0, 2.0]
+VECTORS = st.tuples(*[st.sampled_from(VALUES)] * DIM).filter(any)
 PAYLOADS = st.none() | st.fixed_dictionaries(
     {}, optional={"n": st.integers(0, 3), "tags": st.lists(st.sampled_from("xyz"), max_size=2)}
 )
 ITEMS = st.lists(st.tuples(IDS, VECTORS, PAYLOADS), min_size=1, max_size=6)
-NUMBERS = st.integers(0, 3)
-
-Test = Callable[[Payload], bool]
-
-
-def at_least(n: int) -> tuple[dict[str, Any], Test]:
-    return (
-        {"must": [{"key": "n", "range": {"gte": n}}]},
-        lambda payload: payload is not None and payload.get("n", -1) >= n,
-    )
-
-
-def tagged_or(tag: str, n: int) -> tuple[dict[str, Any], Test]:
-    tagged, number = {"key": "tags", "match": {"value": tag}}, {"key": "n", "match": {"value": n}}
-    return (
-        {"should": [tagged, number]},
-        lambda payload: (
-            payload is not None and (tag in payload.get("tags", []) or payload.get("n") == n)
-        ),
-    )
-
-
-def lacking(tag: str) -> tuple[dict[str, Any], Test]:
-    return (
-        {"must_not": [{"key": "tags", "match": {"any": [tag, 7]}}]},
-        lambda payload: payload is None or tag not in payload.get("tags", []),
-    )
-
-
-FILTERS = st.one_of(
-    st.builds(at_least, NUMBERS),
-    st.builds(tagged_or, st.sampled_from("xyz"), NUMBERS),
-    st.builds(lacking, st.sampled_from("xyz")),
-)
+FILTERS = st.builds(conditions, st.integers(0, 3), st.sampled_from("xyz")).flatmap(st.sampled_from)
 
 
 class CollectionMachine(RuleBasedStateMachine):
-    """One collection beside a dict of what it must hold, in the order of putting."""
+    """One collection beside a shelf of what it must hold."""
 
     config: ClassVar[CollectionConfig]
     policies: ClassVar[Policies]
@@ -114,8 +78,7 @@ class CollectionMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._directory = tempfile.TemporaryDirectory()
-        self.model: dict[str, tuple[Entries, Payload]] = {}
-        self.attached: list[str] = []
+        self.shelf = Shelf(self.config.dim, self.config.transform.power)
         self.next_id = 0
         self.catalog = self.opened()
         self.stored = self.catalog.create("things", self.config)[0]
@@ -133,73 +96,50 @@ class CollectionMachine(RuleBasedStateMachine):
 
     # What the collection is told, and what it shows
 
-    def raw(self, *vectors: Entries) -> RawBatch:
+    def raw(self, *vectors: Vector) -> RawBatch:
         return self.stored.space.from_items([self.sent(vector) for vector in vectors])
 
-    def sent(self, vector: Entries) -> list[float] | SparseVector:
-        """Send every other vector sparse where both forms are taken."""
-        if self.config.dim != DIM or len(vector) % 2:
-            indices = sorted(vector, reverse=True)
-            return SparseVector(indices, [vector[i] for i in indices])
-        return [vector.get(i, 0.0) for i in range(DIM)]
+    def sent(self, vector: Vector) -> list[float] | SparseVector:
+        """Send every other vector sparse, and unsorted, where both forms are taken."""
+        if self.config.dim == DIM and vector.count(0.0) % 2:
+            return list(vector)
+        shown = sparse(vector)
+        return SparseVector(shown["indices"][::-1], shown["values"][::-1])
 
-    def shown(self, vector: Entries) -> object:
-        if self.stored.space.form == "dense":
-            return [vector.get(i, 0.0) for i in range(DIM)]
-        return {"indices": sorted(vector), "values": [vector[i] for i in sorted(vector)]}
-
-    def transformed(self, vector: Entries) -> dict[int, float]:
-        return transform(vector, power=self.config.transform.power)
-
-    def ranking(
-        self,
-        query: Entries,
-        *,
-        limit: int,
-        passes: Test = lambda _: True,
-        min_score: float = 0.0,
-        without: str | None = None,
-    ) -> Ranked:
-        scored = [
-            (-gmm(self.transformed(query), self.transformed(vector)), item_id)
-            for item_id, (vector, payload) in self.model.items()
-            if passes(payload) and item_id != without
-        ]
-        kept = sorted(entry for entry in scored if -entry[0] >= min_score)
-        return [(item_id, -score) for score, item_id in kept[:limit]]
+    def ranking(self, query: Vector, limit: int, **more: Any) -> Ranked:  # noqa: ANN401
+        return self.shelf.ranking(self.shelf.slots(query), limit=limit, **more)
 
     def check_hits(self, result: QueryResult, expected: Ranked) -> None:
         assert [*zip(result.ids, result.scores, strict=True)] == expected
         found = zip(result.ids, result.payloads or (), self.stored.vectors(result), strict=True)
         for item_id, held, vector in found:
-            entries, payload = self.model[item_id]
-            assert decode_payload(held) == payload
-            assert vector == self.shown(entries)
+            kept = self.shelf.items[item_id]
+            assert decode_payload(held) == kept.payload
+            assert vector == self.shelf.shown(kept.vector)
 
     # Writing
 
     @rule(items=ITEMS)
-    def upsert(self, items: list[tuple[str, Entries, Payload]]) -> None:
+    def upsert(self, items: list[Item]) -> None:
         result = self.stored.put(self.batch(items))
         last = {item_id: place for place, (item_id, _, _) in enumerate(items)}
-        updated = len(last.keys() & self.model.keys())
+        updated = len(last.keys() & self.shelf.items.keys())
         assert result == WriteResult(len(last) - updated, updated)
         for place in sorted(last.values()):
-            item_id, vector, payload = items[place]
-            self.model.pop(item_id, None)
-            self.model[item_id] = vector, payload
+            self.shelf.put(*items[place])
 
     @rule(items=ITEMS)
-    def insert(self, items: list[tuple[str, Entries, Payload]]) -> None:
+    def insert(self, items: list[Item]) -> None:
         ids = [item_id for item_id, _, _ in items]
         taken = [
             place
             for place, item_id in enumerate(ids)
-            if item_id in self.model or item_id in ids[:place]
+            if item_id in self.shelf.items or item_id in ids[:place]
         ]
         if not taken:
             assert self.stored.put(self.batch(items), "insert") == WriteResult(len(items), 0)
-            self.model.update({item_id: (vector, payload) for item_id, vector, payload in items})
+            for item in items:
+                self.shelf.put(*item)
             return
         with pytest.raises(ItemExists) as caught:
             self.stored.put(self.batch(items), "insert")
@@ -207,7 +147,7 @@ class CollectionMachine(RuleBasedStateMachine):
         assert caught.value.item_id == ids[caught.value.row]
 
     @rule(items=ITEMS)
-    def append(self, items: list[tuple[str, Entries, Payload]]) -> None:
+    def append(self, items: list[Item]) -> None:
         """Items without ids get numbers, and no number twice."""
         batch = replace(self.batch(items), ids=[None] * len(items))
         result = self.stored.put(batch)
@@ -217,26 +157,22 @@ class CollectionMachine(RuleBasedStateMachine):
         assert self.next_id <= first == last + 1 - len(items)
         self.next_id = last + 1
         for number, (_, vector, payload) in enumerate(items, first):
-            assert str(number) not in self.model
-            self.model[str(number)] = vector, payload
+            assert str(number) not in self.shelf.items
+            self.shelf.put(str(number), vector, payload)
 
-    def batch(self, items: list[tuple[str, Entries, Payload]]) -> ItemBatch:
+    def batch(self, items: list[Item]) -> ItemBatch:
         ids, vectors, payloads = zip(*items, strict=True)
         return ItemBatch(list(ids), self.raw(*vectors), [encode_payload(each) for each in payloads])
 
     @rule(ids=st.lists(IDS, max_size=8))
     def delete(self, ids: list[str]) -> None:
-        assert self.stored.delete(ids) == len(self.model.keys() & set(ids))
-        for item_id in ids:
-            self.model.pop(item_id, None)
+        assert self.stored.delete(ids) == self.shelf.remove(ids)
 
     @rule(where=FILTERS)
-    def delete_where(self, where: tuple[dict[str, Any], Test]) -> None:
+    def delete_where(self, where: tuple[dict[str, Any], Passes]) -> None:
         document, passes = where
-        gone = [item_id for item_id, (_, payload) in self.model.items() if passes(payload)]
-        assert self.stored.delete_where(parse_filter(document)) == len(gone)
-        for item_id in gone:
-            del self.model[item_id]
+        gone = [item_id for item_id, kept in self.shelf.items.items() if passes(kept.payload)]
+        assert self.stored.delete_where(parse_filter(document)) == self.shelf.remove(gone)
 
     # Reading
 
@@ -248,9 +184,9 @@ class CollectionMachine(RuleBasedStateMachine):
     )
     def query(
         self,
-        queries: list[Entries],
+        queries: list[Vector],
         limit: int,
-        where: tuple[dict[str, Any], Test] | None,
+        where: tuple[dict[str, Any], Passes] | None,
         min_score: float,
     ) -> None:
         document, passes = where or ({}, lambda _: True)
@@ -261,24 +197,24 @@ class CollectionMachine(RuleBasedStateMachine):
         )
         assert len(results) == len(queries)
         for query, result in zip(queries, results, strict=True):
-            expected = self.ranking(query, limit=limit, passes=passes, min_score=min_score)
+            expected = self.ranking(query, limit, passes=passes, min_score=min_score)
             self.check_hits(result, expected)
 
     @rule(item_id=IDS, limit=st.integers(1, 5))
     def query_around(self, item_id: str, limit: int) -> None:
         params = SearchParams(limit=limit, recall=1)
-        if item_id not in self.model:
+        if item_id not in self.shelf.items:
             with pytest.raises(ItemNotFound):
                 self.stored.search_around(item_id, params)
             return
         result = self.stored.search_around(item_id, params)[0]
-        query, _ = self.model[item_id]
-        self.check_hits(result, self.ranking(query, limit=limit, without=item_id))
+        query = self.shelf.items[item_id].vector
+        self.check_hits(result, self.ranking(query, limit, without=item_id))
 
     @rule(query=VECTORS, recall=st.sampled_from([0.5, 0.9, 0.99]))
-    def query_for_some(self, query: Entries, recall: float) -> None:
+    def query_for_some(self, query: Vector, recall: float) -> None:
         [result] = self.stored.search(self.raw(query), SearchParams(limit=5, recall=recall))
-        everything = dict(self.ranking(query, limit=len(self.model)))
+        everything = self.shelf.scores(self.shelf.slots(query))
         shown = [*zip(result.ids, result.scores, strict=True)]
         assert all(everything[item_id] == score for item_id, score in shown)
         ranked = [(-score, item_id) for item_id, score in shown]
@@ -286,20 +222,20 @@ class CollectionMachine(RuleBasedStateMachine):
 
     @rule(item_id=IDS)
     def get(self, item_id: str) -> None:
-        if item_id not in self.model:
+        if item_id not in self.shelf.items:
             with pytest.raises(ItemNotFound):
                 self.stored.get(item_id)
             return
         item = self.stored.get(item_id)
-        vector, payload = self.model[item_id]
-        assert (item.id, item.vector) == (item_id, self.shown(vector))
-        assert decode_payload(item.payload) == payload
+        kept = self.shelf.items[item_id]
+        assert (item.id, item.vector) == (item_id, self.shelf.shown(kept.vector))
+        assert decode_payload(item.payload) == kept.payload
 
     @rule(where=st.none() | FILTERS)
-    def count(self, where: tuple[dict[str, Any], Test] | None) -> None:
+    def count(self, where: tuple[dict[str, Any], Passes] | None) -> None:
         document, passes = where or ({}, lambda _: True)
         found = self.stored.count(parse_filter(document) if where else None)
-        assert found == sum(passes(payload) for _, payload in self.model.values())
+        assert found == sum(passes(kept.payload) for kept in self.shelf.items.values())
 
     @rule(
         limit=st.integers(1, 7),
@@ -311,7 +247,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self,
         limit: int,
         with_vector: bool,
-        where: tuple[dict[str, Any], Test] | None,
+        where: tuple[dict[str, Any], Passes] | None,
         ids: list[str] | None,
     ) -> None:
         document, passes = where or ({}, lambda _: True)
@@ -328,61 +264,55 @@ class CollectionMachine(RuleBasedStateMachine):
                 break
         assert [item.id for item in seen] == [
             item_id
-            for item_id, (_, payload) in self.model.items()
-            if passes(payload) and (ids is None or item_id in ids)
+            for item_id, kept in self.shelf.items.items()
+            if passes(kept.payload) and (ids is None or item_id in ids)
         ]
         for item in seen:
-            vector, payload = self.model[item.id]
-            assert decode_payload(item.payload) == payload
-            assert item.vector == (self.shown(vector) if with_vector else None)
+            kept = self.shelf.items[item.id]
+            assert decode_payload(item.payload) == kept.payload
+            assert item.vector == (self.shelf.shown(kept.vector) if with_vector else None)
 
     @rule(min_score=st.sampled_from([0.1, 0.5, 1.0]), limit=st.none() | st.integers(1, 5))
     def pairs(self, min_score: float, limit: int | None) -> None:
-        ids = sorted(self.model)
-        scored = [
-            (-gmm(self.transformed(self.model[a][0]), self.transformed(self.model[b][0])), a, b)
-            for place, a in enumerate(ids)
-            for b in ids[place + 1 :]
-        ]
-        expected = [(a, b, -s) for s, a, b in sorted(scored) if -s >= min_score][:limit]
+        expected = self.shelf.pairs(min_score)[:limit]
         assert self.stored.pairs(min_score=min_score, recall=1, limit=limit) == expected
 
     # Comparison backends
 
     @rule(kind=st.sampled_from(["exact", "gcws", "nrff", "gmm_nystroem"]))
     def attach(self, kind: str) -> None:
-        if kind == "gmm_nystroem" and len(self.model) < LANDMARKS:
+        if kind == "gmm_nystroem" and len(self.shelf.items) < LANDMARKS:
             with pytest.raises(InvalidParameter):
                 self.stored.attach(METHODS[kind])
             return
-        self.attached.append(self.stored.attach(METHODS[kind]).name)
+        self.shelf.attached.append(self.stored.attach(METHODS[kind]).name)
 
-    @precondition(lambda self: self.attached)
+    @precondition(lambda self: self.shelf.attached)
     @rule(data=st.data())
     def detach(self, data: st.DataObject) -> None:
-        name = data.draw(st.sampled_from(self.attached))
+        name = data.draw(st.sampled_from(self.shelf.attached))
         self.stored.detach(name)
-        self.attached.remove(name)
+        self.shelf.attached.remove(name)
         with pytest.raises(BackendNotFound):
             self.stored.search_around("a0", SearchParams(), backend=name)[0]
 
-    @precondition(lambda self: self.attached)
+    @precondition(lambda self: self.shelf.attached)
     @rule(query=VECTORS, limit=st.integers(1, 5), min_score=st.sampled_from([0.0, 0.5]))
-    def query_attached(self, query: Entries, limit: int, min_score: float) -> None:
+    def query_attached(self, query: Vector, limit: int, min_score: float) -> None:
         """With all items as candidates nothing is missed, whatever is estimated."""
-        for name in self.attached:
+        for name in self.shelf.attached:
             recall = 1.0 if name.startswith("gcws") else 0.9
             params = SearchParams(
                 limit=limit, recall=recall, min_score=min_score, candidates=len(IDS_POSSIBLE)
             )
             [result] = self.stored.search(self.raw(query), params, backend=name)
-            self.check_hits(result, self.ranking(query, limit=limit, min_score=min_score))
+            self.check_hits(result, self.ranking(query, limit, min_score=min_score))
 
     # Restarting
 
-    @precondition(lambda self: self.model)
+    @precondition(lambda self: self.shelf.items)
     @rule(queries=st.lists(VECTORS, min_size=1, max_size=3))
-    def restart(self, queries: list[Entries]) -> None:
+    def restart(self, queries: list[Vector]) -> None:
         before = self.answers(queries)
         self.catalog.close()
         self.catalog = self.opened()
@@ -390,7 +320,7 @@ class CollectionMachine(RuleBasedStateMachine):
         assert self.stored.config == self.config
         assert self.answers(queries) == before
         shown = [backend.name for backend in self.stored.describe().backends]
-        assert shown == [self.config.backend.kind, *self.attached]
+        assert shown == [self.config.backend.kind, *self.shelf.attached]
 
     @initialize()
     def restart_empty(self) -> None:
@@ -398,7 +328,7 @@ class CollectionMachine(RuleBasedStateMachine):
         self.catalog = self.opened()
         self.stored = self.catalog.get("things")
 
-    def answers(self, queries: list[Entries]) -> list[object]:
+    def answers(self, queries: list[Vector]) -> list[object]:
         results = self.stored.search(self.raw(*queries), SearchParams(limit=4))
         return [
             [*zip(result.ids, result.scores, result.payloads or (), strict=True)]
@@ -407,8 +337,8 @@ class CollectionMachine(RuleBasedStateMachine):
 
     @invariant()
     def count_is_exact(self) -> None:
-        assert len(self.stored) == len(self.model)
-        assert self.catalog.list()[0].items == len(self.model)
+        assert len(self.stored) == len(self.shelf.items)
+        assert self.catalog.list()[0].items == len(self.shelf.items)
 
 
 CONFIGS = {

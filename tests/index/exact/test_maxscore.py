@@ -53,7 +53,8 @@ def test_hits_are_those_of_brute_force_ties_included(
     queries = data.draw(st.lists(kind, min_size=1, max_size=3))
     limit = data.draw(st.sampled_from([1, 2, 5, 80]))
     least = data.draw(st.sampled_from([0.0, 0.0, 1 / 3, 0.9]))
-    mask = [random.random() < data.draw(st.sampled_from([0.2, 1.0])) for _ in vectors]
+    share = data.draw(st.sampled_from([0.2, 0.6, 1.0]))
+    mask = [random.random() < share for _ in vectors]
     rows, asked = _batch(vectors), _batch(queries)
     view = RowView(rows, np.array(mask, np.uint8), sum(mask))
     skip = np.array([random.randrange(-1, len(vectors)) for _ in queries])

@@ -25,13 +25,14 @@ HARD, FOREIGN = 1, 2
 """Tiers whose searches are extended."""
 
 
-def found(limit: int, sizes: Int64s, candidates: int = 1) -> BatchHits:
+def found(limit: int, sizes: Int64s, candidates: int | Int64s = 1) -> BatchHits:
     m = len(sizes)
     rows = np.tile(np.arange(limit), (m, 1))
     scores = np.tile(1.0 - np.arange(limit) / 200, (m, 1))
     return BatchHits.of(GRAPH, rows, scores, sizes, expected_recall=1.0, candidates=candidates)
 
 
+Scan = Callable[[Int64s, int], BatchHits]
 Search = Callable[[Int64s, int, BeamSetting], BatchHits]
 """Queries, limit and beam setting."""
 Extended = Callable[[Int64s, int, int, float], BatchHits]
@@ -47,7 +48,7 @@ class Fake:
     rows: int
     once: Search
     extended: Extended
-    scan: Callable[[Int64s, int], BatchHits]
+    scan: Scan
     nearest: float = 1e-5
     tied: float = 0.0
 
@@ -68,8 +69,8 @@ class Fake:
 
 def calibrated(  # noqa: PLR0913 (what is found, of what)
     queries: int,
-    once: Search,
-    scan: Callable[[Int64s, int], BatchHits],
+    scan: Scan,
+    once: Search | None = None,
     extended: Extended | None = None,
     *,
     sums: int = 0,
@@ -77,13 +78,12 @@ def calibrated(  # noqa: PLR0913 (what is found, of what)
     max_candidates: float = inf,
     tied: float = 0.0,
 ) -> Calibration:
-    """Return what some queries measure; extended searches find all unless told otherwise."""
+    """Return what some queries measure; searches find all unless told otherwise."""
 
-    def finds_all(chosen: Int64s, limit: int, tier: int, slack: float) -> BatchHits:
-        del tier, slack
+    def finds_all(chosen: Int64s, limit: int, *_: object) -> BatchHits:
         return scan(chosen, limit)
 
-    sample = Fake(queries, sums, rows, once, extended or finds_all, scan, tied=tied)
+    sample = Fake(queries, sums, rows, once or finds_all, extended or finds_all, scan, tied=tied)
     return calibrate(
         cast(Any, sample), scan_nanoseconds=1.0, max_candidates=lambda _: max_candidates
     )
@@ -111,7 +111,7 @@ def test_an_effort_by_which_many_find_too_few_is_of_no_use(few: float, least: fl
             sizes[: round(few * len(queries))] = limit - 1
         return found(limit, sizes)
 
-    made = calibrated(200, search, true)
+    made = calibrated(200, true, search)
     assert {curve.typical.settings[0] for curve in made.curves} == {least}
     for curve in made.curves:
         # Who finds too few is extended, so that typical queries found all.
@@ -130,10 +130,10 @@ def test_every_query_is_scanned_for_once_as_far_as_it_is_judged(queries: int, su
         limits[chosen] = limit
         return true(chosen, limit)
 
-    made = calibrated(
-        queries, lambda chosen, limit, setting: true(chosen, limit), scan,
-        lambda chosen, limit, tier, slack: true(chosen, limit), sums=sums,
-    )  # fmt: skip
+    def finds_all(chosen: Int64s, limit: int, *_: object) -> BatchHits:
+        return true(chosen, limit)
+
+    made = calibrated(queries, scan, finds_all, finds_all, sums=sums)
     assert limits[:queries].tolist() == [100] * min(queries, 160) + [10] * (queries - 160)
     far = min(sums, 48)
     near = min(sums, max(48, queries // 16)) - far
@@ -152,12 +152,24 @@ def test_nothing_more_is_measured_once_reaching_farther_finds_no_more(settled: f
         all_.scores[:, round(share * limit) :] = 0.0  # hits of no use, so that none are missing
         return all_
 
-    made = calibrated(200, search, true)
+    made = calibrated(200, true, search)
     curve = of_limit(made, 100).typical
     measured = [setting for setting in curve.settings if setting > settled]
     assert curve.settings[0] == 0.05
     assert curve.recalls[-1] == max(curve.recalls) < 0.95
     assert 1 <= len(measured) <= 3
+
+
+def of_contrast(firsts: Float64s) -> Scan:
+    """Return true hits of which the first scores so much, and all others 0.8."""
+
+    def scan(chosen: Int64s, limit: int) -> BatchHits:
+        hits = true(chosen, limit)
+        hits.scores[:] = 0.8
+        hits.scores[:, 0] = firsts[chosen]
+        return hits
+
+    return scan
 
 
 @pytest.mark.parametrize("rest", [0.01, 0.5])
@@ -171,13 +183,8 @@ def test_a_query_is_extended_whose_first_hit_is_hardly_nearer_than_the_tenth(
     factors[: queries // 6] = flat - 0.1
     factors[: queries // 32] = flat
 
-    def scan(chosen: Int64s, limit: int) -> BatchHits:
-        hits = found(limit, np.full(len(chosen), limit))
-        hits.scores[:] = 0.8
-        hits.scores[:, 0] = 1.0 - 0.2 * factors[chosen]
-        return hits
-
-    made = calibrated(queries, lambda chosen, limit, setting: scan(chosen, limit), scan)
+    scan = of_contrast(1.0 - 0.2 * factors)
+    made = calibrated(queries, scan)
     assert made.contrasts == pytest.approx((min(flat - 0.1, 0.97), high))
     hard, foreign = made.contrasts
     assert foreign >= hard
@@ -186,13 +193,7 @@ def test_a_query_is_extended_whose_first_hit_is_hardly_nearer_than_the_tenth(
 def test_where_all_queries_are_flat_all_are_hard() -> None:
     """The tenth hit of any is hardly farther than the first."""
 
-    def scan(chosen: Int64s, limit: int) -> BatchHits:
-        hits = found(limit, np.full(len(chosen), limit))
-        hits.scores[:] = 0.8
-        hits.scores[:, 0] = 0.802
-        return hits
-
-    made = calibrated(200, lambda chosen, limit, setting: scan(chosen, limit), scan)
+    made = calibrated(200, of_contrast(np.full(200, 0.802)))
     assert made.contrasts == (0.97, 0.985)
     assert {share for curve in made.curves for share in curve.extended} == {1.0}
 
@@ -201,7 +202,7 @@ def test_nothing_is_known_of_contrast_where_there_are_fewer_than_ten_rows() -> N
     def scan(chosen: Int64s, limit: int) -> BatchHits:
         return found(limit, np.full(len(chosen), min(limit, 9)))
 
-    made = calibrated(200, lambda chosen, limit, setting: scan(chosen, limit), scan, rows=9)
+    made = calibrated(200, scan, rows=9)
     assert made.contrasts == (inf, inf)
 
 
@@ -213,14 +214,11 @@ def test_the_more_queries_are_measured_the_nearer_to_them_a_strange_one_may_be(
     lasts = np.linspace(0.5, 0.9, queries)
 
     def scan(chosen: Int64s, limit: int) -> BatchHits:
-        hits = found(limit, np.full(len(chosen), limit))
+        hits = true(chosen, limit)
         hits.scores[:] = lasts[chosen, None]
         return hits
 
-    def search(chosen: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
-        return scan(chosen, limit)
-
-    made = calibrated(queries, search, scan)
+    made = calibrated(queries, scan)
     strange = {curve.limit: curve.scores[2] for curve in made.curves}
     assert strange[1] == strange[10] == pytest.approx(0.46 if queries == 800 else 0.42)
     assert strange[100] < 0.5
@@ -235,14 +233,11 @@ def test_every_second_query_is_enough_once_walks_score_many_rows(
     def search(queries: Int64s, limit: int, setting: BeamSetting) -> BatchHits:
         if limit == 100:
             queries_asked[setting.number] = len(queries)
-        scores = np.where(np.arange(limit) < setting.number * limit / 1.1, 1.0, 0.0)
-        sizes = np.full(len(queries), limit)
-        work = np.full(len(queries), candidates)
-        rows = np.zeros((len(queries), limit), np.int64)
-        rated = np.tile(scores, (len(queries), 1))
-        return BatchHits.of(GRAPH, rows, rated, sizes, expected_recall=1.0, candidates=work)
+        hits = found(limit, np.full(len(queries), limit), np.full(len(queries), candidates))
+        hits.scores[:] = np.arange(limit) < setting.number * limit / 1.1
+        return hits
 
-    calibrated(200, search, true, rows=100_000)
+    calibrated(200, true, search, rows=100_000)
     assert queries_asked[min(queries_asked)] == 160
     assert set(queries_asked.values()) == asked
 
@@ -260,7 +255,7 @@ def graded(recall: Callable[[float], float], candidates: Callable[[float], int])
 
 def test_efforts_between_two_are_measured_where_much_of_the_miss_is_lost_there() -> None:
     search = graded(lambda setting: 0.8 if setting < 0.5 else 0.99, lambda setting: 100)
-    made = measured(calibrated(200, search, true))
+    made = measured(calibrated(200, true, search))
     assert made >= {0.4, 0.5}
     assert not {0.2, 0.7, 0.8, 1.01, 1.03} & made
 
@@ -270,7 +265,7 @@ def test_efforts_between_two_far_ones_are_measured_where_walks_become_dear() -> 
         return min(0.8 + max(0.0, setting - 1.0), 0.99)
 
     def settings(search: Search) -> set[float]:
-        return measured(calibrated(200, search, true))
+        return measured(calibrated(200, true, search))
 
     cheap = graded(recall, lambda setting: 100)
     dear = graded(recall, lambda setting: 100 if setting < 1.05 else 200)
@@ -282,14 +277,14 @@ def test_nothing_is_measured_beyond_walks_that_take_longer_than_scans() -> None:
         lambda setting: min(0.3 + 4 * max(0.0, setting - 1), 1.0),
         lambda setting: int(100 * setting),
     )
-    made = calibrated(200, search, true, max_candidates=110)
+    made = calibrated(200, true, search, max_candidates=110)
     assert max(measured(made)) == 1.13
 
 
 # Tiers
 
 
-def graded_queries(queries: int) -> tuple[Float64s, Callable[[Int64s, int], BatchHits]]:
+def graded_queries(queries: int) -> tuple[Float64s, Scan]:
     """Return the last scores of queries, ever lower, and their true hits, of ever less contrast."""
     lasts = np.linspace(0.9, 0.5, queries)
     contrasts = np.linspace(0.3, 0.5, queries)
@@ -305,7 +300,7 @@ def graded_queries(queries: int) -> tuple[Float64s, Callable[[Int64s, int], Batc
 
 def test_shares_of_the_items_are_hard_and_foreign_by_score_and_by_contrast() -> None:
     lasts, scan = graded_queries(1001)
-    made = calibrated(1001, lambda chosen, limit, setting: scan(chosen, limit), scan)
+    made = calibrated(1001, scan)
     hard, foreign, lowest = of_limit(made, 10).scores
     assert hard == pytest.approx(np.quantile(lasts, 0.04))
     assert foreign == pytest.approx(np.quantile(lasts, 0.02))
@@ -338,7 +333,7 @@ def test_each_tier_has_the_recall_of_its_own_queries() -> None:
         hits.scores[own, good:] -= 1e-7
         return hits
 
-    made = of_limit(calibrated(1000, once, scan, extended), 10)
+    made = of_limit(calibrated(1000, scan, once, extended), 10)
     assert made.typical.recalls[0] == 1.0
     assert made.hard.settings[:3] == (1.01, 1.03, 1.07)
     assert made.hard.recalls[:2] == pytest.approx((0.5, 0.8), abs=0.03)
@@ -371,8 +366,8 @@ def test_sums_count_for_their_tier_alone_and_not_for_the_items() -> None:
         hits.scores[np.ix_(chosen >= queries, np.arange(good, limit))] -= 1e-3
         return hits
 
-    without = of_limit(calibrated(queries, once, scan, extended), 10)
-    made = of_limit(calibrated(queries, once, scan, extended, sums=sums), 10)
+    without = of_limit(calibrated(queries, scan, once, extended), 10)
+    made = of_limit(calibrated(queries, scan, once, extended, sums=sums), 10)
     assert made.scores == without.scores
     assert without.foreign.recalls[0] == 1.0
     assert made.foreign.recalls[:4] == pytest.approx((0.2, 0.4, 0.7, 0.9), abs=0.03)
@@ -399,8 +394,8 @@ def test_where_the_sums_seem_typical_the_setting_is_judged_by_them_too(
         hits.scores[half] -= 1e-6
         return hits
 
-    made = of_limit(calibrated(queries, once, scan, sums=sums), 10)
-    without = of_limit(calibrated(queries, once, scan), 10)
+    made = of_limit(calibrated(queries, scan, once, sums=sums), 10)
+    without = of_limit(calibrated(queries, scan, once), 10)
     assert made.typical.recalls[-1] == pytest.approx(recall, abs=0.02)
     assert made.extended[0] == without.extended[0] == pytest.approx(0.15)
 
@@ -415,10 +410,7 @@ def test_no_greater_slack_is_measured_once_one_finds_no_more_or_is_dear() -> Non
             hits.work[:, CANDIDATES] = cost(slack)
             return hits
 
-        made = calibrated(
-            1000, lambda chosen, limit, setting: scan(chosen, limit), scan, extended,
-            max_candidates=1000,
-        )  # fmt: skip
+        made = calibrated(1000, scan, extended=extended, max_candidates=1000)
         return len(of_limit(made, 100).foreign.settings)
 
     rising = dict(zip(SLACKS, (0.2, 0.4, 0.6, 0.7, 0.8, 0.9, 0.93, 0.95), strict=True))
@@ -492,4 +484,4 @@ def test_where_a_short_search_finds_what_ties_closer_hits_tie(missed: int, share
         return hits
 
     usual = (10 - 2) / 200
-    assert calibrated(200, once, scan, tied=0.25).spread == pytest.approx(share * usual)
+    assert calibrated(200, scan, once, tied=0.25).spread == pytest.approx(share * usual)

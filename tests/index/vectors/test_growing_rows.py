@@ -184,7 +184,7 @@ def test_without_space_the_array_stays_as_it_is(
 
 
 NO_ROWS: Float32s = np.empty((0, 64), np.float32)
-SMALL, LARGE, LARGER = 1000, 400_000, 700_000
+SMALL, LARGE, LARGER = 1000, 270_000, 330_000
 """Rows of 256 bytes: an array of `SMALL` is copied as it grows, the others are not."""
 
 
