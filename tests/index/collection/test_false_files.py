@@ -71,12 +71,19 @@ def first_curve(**changes: object) -> Change:
 
 # Of calibrations a few: tests/index/graph/test_recall_curve.py has all that are refused.
 NOTES: dict[str, Change] = {
+    "another version": noted(version=0),
+    "no version": noted(version=None),
+    "no rounding": noted(rounding=None),
+    "rounding of words": noted(rounding=[0, "a", 1]),
     "no kind of rounding": noted(rounding=[-1, 1.0, 0]),
     "rounding of sparse rows": noted(rounding=[3, 1.0, 0]),
     "step of nothing": noted(rounding=[0, 0.0, 0]),
     "step too small": noted(rounding=[0, 1e-45, 0]),
     "origin beyond bytes": noted(rounding=[0, 1.0, 70000]),
+    "no calibration": noted(calibration={}),
     "no tables": noted(tables=0),
+    "tables of words": noted(tables="many"),
+    "built of none": noted(built=None),
     "too many tables": noted(tables=1 << 40),
     "fewer tables than none": noted(tables=-3),
     "built of nothing": noted(built=0),

@@ -1,6 +1,9 @@
 """Backends of real features: the best by estimate, scored as asked, of rows that come and go."""
 
 import threading
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +20,7 @@ from gcws_search.index.contracts.parameters import (
     FourierParams,
     NystroemParams,
     RandomBinningParams,
+    Rerank,
     SearchParams,
 )
 from gcws_search.index.contracts.saved_index import SavedIndex
@@ -38,6 +42,7 @@ Doubles = npt.NDArray[np.float64]
 every_kind = pytest.mark.parametrize("params", KINDS, ids=lambda params: params.kind)
 nystroem = pytest.mark.parametrize("params", KINDS[3:], ids=lambda params: params.kind)
 forms = pytest.mark.parametrize("dim", [DIM, None])
+RERANKS: tuple[Rerank, ...] = ("gmm", "own", "none")
 
 
 def data_of(rng: np.random.Generator, dim: int | None) -> tuple[Rows, Rows]:
@@ -90,33 +95,40 @@ def best(scores: Doubles, limit: int, permitted: Mask | None = None) -> list[Dou
     return [np.sort(line[rows])[::-1][:limit] for line in scores]
 
 
-@forms
-@every_kind
-def test_hits_are_the_best_by_estimate(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
-) -> None:
+@dataclass
+class Made:
+    """An index of one method, its rows and some queries."""
+
+    params: BackendParams
+    dim: int | None
+    rows: Rows
+    queries: Rows
+    index: SmallIndex
+
+
+@pytest.fixture(params=product(KINDS, (DIM, None)), ids=lambda each: f"{each[0].kind}-{each[1]}")
+def made(request: pytest.FixtureRequest, rng: np.random.Generator) -> Made:
+    params, dim = request.param
     rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
-    truth = estimates(index, queries)
-    found = index.search(queries, SearchParams(limit=20, rerank="none"))
+    return Made(params, dim, rows, queries, made_index(rows, dim, params))
+
+
+def test_hits_are_the_best_by_estimate(made: Made) -> None:
+    truth = estimates(made.index, made.queries)
+    found = made.index.search(made.queries, SearchParams(limit=20, rerank="none"))
     for i, (hits, expected) in enumerate(zip(found, best(truth, 20), strict=True)):
         assert len(set(hits.rows.tolist())) == len(hits.rows) >= 20
         np.testing.assert_allclose(hits.scores, truth[i, hits.rows], atol=2e-6)
         np.testing.assert_allclose(hits.scores[:20], expected, atol=2e-6)
         assert (np.diff(hits.scores) <= 0).all()
-        assert hits.explanation.method == params.kind
+        assert hits.explanation.method == made.params.kind
         assert (hits.explanation.candidates, hits.explanation.scored) == (ALL, 0)
 
 
-@forms
-@every_kind
-def test_candidates_are_scored_by_exact_gmm(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
-) -> None:
-    rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
-    truth, gmm = estimates(index, queries), all_scores(queries, rows, DIM)
-    found = index.search(queries, SearchParams(limit=5, candidates=40))
+def test_candidates_are_scored_by_exact_gmm(made: Made) -> None:
+    truth = estimates(made.index, made.queries)
+    gmm = all_scores(made.queries, made.rows, DIM)
+    found = made.index.search(made.queries, SearchParams(limit=5, candidates=40))
     for i, hits in enumerate(found):
         np.testing.assert_allclose(hits.scores, gmm[i, hits.rows], rtol=1e-12)
         pool = np.argsort(-truth[i])[:40]
@@ -124,98 +136,49 @@ def test_candidates_are_scored_by_exact_gmm(
         reachable = np.sort(gmm[i, pool[sure]])[::-1][:5]
         assert (hits.scores[: len(reachable)] >= reachable * (1 - 1e-12)).all()
         assert hits.explanation.scored == 40
-    everything = index.search(queries, SearchParams(limit=5, candidates=ALL))
-    for hits, expected in zip(everything, best(gmm, 5), strict=True):
-        np.testing.assert_allclose(hits.scores[:5], expected, rtol=1e-12)
 
 
-@forms
-@every_kind
+@pytest.mark.parametrize("wanted", [{"candidates": ALL}, {"recall": 1.0}], ids=str)
 def test_candidates_are_scored_by_the_kernel_that_is_estimated(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
+    made: Made, wanted: dict[str, Any]
 ) -> None:
-    rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
-    own = own_scores(index, queries)
-    for wanted in (
-        SearchParams(limit=5, rerank="own", candidates=ALL),
-        SearchParams(limit=5, rerank="own", recall=1.0),
-    ):
-        for i, hits in enumerate(index.search(queries, wanted)):
-            # GMM as a kernel is of float32, hits are not.
-            np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)
-            np.testing.assert_allclose(hits.scores, own[i, hits.rows], atol=4e-6)
+    own = own_scores(made.index, made.queries)
+    params = SearchParams(limit=5, rerank="own", **wanted)
+    for i, hits in enumerate(made.index.search(made.queries, params)):
+        # GMM as a kernel is of float32, hits are not.
+        np.testing.assert_allclose(hits.scores[:5], best(own, 5)[i], atol=4e-6)
+        np.testing.assert_allclose(hits.scores, own[i, hits.rows], atol=4e-6)
 
 
-@forms
-@every_kind
-def test_a_recall_of_1_is_an_exact_scan(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
-) -> None:
-    rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
-    exact = made_index(rows, dim, ExactParams())
-    wanted = SearchParams(limit=7, recall=1.0, min_score=0.1)
-    found = index.search(queries, wanted)
-    assert answers(found) == answers(exact.search(queries, wanted))
-    assert {hits.explanation.method for hits in found} == {"scan"}
-    assert {hits.explanation.expected_recall for hits in found} == {1.0}
-
-
-@forms
-@every_kind
-@pytest.mark.parametrize("rerank", ["gmm", "own", "none"])
+@pytest.mark.parametrize("rerank", RERANKS)
 def test_answers_are_the_same_alone_in_a_batch_and_on_any_threads(
-    rng: np.random.Generator, params: BackendParams, dim: int | None, rerank: str
+    made: Made, rerank: Rerank
 ) -> None:
-    rows, queries = data_of(rng, dim)
-    wanted = SearchParams(limit=6, rerank=rerank, candidates=15)  # type: ignore[arg-type]
-    index = made_index(rows, dim, params)
-    expected = answers(index.search(queries, wanted))
-    state = index.state
+    wanted = SearchParams(limit=6, rerank=rerank, candidates=15)
+    expected = answers(made.index.search(made.queries, wanted))
     for threads in (1, 2, 12):
-        other = made_index(rows, dim, params, threads=threads)
-        other.state = state  # bases of eigenvectors are arbitrary
-        assert answers(other.search(queries, wanted)) == expected
-        singles = [answers(other.search(queries[i : i + 1], wanted))[0] for i in range(QUERIES)]
-        assert singles == expected
+        other = made_index(made.rows, made.dim, made.params, threads=threads)
+        other.state = made.index.state  # bases of eigenvectors are arbitrary
+        assert answers(other.search(made.queries, wanted)) == expected
+        ones = [made.queries[i : i + 1] for i in range(QUERIES)]
+        assert [answers(other.search(one, wanted))[0] for one in ones] == expected
 
 
-@forms
-@every_kind
-def test_rows_that_are_not_permitted_are_not_hits(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
-) -> None:
-    rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
-    truth = estimates(index, queries)
-    wanted = SearchParams(limit=8, rerank="none")
+def test_rows_that_are_not_permitted_are_not_hits(made: Made, rng: np.random.Generator) -> None:
+    truth = estimates(made.index, made.queries)
     for share in (0.5, 0.005, 0.0):
         permitted = (rng.random(ALL) < share).astype(np.uint8)
-        found = index.search(queries, wanted, permitted=permitted)
+        wanted = SearchParams(limit=8, rerank="none")
+        found = made.index.search(made.queries, wanted, permitted=permitted)
         for hits, expected in zip(found, best(truth, 8, permitted), strict=True):
             assert permitted[hits.rows].all()
             assert hits.explanation.candidates == permitted.sum()
             np.testing.assert_allclose(hits.scores[:8], expected, atol=2e-6)
-    for rerank in ("gmm", "own", "none"):
+    for rerank in RERANKS:
         wanted = SearchParams(limit=8, rerank=rerank)
-        first = [int(hits.rows[0]) for hits in index.search(queries, wanted)]
-        for hits, skipped in zip(index.search(queries, wanted, skip=first), first, strict=True):
-            assert skipped not in hits.rows
-
-
-@every_kind
-def test_hits_reach_the_least_score(rng: np.random.Generator, params: BackendParams) -> None:
-    rows, queries = data_of(rng, DIM)
-    index = made_index(rows, DIM, params)
-    for rerank in ("gmm", "own", "none"):
-        every = SearchParams(limit=50, rerank=rerank)
-        some = SearchParams(limit=50, rerank=rerank, min_score=0.3)
-        for all_hits, hits in zip(
-            index.search(queries, every), index.search(queries, some), strict=True
-        ):
-            kept = all_hits.scores >= 0.3
-            assert hits.rows.tolist() == all_hits.rows[kept].tolist()
+        first = [int(hits.rows[0]) for hits in made.index.search(made.queries, wanted)]
+        skipping = made.index.search(made.queries, wanted, skip=first)
+        assert all(row not in hits.rows for row, hits in zip(first, skipping, strict=True))
 
 
 @every_kind
@@ -223,9 +186,8 @@ def test_equal_rows_tie_by_row_and_a_tie_at_the_limit_is_complete(params: Backen
     rows = np.ones((80, DIM), np.float32)
     rows[40:, 0] = -5.0
     index = made_index(rows, DIM, params)
-    for rerank in ("gmm", "own", "none"):
-        wanted = SearchParams(limit=3, rerank=rerank)
-        hits = index.search(rows[:1], wanted)[0]
+    for rerank in RERANKS:
+        [hits] = index.search(rows[:1], SearchParams(limit=3, rerank=rerank))
         assert hits.rows.tolist() == list(range(40))
 
 
@@ -236,10 +198,9 @@ def test_no_rows_have_no_hits(
 ) -> None:
     _, queries = data_of(rng, dim)
     index = SmallIndex(CollectionConfig(dim=dim, backend=params), threads=2)
-    for rerank in ("gmm", "own", "none"):
-        wanted = SearchParams(rerank=rerank)
+    for rerank in RERANKS:
         for some in (queries, queries[:1], queries[:0]):
-            found = index.search(some, wanted)
+            found = index.search(some, SearchParams(rerank=rerank))
             assert [len(hits.rows) for hits in found] == [0] * len(some)
 
 
@@ -326,16 +287,11 @@ def test_rows_put_while_landmarks_are_drawn_are_found(
         np.testing.assert_allclose(hits.scores[:6], expected, atol=2e-6)
 
 
-@forms
-@every_kind
-def test_what_is_kept_of_a_state_restores_it(
-    rng: np.random.Generator, params: BackendParams, dim: int | None
-) -> None:
-    rows, queries = data_of(rng, dim)
-    index = made_index(rows, dim, params)
+def test_what_is_kept_of_a_state_restores_it(made: Made) -> None:
+    index, queries = made.index, made.queries
     backend, vectors = index.backend, index.rows.view()
     kept = backend.saved(index.state)
-    assert (kept is None) == isinstance(params, FourierParams)
+    assert (kept is None) == isinstance(made.params, FourierParams)
     none = SavedIndex(np.full((ALL, 1), -2, np.int32), {})
     wanted = SearchParams(limit=6, rerank="none")
     expected = answers(index.search(queries, wanted))

@@ -192,28 +192,22 @@ def assert_law(found: Doubles, mean: float, variance: float, *, bias: float, exc
 PAIRS = [(0.5, 1.0), (0.9, 2.0), (0.0, 5.0), (-0.4, 0.5)]
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("rho", "gamma"), PAIRS)
-def test_rff_is_unbiased_with_the_variance_of_theory(rho: float, gamma: float) -> None:
-    found = estimates("rff", rho, gamma)
-    variance = theory.rff_variance(rho, gamma) / FEATURES
-    assert_law(found, theory.rbf(rho, gamma), variance, bias=0.0, excess=0.0)
-
-
-@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
-def test_nrff_has_the_smaller_variance_of_theory(rho: float, gamma: float) -> None:
-    found = estimates("nrff", rho, gamma)
+def test_features_estimate_their_kernels_with_the_variance_of_theory(
+    kind: FourierKind, rho: float, gamma: float
+) -> None:
+    kernel, variance_of = {
+        "rff": (theory.rbf, theory.rff_variance),
+        "nrff": (theory.rbf, theory.nrff_variance),
+        "folded_rff": (theory.folded_rbf, theory.folded_variance),
+    }[kind]
     assert theory.nrff_variance(rho, gamma) < theory.rff_variance(rho, gamma)
-    variance = theory.nrff_variance(rho, gamma) / FEATURES
-    # A ratio of means: bias and the excess of its variance are of the order of 1/k.
-    kernel = theory.rbf(rho, gamma)
-    assert_law(found, kernel, variance, bias=1 / FEATURES, excess=8 / FEATURES)
-
-
-@pytest.mark.parametrize(("rho", "gamma"), PAIRS)
-def test_folded_features_estimate_the_folded_kernel(rho: float, gamma: float) -> None:
-    found = estimates("folded_rff", rho, gamma)
-    variance = theory.folded_variance(rho, gamma) / FEATURES
-    assert_law(found, theory.folded_rbf(rho, gamma), variance, bias=0.0, excess=0.0)
+    # nrff is a ratio of means: bias and the excess of its variance are of the order of 1/k.
+    bias, excess = (1 / FEATURES, 8 / FEATURES) if kind == "nrff" else (0.0, 0.0)
+    variance = variance_of(rho, gamma) / FEATURES
+    found = estimates(kind, rho, gamma)
+    assert_law(found, kernel(rho, gamma), variance, bias=bias, excess=excess)
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 2.0])
@@ -235,12 +229,3 @@ def test_collisions_of_gcws_estimate_rbf_with_the_variance_of_theory(
     variance = theory.gcws_variance(rho, gamma) / samples
     # The delta method: bias and the excess of the variance are of the order of 1/k.
     assert_law(found, theory.rbf(rho, gamma), variance, bias=1 / samples, excess=20 / samples)
-
-
-def test_the_variances_are_those_that_theory_states() -> None:
-    table = {(0.5, 1.0): (0.6998, 0.4363), (0.9, 2.0): (0.5543, 0.1269), (0.0, 5.0): (1, 0.9999)}
-    for (rho, gamma), (plain, normalised) in table.items():
-        assert theory.rff_variance(rho, gamma) == pytest.approx(plain, abs=1e-4)
-        assert theory.nrff_variance(rho, gamma) == pytest.approx(normalised, abs=1e-4)
-    for (rho, gamma), collisions in {(0.5, 1.0): 0.4139, (0.9, 2.0): 0.2788}.items():
-        assert theory.gcws_variance(rho, gamma) == pytest.approx(collisions, abs=1e-4)

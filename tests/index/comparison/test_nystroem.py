@@ -161,10 +161,3 @@ def test_notes_that_are_none_are_refused(
     assert NystroemMap.from_notes(params, sound, dim, form).width == made.width
     with pytest.raises(ValueError):  # noqa: PT011 (whatever it says)
         NystroemMap.from_notes(params, sound | damage, dim, form)
-
-
-def test_a_landmark_alone_gives_one_feature(rng: np.random.Generator) -> None:
-    batch = batch_of(rows_of(rng, 3), DIM)
-    features = NystroemMap(params_of("gmm_nystroem"), batch[:1]).transform(batch)
-    similarity = [mathematics.gmm(signed_row(batch, 0), signed_row(batch, i)) for i in range(3)]
-    np.testing.assert_allclose(np.abs(features[:, 0]), similarity, rtol=1e-6)

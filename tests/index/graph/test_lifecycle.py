@@ -472,29 +472,6 @@ def test_a_narrow_list_is_taken_back(rng: np.random.Generator) -> None:
     assert lists_of(again) == [own[:3] for own in lists_of(index)]
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"version": 0},
-        {"version": None},
-        {"rounding": None},
-        {"rounding": [0, "a", 1]},
-        {"calibration": {}},
-        {"tables": "many"},
-        {"built": None},
-    ],
-    ids=str,
-)
-def test_notes_of_another_version_or_damaged_ones_are_made_anew(
-    change: dict[str, Any], rng: np.random.Generator
-) -> None:
-    index = linked(clustered(rng, 600, 0)[0], policies=POLICIES)
-    assert restored(index, kept(index)).state.graph is not None
-    again = restored(index, kept(index, **change))
-    assert again.state.graph is None
-    assert overdue(again)
-
-
 def test_lists_are_made_anew_where_most_are_unknown_or_few_rows_are_left(
     rng: np.random.Generator,
 ) -> None:

@@ -143,17 +143,6 @@ def test_a_band_matches_with_the_similarity_to_the_power_of_its_width(
     assert_proportion(int(match.sum()), match.size, similarity**width)
 
 
-@pytest.mark.parametrize(("width", "bands"), [(3, 4), (6, 10), (2, 1)])
-def test_a_pair_becomes_a_candidate_with_the_probability_of_the_s_curve(
-    rng: np.random.Generator, width: int, bands: int
-) -> None:
-    rows, similarity = pair_of(rng)
-    plan = BandPlan.of(GcwsParams(bands=bands, band_width=width))
-    keys = pair_keys(plan, rows, range(2000)).reshape(2, 2000, bands)
-    candidate = (keys[0] == keys[1]).any(axis=1)
-    assert_proportion(int(candidate.sum()), 2000, mathematics.s_curve(similarity, width, bands))
-
-
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_prefixes_match_at_least_as_often_as_the_plan_promises(
     rng: np.random.Generator, encoding: Encoding
@@ -317,27 +306,6 @@ def test_codes_of_different_slots_are_equal_with_the_probability_of_their_bits(
         hits, others = hits + int(equal[~same].sum()), others + int((~same).sum())
     assert others > 1000
     assert_proportion(hits, others, 2.0**-bits)
-
-
-@pytest.mark.parametrize("bits", [1, 2, 4, 8])
-def test_b_bit_codes_collide_as_theory_says(rng: np.random.Generator, bits: int) -> None:
-    dim = 1000
-    u = rng.standard_normal(dim)
-    v = u + 0.8 * rng.standard_normal(dim)
-    pair = [
-        {i: float(x) for i, x in enumerate((w / np.abs(w).sum()).astype(np.float32))}
-        for w in (u, v)
-    ]
-    similarity = mathematics.gmm(*pair)
-    batch = prepared(space_of(dim), pair)
-    hits, samples = 0, 0
-    for seed in range(4):
-        codes = codes_of(gcws(dim, GcwsParams(bands=256, bits=bits, seed=seed)), batch)
-        hits += int(np.sum(codes[0] == codes[1]))
-        samples += codes.shape[1]
-    expected = similarity + (1 - similarity) * 2.0**-bits
-    # Codes drop t*, which adds less than 0.01 for vectors of one norm and many slots.
-    assert_proportion(hits, samples, expected, slack=0.01)
 
 
 # --- figures -----------------------------------------------------------------------------------

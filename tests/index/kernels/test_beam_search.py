@@ -27,10 +27,7 @@ from gcws_search.index.graph.search import TIED_SHARE, GraphSearch
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
 from gcws_search.index.kernels.graph.beam_search import (
     NONE,
-    Marks,
-    mark,
     scratch_at,
-    unmark,
 )
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
@@ -72,12 +69,9 @@ class Graph:
         self,
         setting: BeamSetting,
         limit: int,
-        **others: Any,  # noqa: ANN401
+        **others: Any,  # noqa: ANN401 (those of `hits`)
     ) -> list[tuple[list[int], int]]:
-        """Return for each query the rows found, best first, and how many have been seen.
-
-        Others are parameters of `hits`.
-        """
+        """Return for each query the rows found, best first, and how many have been seen."""
         found, _ = self.hits(setting, limit, **others)
         return [(each.rows.tolist(), each.explanation.candidates) for each in row_hits(found)]
 
@@ -113,15 +107,8 @@ class Graph:
         """Return what searches the graph."""
         backend = self.index.backend
         assert isinstance(backend, GcwsBackend)
-        return GraphSearch(
-            self.neighbours,
-            self.links,
-            NOT_CALIBRATED,
-            ROWS,
-            backend.band_keys,
-            Workers(1),
-            policy,
-        )
+        known = NOT_CALIBRATED, ROWS, backend.band_keys, Workers(1), policy
+        return GraphSearch(self.neighbours, self.links, *known)
 
     @cached_property
     def scores(self) -> list[list[float]]:
@@ -241,44 +228,24 @@ def _prune(addresses, spaces, row, entries, choice, out):  # type: ignore[no-unt
     )  # fmt: skip
 
 
-@njit(nogil=True)
-def _mark(words, seen, rows):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    marks, count = Marks(pointer(words), pointer(seen)), 0
-    for row in rows:
-        count = mark(marks, row, count)
-    return count
-
-
-@njit(nogil=True)
-def _unmark(words, seen, count):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    unmark(Marks(pointer(words), pointer(seen)), count)
-
-
 SETTINGS = [BeamSetting(beam, lists, 0.9, 0.0) for beam, lists in ((3, 1000), (12, 1000), (12, 4))]
 SETTINGS += [BeamSetting(100, 1000, 0.9, 0.0, slack=slack) for slack in (1.0, 1.004, 1.02, 1.1)]
 
 
-@pytest.mark.parametrize("linked", [0.01, 0.05])
+@pytest.mark.parametrize(
+    ("linked", "share"),
+    [(0.01, 1.0), (0.05, 1.0), (0.05, 0.99), (0.05, 0.9), (0.05, 0.8), (0.05, 0.3), (0.05, 0.1)],
+)
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_walk_finds_and_sees_what_a_plain_one_does(
-    setting: BeamSetting, linked: float, rng: np.random.Generator
+    setting: BeamSetting, linked: float, share: float, rng: np.random.Generator
 ) -> None:
-    graph = Graph(rng, linked=linked)
-    found = graph.search(setting, limit=min(10, setting.beam - 2))
-    for query in range(len(graph.queries)):
-        assert found[query] == graph.expected(query, setting, min(10, setting.beam - 2))
-
-
-@pytest.mark.parametrize("share", [0.99, 0.9, 0.8, 0.3, 0.1])
-@pytest.mark.parametrize("setting", SETTINGS)
-def test_a_filtered_walk_finds_and_sees_what_a_plain_one_does(
-    setting: BeamSetting, share: float, rng: np.random.Generator
-) -> None:
-    graph = Graph(rng)
-    permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
-    limit = min(10, setting.beam - 2)
+    graph, limit = Graph(rng, linked=linked), min(10, setting.beam - 2)
+    permitted = None
+    if share < 1:
+        permitted = set(np.flatnonzero(rng.random(ROWS) < share).tolist())
     expected = [graph.expected(query, setting, limit, permitted) for query in range(20)]
-    assert {row for rows, _ in expected for row in rows} <= permitted
+    assert permitted is None or {row for rows, _ in expected for row in rows} <= permitted
     assert graph.search(setting, limit, permitted=permitted) == expected
 
 
@@ -378,15 +345,9 @@ def test_a_search_that_finds_little_still_goes_on_from_more_entry_points(
         expected = walked[query]
         if last < foreign.score:
             expected = graph.walked_on(
-                query,
-                expected,
-                setting,
-                foreign,
-                limit,
-                beside=beside,
-                permitted=permitted,
-                again=False,
-            )
+                query, expected, setting, foreign, limit,
+                beside=beside, permitted=permitted, again=False,
+            )  # fmt: skip
         assert found[query] == graph.best(query, expected, limit)
     assert found != graph.search(setting, limit, permitted=permitted, hard=hard)
 
@@ -405,13 +366,8 @@ def test_a_search_whose_first_hit_is_about_as_far_as_its_tenth_goes_on(
     extension = Extension(  # between two of them
         0.0, float(np.median(factors)), 1.1013, enters_wider=kind == "foreign"
     )
-    if kind == "hard":
-        found, beside = graph.search(setting, limit, hard=extension), ROWS_A_SIDE
-    else:
-        found, beside = (
-            graph.search(setting, limit, foreign=extension),
-            SearchPolicy().rows_a_side(1.1013),
-        )
+    found = graph.search(setting, limit, **{kind: extension})
+    beside = ROWS_A_SIDE if kind == "hard" else SearchPolicy().rows_a_side(1.1013)
     for query, factor in enumerate(factors):
         if factor <= extension.contrast:
             assert found[query] == once[query]
@@ -523,17 +479,6 @@ def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     assert (outcomes != Outcome.UNFINISHED).all()
     assert graph.search(SETTINGS[1], 10) == untouched
     assert graph.search(SETTINGS[1], 10) == untouched
-
-
-def test_each_marked_row_counts_once_and_all_are_forgotten(rng: np.random.Generator) -> None:
-    words, seen = np.zeros(500, np.uint64), np.empty(2001, np.int32)
-    for size in (1, 2, 40, 2000):  # few of 32,000 rows share a word
-        rows = rng.integers(0, 32_000, size)
-        count = _mark(words, seen, rows)
-        _, first = np.unique(rows, return_index=True)
-        assert seen[:count].tolist() == rows[np.sort(first)].tolist()
-        _unmark(words, seen, count)
-        assert not words.any()
 
 
 def test_rows_newer_than_a_search_are_passed_over(rng: np.random.Generator) -> None:

@@ -10,16 +10,11 @@ from gcws_search.index.kernels.graph.candidate_pool import (
     EXPANDED,
     GUARD,
     entry,
-    first_unexpanded,
     insert,
     insert_all,
-    place_of,
     places_for,
-    row_of,
     salt_of,
     salted,
-    score_of,
-    set_expanded,
 )
 from gcws_search.index.kernels.lanes.vector import keep, offset, pointer
 
@@ -42,24 +37,6 @@ def _insert_all(pool: UInt64s, capacity: int, entries: UInt64s, together: int = 
 @njit(nogil=True)
 def _entries(scores: Float32s, rows: Int64s) -> UInt64s:
     return np.array([entry(scores[i], rows[i]) for i in range(rows.shape[0])], np.uint64)
-
-
-@njit(nogil=True)
-def _parts(entries):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return [(np.float64(score_of(e)), np.int64(row_of(e))) for e in entries]
-
-
-@njit(nogil=True)
-def _place_of(pool, value):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    return place_of(offset(pointer(pool), GUARD), value)
-
-
-@njit(nogil=True)
-def _read(pool, size, places):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
-    """Say that some lists have been read; return the first place, from 1 on, whose has not."""
-    for place in places:
-        set_expanded(offset(pointer(pool), GUARD), place)
-    return first_unexpanded(offset(pointer(pool), GUARD), size, 1)
 
 
 @njit(nogil=True)
@@ -123,25 +100,6 @@ def test_parts_of_any_size_come_into_a_pool_that_grows(rng: np.random.Generator)
         found = pool[GUARD : GUARD + size].tolist()
         assert found == sorted(set(found), reverse=True)
         assert set(np.sort(entries)[::-1][:small].tolist()) <= set(found)
-
-
-def test_an_entry_gives_back_its_score_and_row() -> None:
-    scores = np.array([0.0, 1e-30, 0.25, 1.0], np.float32)
-    rows = np.array([0, 5, 2**20, 2**30 - 1])
-    assert _parts(_entries(scores, rows)) == list(zip(scores.tolist(), rows.tolist(), strict=True))
-
-
-def test_places_and_lists_read(rng: np.random.Generator) -> None:
-    entries = _entries(rng.random(40, np.float32), np.arange(40))
-    pool = _pool(40)
-    size = _insert_all(pool, 40, entries)
-    held = pool[GUARD : GUARD + size].copy()
-    for place in range(size):
-        assert _place_of(pool, held[place]) == place
-    assert _read(pool, size, np.array([0, 1, 2, 4])) == 3
-    assert _read(pool, size, np.arange(size)) == size
-    # The order of entries does not change by that.
-    assert (np.diff(pool[GUARD : GUARD + size].astype(float)) < 0).all()
 
 
 @pytest.mark.parametrize("row", [0, 1, 77, 2**30 - 1])

@@ -126,25 +126,20 @@ def test_an_array_that_is_used_last_by_name_is_none(taken: str, last: str) -> No
 
 
 @pytest.mark.parametrize(
-    "body",
+    ("told", "body"),
     [
-        "f(pointer(a))",
-        "p = pointer(a)\n    f(p)",
-        "p = offset(pointer(a), 1)\n    f(p)",
-        "p = Rows(pointer(a))\n    a[0] = 1\n    f(p)",
-        "p, q = pointer(a), b\n    f(p)",
-        "p = pointer(a)\n    q = p\n    for i in range(2):\n        a[0] = 1\n    f(q)",
-        "return pointer(a)",
-        "f(uncounted(a))",
-        "p = uncounted(Rows(a, b))\n    f(p)",
+        ("a", "f(pointer(a))"),
+        ("a", "p = offset(pointer(a), 1)\n    f(p)"),
+        ("a", "p = Rows(pointer(a))\n    a[0] = 1\n    f(p)"),
+        ("a", "p, q = pointer(a), b\n    f(p)"),
+        ("a", "p = pointer(a)\n    q = p\n    for i in range(2):\n        a[0] = 1\n    f(q)"),
+        ("a", "return pointer(a)"),
+        ("a", "p = uncounted(Rows(a, b))\n    f(p)"),
+        ("an array without a name", "p = pointer(np.empty(1))\n    f(p)"),
     ],
 )
-def test_an_array_that_is_used_last_by_address_is_told(body: str) -> None:
-    assert used_too_long(f"def k():\n    a = np.empty(1)\n    {body}") == ["k: a"]
-
-
-def test_an_address_of_an_array_without_a_name_is_told() -> None:
-    assert used_too_long("def k():\n    p = pointer(np.empty(1))\n    f(p)") != []
+def test_an_array_that_is_used_last_by_address_is_told(told: str, body: str) -> None:
+    assert used_too_long(f"def k():\n    a = np.empty(1)\n    {body}") == [f"k: {told}"]
 
 
 class Pair(NamedTuple):

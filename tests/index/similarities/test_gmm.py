@@ -19,9 +19,10 @@ RELATIVE = 1e-12
 FLOAT32_RELATIVE = 2e-6
 """Roundings of some dozen float32 sums."""
 Vector = dict[int, float]
+Sent = list[float] | SparseVector
 
 
-def sent(u: Vector, *, dense: bool) -> list[float] | SparseVector:
+def sent(u: Vector, *, dense: bool) -> Sent:
     if dense:
         return [u.get(i, 0.0) for i in range(DIM)]
     return SparseVector(list(u), list(u.values()))
@@ -70,20 +71,10 @@ def test_a_block_of_many_rows_is_every_pair(rng: np.random.Generator, dim: int) 
 
 def test_coordinates_that_share_a_place_of_a_table_are_told_apart(rng: np.random.Generator) -> None:
     """Of 4,000 slots in a table a sixteenth full some hundred lie behind others."""
-    chosen = [
-        rng.choice(LARGE_DIM, 4000, replace=False),
-        rng.choice(LARGE_DIM, 4000, replace=False),
-    ]
-    chosen[1][:3000] = chosen[0][:3000]
+    slots = rng.choice(LARGE_DIM, 5000, replace=False).tolist()
     rows = [
-        dict(
-            zip(
-                map(int, each),
-                rng.uniform(0.1, 9, len(each)).astype(np.float32).tolist(),
-                strict=True,
-            )
-        )
-        for each in chosen
+        dict(zip(own, rng.uniform(0.1, 9, 4000).astype(np.float32).tolist(), strict=True))
+        for own in (slots[:4000], slots[1000:])
     ]
     batch = prepared(space_of(LARGE_DIM), rows)
     truth = mathematics.gmm(*rows)
@@ -127,19 +118,20 @@ def test_scaling_both_vectors_by_a_power_of_two_changes_nothing(
     assert similarity(sent(scaled[0], dense=True), sent(scaled[1], dense=True)) == before
 
 
-def test_vectors_that_do_not_fit_together_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("a", "b", "wrong"),
+    [
+        ([1.0, 2.0], [1.0, 2.0, 3.0], 1),
+        ([1.0, 2.0], SparseVector([2], [1.0]), 1),
+        (SparseVector([2], [1.0]), [0.0, 0.0], 0),
+        ([1.0, 0.0], [0.0, 0.0], 1),
+    ],
+    ids=str,
+)
+def test_vectors_that_do_not_fit_together_are_refused(a: Sent, b: Sent, wrong: int) -> None:
     with pytest.raises(InvalidVector) as failure:
-        similarity([1.0, 2.0], [1.0, 2.0, 3.0])
-    assert failure.value.loc[0] == 1
-    with pytest.raises(InvalidVector) as failure:
-        similarity([1.0, 2.0], SparseVector([2], [1.0]))
-    assert failure.value.loc[0] == 1
-    with pytest.raises(InvalidVector) as failure:
-        similarity(SparseVector([2], [1.0]), [0.0, 0.0])
-    assert failure.value.loc[0] == 0
-    with pytest.raises(InvalidVector) as failure:
-        similarity([1.0, 0.0], [0.0, 0.0])
-    assert failure.value.loc[0] == 1
+        similarity(a, b)
+    assert failure.value.loc[0] == wrong
 
 
 def test_long_vectors_are_compared_dense_and_sparse_alike(rng: np.random.Generator) -> None:

@@ -16,8 +16,6 @@ from gcws_search.index.warmup import compile as warmup
 from gcws_search.index.warmup.compile import (
     Exercise,
     chains,
-    compile_kernels,
-    kernels_are_cached,
     run,
 )
 
@@ -169,18 +167,9 @@ def test_all_exercises_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_what_is_compiled_is_remembered(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    folder = tmp_path / "kernels"
-    monkeypatch.setattr(warmup, "chains", list)
-    assert not kernels_are_cached(folder)
-    compile_kernels(folder=folder)
-    assert kernels_are_cached(folder)
-
-
 def test_a_check_ends_the_wait_for_another_program(
     tmp_path: Path,
 ) -> None:
-
     def stop() -> None:
         raise InterruptedError
 
