@@ -18,6 +18,7 @@ from gcws_search.index.kernels.graph.beam_search import (
     best_rows,
     expand,
     expand_filtered,
+    lowest_within,
     scratch_at,
     slack_within,
     unmark,
@@ -300,35 +301,37 @@ def _extend(
     """
     if state.is_cut != 0 or plan.levels.shape[0] == 1:
         return False
-    is_filtered = visible.permitted_count < visible.count
-    tied = 0
+    is_filtered, is_first = visible.permitted_count < visible.count, state.level == 0
+    hits, size = best
+    level, tied = _next_level(best, state, scratch, plan), 0
     if state.tied == 0:
-        tied = count_tied(best[0], best[1], state.own, np.float32(plan.tied), vectors)
-    level = _next_level(best, state, scratch, plan)
+        tied = count_tied(hits, size, state.own, np.float32(plan.tied), vectors)
     if tied > 0:
-        level = max(state.level, 1)
-        state.tied = tied
+        level, state.tied = max(state.level, 1), tied
+    if level == 0:
+        return False
+    _come_to(state, pointer(plan.levels), level)
+    if state.tied > 0:  # rows in the middle of a group lead to any of the others
+        place = plan.wanted if state.tied == CONTRAST_PLACE else state.tied
+        last = score_at(hits, size, place + state.own)
+        state.capacity = scratch.room
+        state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
+    bound = lowest_within(hits, size, plan.wanted + state.own, np.float32(state.slack))
+    state.bound, state.hits_end = bound, 0
+    if tied > 0:
         begin_again(state)
+        state.bound = bound
         if tied == CONTRAST_PLACE and not enter_buckets(
             rows, state, scratch, entries, keys, visible.count, visible.hidden
         ):
             state.is_cut = 1
             return False
-    if level == 0:
-        return False
-    first = _level(pointer(plan.levels), 0)
-    if plan.reranked[2] > plan.reranked[1] and state.level == 0 and tied == 0:
+    elif is_first and plan.reranked[2] > plan.reranked[1]:
+        first = _level(pointer(plan.levels), 0)
         if is_filtered or first.slack < np.inf:
             begin_again(state)  # the beam had no room for as many
         elif state.size == np.int64(first.capacity):
-            admit_dropped(rows, query, state, scratch, np.int64(plan.levels[level, 0]))
-    _come_to(state, pointer(plan.levels), level)
-    if state.tied > 0:  # rows in the middle of a group lead to any of the others
-        place = plan.wanted if state.tied == CONTRAST_PLACE else state.tied
-        last = score_at(best[0], best[1], place + state.own)
-        state.capacity = scratch.room
-        state.slack = max(state.slack, slack_within(np.float32(plan.tied), last))
-    state.bound, state.hits_end = np.uint64(0), 0
+            admit_dropped(rows, query, state, scratch, bound)
     a_side = np.int64(plan.levels[level, 3])
     if a_side > ROWS_A_SIDE:
         keys_a_query = entries.tables * entries.segments.shape[0]

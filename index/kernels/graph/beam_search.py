@@ -230,8 +230,8 @@ def begin_again(state: Any) -> None:
 
 
 @inner
-def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, capacity: Any) -> None:
-    """Add the rows that a full pool has dropped, for a beam with room for more without a slack.
+def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, bound: Any) -> None:
+    """Add the rows that a full pool has dropped, down to a bound, to a beam with room for more.
 
     A row once dropped is less than every row that is kept, none of them rejected.
     """
@@ -243,8 +243,8 @@ def admit_dropped(rows: Any, query: Any, state: Any, scratch: Any, capacity: Any
     for i in range(state.scored):
         new = entry(at(scratch.scores, i), np.int64(at(scratch.marks.seen, i)))
         put(scratch.fresh, count, new)
-        count += np.int64(new < last)
-    state.size = insert_all(pool, size, capacity, scratch.fresh, count)
+        count += np.int64(bound <= new < last)
+    state.size = insert_all(pool, size, state.capacity, scratch.fresh, count)
 
 
 @inner
@@ -278,6 +278,15 @@ def farthest_score(score: Any, slack: Any) -> Any:
     """
     distance = _ONE_FLOAT - score
     return score - (slack - _ONE_FLOAT) * max(distance, MIN_DISTANCE)
+
+
+@inner
+def lowest_within(pool: Any, size: Any, wanted: Any, slack: Any) -> Any:
+    """Return the least entry of a row that is expanded, given the place of the last hit wanted."""
+    if size < wanted:
+        return _NOTHING
+    lowest = farthest_score(score_of(at(pool, wanted - 1)), slack)
+    return entry(max(lowest, _ZERO), 0)
 
 
 @inner
@@ -371,10 +380,7 @@ def _expand(
     wanted, last = beam.wanted, beam.max_expanded
     if is_filtered and state.rejected > 0:
         wanted, last = _hit_places(pool, size, state, beam, best)
-    bound = _NOTHING
-    if size >= wanted:
-        lowest = farthest_score(score_of(at(pool, wanted - 1)), beam.slack)
-        bound = entry(max(lowest, _ZERO), 0)
+    bound = lowest_within(pool, size, wanted, beam.slack)
     if size >= capacity:
         bound = max(bound, at(pool, capacity - 1))
     going = here < size and at(pool, here) >= bound
