@@ -245,17 +245,6 @@ def test_no_permitted_row_gives_no_hits(dim: int | None) -> None:
             assert empty.search(rows_of([], dim), SearchParams(limit=3)) == []
 
 
-def test_all_rows_alike_are_all_returned(rng: np.random.Generator) -> None:
-    row = rng.standard_normal((1, 24)).astype(np.float32)
-    rows: Floats = np.repeat(row, 500, axis=0)
-    for config, stored, query in (
-        (config_of("dense", ExactParams()), rows, row),
-        (config_of("counts", ExactParams()), sparse_of(rows), sparse_of(row)),
-    ):
-        [hits] = SmallIndex(config).add(stored).search(query, SearchParams(limit=3, recall=1.0))
-        assert answer(hits) == (list(range(500)), [1.0] * 500)
-
-
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 def test_rows_that_float32_scores_cannot_tell_apart_are_ranked_exactly(
     rng: np.random.Generator, kind: str

@@ -48,9 +48,7 @@ def index(built: SmallIndex) -> SmallIndex:
     return copy(built)
 
 
-def test_points_rise_and_searches_cost_what_they_say(
-    index: SmallIndex, rng: np.random.Generator
-) -> None:
+def test_points_rise(index: SmallIndex) -> None:
     for limit in (1, 3, 10, 100, 130):
         curve = curve_of(index, limit)
         assert (curve.limit, curve.holds, curve.reason) == (limit, True, None)

@@ -172,6 +172,11 @@ def test_tables_take_over_the_rows_that_came_since(known: int, rng: np.random.Ge
     assert_sorted(both.segments)
 
 
+def test_memory_is_12_bytes_a_row_and_table(rng: np.random.Generator) -> None:
+    tables = grown(keys_of(rng, 5000), [1000] * 5)
+    assert 12 * BANDS * 5000 <= tables.nbytes <= 12 * BANDS * 5000 * 1.05
+
+
 @pytest.mark.parametrize("sizes", [[2000], [700, 650, 600, 50], [3] * 500])
 @pytest.mark.parametrize("share", [0.0, 0.3, 0.999, 1.0])
 def test_renumbered_tables_hold_the_rows_that_stay_under_their_new_numbers(

@@ -12,7 +12,7 @@ from benchmarks.harness.engine import RowHits
 from gcws_search.index.backends import POLICIES, GcwsBackend, Policies
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.graph.search_plan import SearchPolicy
-from tests.support.data.generated import Csr, Floats
+from tests.support.data.generated import Csr
 from tests.support.index.policies import FREE_SEARCHES
 from tests.support.index.small_index import Mask, Rows, SmallIndex
 from tests.support.reference import mathematics
@@ -106,11 +106,3 @@ def check_hits(hits: RowHits, limit: int, min_score: float, permitted: Mask | No
     assert all(score >= min_score for score in hits.scores)
     assert permitted is None or permitted[hits.rows].all()
     assert len(hits.rows) <= limit or hits.explanation.method == "scan"
-
-
-def far_apart(rng: np.random.Generator, n: int, *, clusters: int, spread: float) -> Floats:
-    """Return rows in tight clusters of equal size, far apart, in random order."""
-    centres = 10 * rng.standard_normal((clusters, 32))
-    which = rng.permutation(np.arange(n) % clusters)
-    made: Floats = (centres[which] + spread * rng.standard_normal((n, 32))).astype(np.float32)
-    return made
