@@ -4,14 +4,13 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from sqlite_utils import Database
 
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
 from gcws_search.index.collection import attached_backends
 from gcws_search.index.collection.attached_backends import (
-    AttachedBackends,
     Building,
     notes_of_backend,
 )
@@ -51,6 +50,7 @@ from tests.support.index.attached_backends import (
 )
 from tests.support.index.items import Make, batch, opened_catalog, put
 from tests.support.index.policies import compacting_from
+from tests.support.index.saved_graph import change_file
 
 
 @pytest.fixture
@@ -284,16 +284,10 @@ def test_a_collection_dropped_meanwhile_ends_the_making(
         stored.attach(NRFF)
 
 
-def test_without_room_nothing_is_attached(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_: object) -> None:
-        raise DiskFull("things")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Store, "add_backend", full)
-        with pytest.raises(DiskFull):
-            stored.attach(NRFF)
+def test_without_room_nothing_is_attached(stored: StoredCollection) -> None:
+    full = mock.patch.object(Store, "add_backend", side_effect=DiskFull("things"))
+    with full, pytest.raises(DiskFull):
+        stored.attach(NRFF)
     assert list(backends(stored)) == ["exact"]
     assert put(stored, {"new": 3.0}).inserted == 1
     assert stored.attach(NRFF).name == "nrff"
@@ -426,9 +420,7 @@ def test_notes_that_cannot_be_read_are_made_anew(
     put(stored := make(), VALUES)
     stored.attach(NystroemParams(kind="gmm_nystroem", landmarks=4))
     catalog.close()
-    with Database(tmp_path / "things.sqlite") as database:
-        database.execute("UPDATE backends SET notes = 'x'")
-        database.conn.commit()
+    change_file(tmp_path, "UPDATE backends SET notes = 'x'")
     reopened = opened_catalog(tmp_path)
     warning = "'gmm_nystroem' of collection 'things': its notes are of no use, so it is rebuilt"
     assert warning in caplog.text
@@ -438,21 +430,13 @@ def test_notes_that_cannot_be_read_are_made_anew(
     reopened.close()
 
 
-def test_what_is_learned_later_is_kept(
-    tmp_path: Path, stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept: list[bool] = []
-    keep = AttachedBackends.save_notes
-
-    def watched(each: AttachedBackends) -> None:
-        keep(each)
-        kept.append(True)
-
-    monkeypatch.setattr(AttachedBackends, "save_notes", watched)
-    stored.attach(LANDMARKS)
-    put(stored, {f"more{n}": float(n + 20) for n in range(100)})
-    stored.finish_background_work()  # many more items than landmarks were drawn from: drawn again
-    assert kept
+def test_what_is_learned_later_is_kept(tmp_path: Path, stored: StoredCollection) -> None:
+    save = stored.attached_backends.save_notes
+    with mock.patch.object(stored.attached_backends, "save_notes", wraps=save) as saving:
+        stored.attach(LANDMARKS)
+        put(stored, {f"more{n}": float(n + 20) for n in range(100)})
+        stored.finish_background_work()  # many more items than landmarks were drawn from
+    assert saving.called
     own = SearchParams(limit=5, rerank="none")
     query = batch(stored, ["query"], [5.0]).vectors
     scores = stored.search(query, own, backend="gmm_nystroem")[0].scores

@@ -2,11 +2,9 @@
 
 import gc
 import logging
-import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,6 +33,8 @@ from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.payload import parse_filter
 from tests.support.index.items import opened_catalog, put
+from tests.support.index.saved_graph import change_file
+from tests.support.index.small_index import all_scores
 from tests.support.statistics import assert_proportion
 
 Doubles = npt.NDArray[np.float64]
@@ -76,11 +76,7 @@ def answered(memory: MemoryCollection, rows: Doubles, scores: Doubles) -> QueryR
 
 def true_scores(rows: Doubles, query: Doubles, limit: int) -> Doubles:
     """Return the scores of the best rows, by definition."""
-    first, second = (
-        np.concatenate([np.maximum(each, 0), np.maximum(-each, 0)], axis=-1)
-        for each in (rows.astype(np.float32).astype(float), query.astype(np.float32).astype(float))
-    )
-    scores = np.minimum(first, second).sum(axis=1) / np.maximum(first, second).sum(axis=1)
+    [scores] = all_scores(query[None].astype(np.float32), rows.astype(np.float32), rows.shape[1])
     return np.sort(scores)[::-1][:limit]
 
 
@@ -418,8 +414,7 @@ def test_a_repair_keeps_the_results(tmp_path: Path) -> None:
     ask(made(catalog), 1)
     expected = audited(catalog.get("things"))
     catalog.close()
-    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection, connection:
-        connection.execute("INSERT INTO meta (name, value) VALUES ('metadata', 'false')")
+    change_file(tmp_path, "INSERT INTO meta (name, value) VALUES ('metadata', 'false')")
     [report] = check_directory(tmp_path, repair=True)
     assert report.repaired
     assert audited(opened_catalog(tmp_path, policies=LIVE).get("things")) == expected
@@ -431,9 +426,7 @@ def test_results_that_are_unreadable_are_left_out(
     catalog = opened_catalog(tmp_path, policies=LIVE)
     ask(made(catalog), 1)
     catalog.close()
-    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as connection, connection:
-        changed = connection.execute("UPDATE meta SET value = '[' WHERE name = 'audit'")
-        assert changed.rowcount == 1
+    change_file(tmp_path, "UPDATE meta SET value = '[' WHERE name = 'audit'")
     with caplog.at_level(logging.WARNING):
         stored = opened_catalog(tmp_path, policies=LIVE).get("things")
     assert "audit is unreadable" in caplog.text

@@ -4,7 +4,9 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -12,7 +14,6 @@ import pytest
 from gcws_search.index import Policies
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.errors import DiskFull
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
@@ -21,6 +22,7 @@ from tests.support.index.saved_graph import FILE, change_file, copied, opened, o
 
 pytestmark = pytest.mark.usefixtures("linking")
 
+LOGGER = "gcws_search.index.collection.checkpoints"
 SOON = Policies(checkpoint_rows=100)
 
 
@@ -33,17 +35,10 @@ def wait_for_checkpoint(stored: StoredCollection) -> None:
 
 def written_parts(stored: StoredCollection) -> list[int]:
     """Write what is due and return the numbers of the parts that were."""
-    numbers = []
-    write = stored.store.write_links
-
-    def told(part: int, data: bytes | None) -> None:
-        numbers.append(part)
-        write(part, data)
-
-    stored.store.write_links = told  # type: ignore[method-assign]
-    stored.checkpoints.write_all()
-    stored.store.write_links = write  # type: ignore[method-assign]
-    return numbers
+    writing = mock.patch.object(stored.store, "write_links", wraps=stored.store.write_links)
+    with writing as write:
+        stored.checkpoints.write_all()
+    return [call.args[0] for call in write.call_args_list]
 
 
 # Closing and opening
@@ -221,15 +216,15 @@ def test_items_are_put_between_two_parts(
     linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(4 * PART_SEQUENCES))
-    turn = 0
+    turns = count(1)
 
     def change() -> None:
-        nonlocal turn
-        turn += 1
+        turn = next(turns)
         linked.delete([f"i{turn * 700 + n}" for n in range(5)])
         put(linked, {f"x{turn}": 1.0, f"i{turn}": 2.0})
 
     checkpoint_with(linked, change)
+    turn = next(turns) - 1
     assert turn == 6  # the notes, and a part each
     before = lists_of(linked)
     catalog.close()
@@ -293,27 +288,19 @@ def test_a_kill_between_two_parts_leaves_older_and_newer_ones(
 
 def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
     put(linked, some(3 * PART_SEQUENCES))
-    steps = 0
+    steps: list[int] = []
 
     def stop() -> None:
-        nonlocal steps
-        steps += 1
+        steps.append(1)
         linked.checkpoints.stopping.set()
 
     checkpoint_with(linked, stop)
-    assert steps == 1
+    assert steps == [1]
     assert written_parts(linked) == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
-    "policies",
-    [
-        Policies(
-            checkpoint_rows=50,
-            checkpoint_share=1000,
-            min_dead=200,
-        )
-    ],
+    "policies", [Policies(checkpoint_rows=50, checkpoint_share=1000, min_dead=200)]
 )
 def test_lists_are_written_while_many_threads_write(
     linked: StoredCollection,
@@ -321,7 +308,7 @@ def test_lists_are_written_while_many_threads_write(
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
+    caplog.set_level(logging.WARNING, LOGGER)
     put(linked, some(2 * PART_SEQUENCES))
 
     def write(thread: int) -> None:
@@ -368,7 +355,7 @@ def test_what_is_damaged_or_missing_is_made_anew(
     put(linked, some(2 * PART_SEQUENCES + 1))
     catalog.close()
     change_file(tmp_path, damage)
-    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
+    caplog.set_level(logging.WARNING, LOGGER)
     with opened(tmp_path) as again:
         assert backend_of(again).linked == missing
         assert held(again) == holding(some(2 * PART_SEQUENCES + 1))
@@ -398,7 +385,7 @@ def test_notes_that_are_unreadable_or_changed_by_a_character_are_no_notes(
     backend_of(linked).notes = {"a": 0.75, "b": [3]}
     catalog.close()
     change_file(tmp_path, f"UPDATE meta SET value = {value} WHERE name = 'notes'", *arguments)
-    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
+    caplog.set_level(logging.WARNING, LOGGER)
     with opened(tmp_path) as again:
         assert backend_of(again).linked == 0
         assert backend_of(again).notes == {"cost": 0.5}
@@ -419,39 +406,11 @@ def test_pages_of_lists_that_cannot_be_read_do_not_keep_items_away(
     with (tmp_path / FILE).open("r+b") as file:
         file.seek((page - 1) * 8192)
         file.write(b"\xff" * 8192)
-    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
+    caplog.set_level(logging.WARNING, LOGGER)
     with opened(tmp_path) as again:
         assert held(again) == holding(some(3 * PART_SEQUENCES))
         put(again, {"x": 1.0})
     assert len(caplog.messages) == 2  # at the start, and when it was closed
-
-
-def test_a_full_disk_spoils_no_item(
-    linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    put(linked, some(3 * PART_SEQUENCES))
-    write = linked.store.write_links
-
-    def full(part: int, data: bytes | None) -> None:
-        if part == 2:
-            raise DiskFull("things")
-        write(part, data)
-
-    caplog.set_level(logging.WARNING, "gcws_search.index.collection.checkpoints")
-    monkeypatch.setattr(linked.store, "write_links", full)
-    linked.checkpoints.step()
-    assert len(caplog.messages) == 1
-    put(linked, {"x": 1.0})
-    monkeypatch.undo()
-    with opened_as_it_is(copied(tmp_path, tmp_path / "copy")) as rows:
-        assert rows == [0, 1]
-    catalog.close()
-    with opened_as_it_is(tmp_path) as rows:
-        assert rows == [0, 1, 2, 3]
 
 
 def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
@@ -466,17 +425,12 @@ def test_an_index_that_fails_to_say_what_to_keep_is_closed_all_the_same(
 
 
 def test_nothing_is_kept_of_memory_that_may_differ_from_the_file(
-    linked: StoredCollection, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path
 ) -> None:
     put(linked, some(5))
-
-    def fail(*_: object, **__: object) -> None:
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr(linked.memory, "put", fail)
-        with pytest.raises(MemoryError):
-            put(linked, {"b": 2})
+    failing = mock.patch.object(linked.memory, "put", side_effect=MemoryError)
+    with failing, pytest.raises(MemoryError):
+        put(linked, {"b": 2})
     linked.checkpoints.step()
     catalog.close()
     with opened(tmp_path) as again:

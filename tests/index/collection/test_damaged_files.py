@@ -35,6 +35,7 @@ from gcws_search.index.storage.records import LoadRecord, codes_checksum
 from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import DIM, fill, held, holding, opened_catalog, put, vector
+from tests.support.index.saved_graph import change_file
 from tests.support.paths import OLD_FORMATS
 
 EXACT = CollectionConfig(dim=3, backend=ExactParams())
@@ -68,7 +69,7 @@ def damage(path: Path, how: str) -> None:
         case "row":
             lose_a_row(path)
         case _:
-            _execute(path, DAMAGES[how])
+            change_file(path.parent, DAMAGES[how], file=path.name)
 
 
 def lose_a_row(path: Path, page: int = 8192) -> None:
@@ -83,12 +84,6 @@ def lose_a_row(path: Path, page: int = 8192) -> None:
     with path.open("r+b") as file:
         file.seek(at + 3)
         file.write((rows - 1).to_bytes(2, "big"))
-
-
-def _execute(path: Path, sql: str) -> None:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(sql)
-    connection.close()
 
 
 @pytest.mark.parametrize("how", ["empty", "text", "cut", "head", "row", *DAMAGES])
@@ -140,7 +135,7 @@ def test_a_damaged_backend_is_not_taken_for_what_was_attached(tmp_path: Path, co
     catalog.close()
     change = f"UPDATE backends SET {column} = {{}} WHERE name = 'beside'"
     new = {"params": "replace(params, '8', '9')", "kind": "'folded_rff'"}[column]
-    _execute(tmp_path / "things.sqlite", change.format(new))
+    change_file(tmp_path, change.format(new))
     again = opened_catalog(tmp_path)
     assert list(again.failures) == ["things"]
     assert "beside" in str(again.failures["things"])
@@ -189,16 +184,10 @@ def test_a_folder_in_the_place_of_a_file_is_told_of_and_left_alone(tmp_path: Pat
 # Files of an earlier format
 
 
-@pytest.fixture
-def format_1(tmp_path: Path) -> Path:
-    """Return a file as it was written before there were links: gcws, 12 items put, 2 deleted."""
-    return of_format(1, tmp_path)
-
-
 def of_format(version: int, tmp_path: Path) -> Path:
-    """Copy the file of a format, with hashes of version 1.
+    """Copy the file of a format, with hashes of version 1: gcws, 12 items put, 2 deleted.
 
-    2 is from before comparison backends, 3 has one attached.
+    1 is from before there were links, 2 from before comparison backends, 3 has one attached.
     """
     file = tmp_path / "things.sqlite"
     shutil.copy(OLD_FORMATS / f"format_{version}.sqlite", file)
@@ -248,7 +237,7 @@ def test_codes_are_cut_to_the_first_tables_and_damage_to_them_is_still_found(
     file = tmp_path / "things.sqlite"
     shutil.copy(OLD_FORMATS / f"{name}.sqlite", file)
     if damage is not None:
-        _execute(file, damage)
+        change_file(tmp_path, damage)
     [report] = check_directory(tmp_path, threads=1)
     assert (len(report.findings), report.items) == (findings, len(HELD))
     [report] = check_directory(tmp_path, repair=True, threads=1)
@@ -270,7 +259,7 @@ def test_codes_that_were_damaged_before_they_were_cut_are_not_taken_for_sound(
 ) -> None:
     file = tmp_path / "things.sqlite"
     shutil.copy(OLD_FORMATS / "format_4_all_tables.sqlite", file)
-    _execute(file, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
+    change_file(tmp_path, "UPDATE items SET codes = zeroblob(256) WHERE id = 'i5'")
     opened_catalog(tmp_path).close()
     with sqlite3.connect(file) as connection:
         rows = connection.execute("SELECT id, codes, codes_checksum FROM items").fetchall()
@@ -312,8 +301,9 @@ def test_keys_hashed_whole_are_all_kept_by_the_change_to_format_5(
 
 
 def test_a_migration_broken_off_is_made_at_the_next_start(
-    tmp_path: Path, format_1: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    format_1 = of_format(1, tmp_path)
     execute = FileConnection.execute
 
     def killed(connection: FileConnection, sql: str, *parameters: Any) -> sqlite3.Cursor:  # noqa: ANN401
@@ -330,8 +320,9 @@ def test_a_migration_broken_off_is_made_at_the_next_start(
     catalog.close()
 
 
-def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path, format_1: Path) -> None:
-    _execute(format_1, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
+def test_a_file_of_a_later_format_is_not_migrated(tmp_path: Path) -> None:
+    format_1 = of_format(1, tmp_path)
+    change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'format_version'")
     catalog = opened_catalog(tmp_path)
     with pytest.raises(IncompatibleFile, match="format 7"):
         catalog.get("things")
@@ -393,7 +384,7 @@ def test_keys_of_loads_are_kept_by_a_repair(path: Path) -> None:
     catalog.get("things").save_load(record, 0)
     catalog.close()
     assert checked(path).is_sound
-    _execute(path, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
+    change_file(path.parent, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
     assert checked(path, repair=True).repaired
     catalog = opened_catalog(path.parent)
     assert catalog.get("things").loads(0) == [record]
@@ -401,10 +392,24 @@ def test_keys_of_loads_are_kept_by_a_repair(path: Path) -> None:
     catalog.close()
 
 
-def test_codes_that_are_not_their_vectors_are_made_anew(path: Path) -> None:
-    _execute(path, "UPDATE items SET codes = zeroblob(length(codes)) WHERE key IN (7, 9)")
+@pytest.mark.parametrize(
+    ("codes", "keys"),
+    [
+        ("codes = zeroblob(length(codes))", [7, 9]),
+        (
+            "(codes, codes_checksum) = "
+            "(SELECT codes, codes_checksum FROM items WHERE key = 100)", [7],
+        ),
+    ],
+    ids=["damaged", "of another item, with the right checksum"],
+)  # fmt: skip
+def test_codes_that_are_not_their_vectors_are_made_anew(
+    path: Path, codes: str, keys: list[int]
+) -> None:
+    where = ", ".join(map(str, keys))
+    change_file(path.parent, f"UPDATE items SET {codes} WHERE key IN ({where})")
     report = checked(path)
-    assert [line.split()[1] for line in report.findings] == ["7,", "9,"]
+    assert [line.split()[1] for line in report.findings] == [f"{key}," for key in keys]
     assert all("codes" in line for line in report.findings)
     assert (report.items, report.lost, report.repaired) == (300, 0, False)
     assert checked(path).findings == report.findings  # nothing was changed
@@ -413,20 +418,9 @@ def test_codes_that_are_not_their_vectors_are_made_anew(path: Path) -> None:
     assert held_again(path) == without()
 
 
-def test_codes_of_other_hashes_are_found_though_their_checksums_are_right(path: Path) -> None:
-    _execute(
-        path,
-        "UPDATE items SET (codes, codes_checksum) = "
-        "(SELECT codes, codes_checksum FROM items WHERE key = 100) WHERE key = 7",
-    )
-    assert not checked(path).is_sound
-    checked(path, repair=True)
-    assert held_again(path) == without()
-
-
 def test_items_that_are_not_what_was_written_are_dropped_by_name(path: Path) -> None:
-    _execute(path, "UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'i4'")
-    _execute(path, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
+    change_file(path.parent, "UPDATE items SET vector = zeroblob(length(vector)) WHERE id = 'i4'")
+    change_file(path.parent, "UPDATE items SET payload = '{}' WHERE id = 'i77'")
     report = checked(path, repair=True)
     assert (report.items, report.lost, report.repaired) == (298, 2, True)
     assert "'i4'" in report.findings[0]
@@ -475,8 +469,10 @@ def test_a_page_that_cannot_be_read_loses_its_rows_alone(path: Path) -> None:
 )
 def test_what_is_kept_beside_the_items_is_checked(path: Path, sql: str, word: str) -> None:
     notes = text_of({})
-    _execute(path, f"INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', '{notes}')")
-    _execute(path, sql)
+    change_file(
+        path.parent, f"INSERT OR REPLACE INTO meta (name, value) VALUES ('notes', '{notes}')"
+    )
+    change_file(path.parent, sql)
     [finding] = checked(path).findings
     assert word in finding
     assert checked(path, repair=True).lost == 0

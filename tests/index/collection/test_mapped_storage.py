@@ -6,6 +6,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -33,6 +34,12 @@ ASKED = SearchParams(limit=5, recall=1.0)
 @pytest.fixture
 def policies() -> Policies:
     return POLICY
+
+
+FULL = mock.patch.object(
+    os, "posix_fallocate", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+)
+"""While it is entered, no file gets more room."""
 
 
 def config(storage: Storage = "mapped", dim: int | None = DIM) -> CollectionConfig:
@@ -111,18 +118,13 @@ def test_storage_is_a_part_of_the_configuration(catalog: Catalog) -> None:
         StoredCollection.in_memory("things", config())
 
 
-def no_space(*_: object) -> None:
-    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-
 def test_a_write_without_room_for_its_vectors_stores_nothing(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 6000, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
     put(stored, rows[:100])
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "posix_fallocate", no_space)
+    with FULL:
         put(stored, rows[100:110], 100)  # there is room for these
         with pytest.raises(DiskFull):
             put(stored, rows[110:], 110)
@@ -141,13 +143,12 @@ def test_a_write_without_room_for_its_vectors_stores_nothing(
 
 
 def test_tombstones_stay_until_there_is_room_to_compact(
-    catalog: Catalog, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     stored = catalog.create("things", config())[0]
     put(stored, rows)
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "posix_fallocate", no_space)
+    with FULL:
         assert stored.delete([f"i{n}" for n in range(300)]) == 300
         assert (stored.describe().rows, stored.describe().items) == (400, 100)
         found = answers(stored)
@@ -159,7 +160,6 @@ def test_tombstones_stay_until_there_is_room_to_compact(
 def test_tombstones_stay_while_the_background_has_no_room_to_compact(
     tmp_path: Path,
     rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
@@ -169,8 +169,7 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
     put(stored, rows)
     stored.finish_background_work()
     before = stored.memory.view.state.graph
-    with monkeypatch.context() as patched, caplog.at_level(logging.WARNING):
-        patched.setattr(os, "posix_fallocate", no_space)
+    with FULL, caplog.at_level(logging.WARNING):
         assert stored.delete([f"i{n}" for n in range(300)]) == 300
         stored.finish_background_work()
         assert (stored.describe().rows, stored.describe().items) == (400, 100)
@@ -185,14 +184,13 @@ def test_tombstones_stay_while_the_background_has_no_room_to_compact(
 
 
 def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     put(catalog.create("things", config())[0], rows)
     before = answers(catalog.get("things"))
     catalog.close()
-    with monkeypatch.context() as patched:
-        patched.setattr(os, "posix_fallocate", no_space)
+    with FULL:
         again = opened_catalog(tmp_path, POLICY)
         assert isinstance(again.failures["things"], DiskFull)
     again.load()
@@ -201,17 +199,13 @@ def test_a_start_without_room_says_so_and_goes_on_once_there_is_some(
 
 
 def test_a_start_that_fails_among_the_rows_leaves_no_thread(
-    catalog: Catalog, tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, tmp_path: Path, rng: np.random.Generator
 ) -> None:
     rows, _ = clustered(rng, 40_000, 20, dim=DIM)  # several pieces are read
     put(catalog.create("things", config("memory"))[0], rows)
     catalog.close()
-
-    def fail(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "no space")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(GrowingRows, "append", fail)
+    error = OSError(errno.ENOSPC, "no space")
+    with mock.patch.object(GrowingRows, "append", side_effect=error):
         again = opened_catalog(tmp_path, POLICY)
         assert isinstance(again.failures["things"], DiskFull)
         assert not [each for each in threading.enumerate() if each.name.startswith("ahead")]
@@ -229,7 +223,7 @@ def test_the_usual_storage_is_not_written_down() -> None:
 
 @pytest.mark.parametrize("dim", [DIM, None])
 def test_room_is_made_for_all_that_is_put_and_for_what_is_pending(
-    tmp_path: Path, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, dim: int | None
+    tmp_path: Path, rng: np.random.Generator, dim: int | None
 ) -> None:
     rows, _ = clustered(rng, 4000, 20, dim=DIM)
     made = MemoryCollection(config(dim=dim), threads=1, policies=POLICY, folder=tmp_path)
@@ -240,8 +234,7 @@ def test_room_is_made_for_all_that_is_put_and_for_what_is_pending(
         parts = made.encode([ItemBatch(ids, raw, [None] * size)])
         parts[0].sequences = range(first + 1, first + size + 1)
         made.make_room([each.vectors for each in parts])
-        with monkeypatch.context() as patched:
-            patched.setattr(os, "posix_fallocate", no_space)
+        with FULL:
             made.put(parts)
             were_pending += made.pending_count > 1
             if first % 64 == 0:

@@ -1,8 +1,8 @@
 """What callers keep with a collection: whole or not at all, in its file and in every copy."""
 
-import sqlite3
 from contextlib import closing
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -17,6 +17,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.contracts.saved_index import with_checksum
 from gcws_search.index.payload import MAX_METADATA_BYTES
 from tests.support.index.items import opened_catalog
+from tests.support.index.saved_graph import change_file
 
 TEXT = b'{"big":1180591620717411303424,"\xc3\xa4":[null]}'
 
@@ -51,20 +52,13 @@ def test_the_longest_is_64_kib(tmp_path: Path) -> None:
         assert catalog.get("things").metadata == longest
 
 
-def test_a_change_that_fails_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     catalog = opened_catalog(tmp_path)
     stored, _ = catalog.create("things", CollectionConfig(dim=2))
     stored.replace_metadata(TEXT)
-
-    def fail(*_: object) -> None:
-        raise DiskFull("things")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(stored.store, "write_meta", fail)
-        with pytest.raises(DiskFull):
-            stored.replace_metadata(None)
+    full = mock.patch.object(stored.store, "write_meta", side_effect=DiskFull("things"))
+    with full, pytest.raises(DiskFull):
+        stored.replace_metadata(None)
     assert stored.metadata == TEXT
     catalog.close()
     with pytest.raises(CollectionNotFound):
@@ -86,8 +80,7 @@ def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
 ) -> None:
     with closing(opened_catalog(tmp_path)) as catalog:
         catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
-    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
-        file.execute("UPDATE meta SET value = ? WHERE name = 'metadata'", (value,))
+    change_file(tmp_path, "UPDATE meta SET value = ? WHERE name = 'metadata'", value)
     with closing(opened_catalog(tmp_path)) as catalog, pytest.raises(DamagedFile, match="metadata"):
         catalog.get("things")
     [report] = check_directory(tmp_path, repair=True)
@@ -99,8 +92,7 @@ def test_metadata_that_nobody_wrote_are_damage_that_can_be_repaired(
 def test_a_repair_leaves_metadata_as_they_are(tmp_path: Path) -> None:
     with closing(opened_catalog(tmp_path)) as catalog:
         catalog.create("things", CollectionConfig(dim=2))[0].replace_metadata(TEXT)
-    with closing(sqlite3.connect(tmp_path / "things.sqlite")) as file, file:
-        file.execute("INSERT INTO links (part, data) VALUES (999, x'00')")
+    change_file(tmp_path, "INSERT INTO links (part, data) VALUES (999, x'00')")
     [report] = check_directory(tmp_path, repair=True)
     assert report.repaired
     with closing(opened_catalog(tmp_path)) as catalog:

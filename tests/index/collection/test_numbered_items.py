@@ -1,10 +1,8 @@
 """Ids and numbers of items: given, brought along, and never twice."""
 
 import resource
-import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +37,7 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
+from tests.support.index.saved_graph import change_file
 
 
 def test_ids_of_every_permitted_kind_pass() -> None:
@@ -220,9 +219,8 @@ def test_a_repair_keeps_the_next_number_unless_it_is_damaged(
     append(stored, 3)
     stored.delete(["2"])
     catalog.close()
-    with closing(sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)) as file:
-        change = "value || '0' WHERE name = 'next_id'" if is_damaged else "value"
-        file.execute(f"UPDATE meta SET value = {change}")
+    change = "value || '0' WHERE name = 'next_id'" if is_damaged else "value"
+    change_file(tmp_path, f"UPDATE meta SET value = {change}")
     [report] = check_directory(tmp_path, repair=True, threads=1)
     assert [*report.findings] == [
         "the number of the next item without an id: the checksum is another"
@@ -237,8 +235,7 @@ def test_a_file_whose_next_number_is_damaged_is_not_opened(tmp_path: Path) -> No
     catalog = opened_catalog(tmp_path)
     append(catalog.create("things", CONFIG)[0], 3)
     catalog.close()
-    with closing(sqlite3.connect(tmp_path / "things.sqlite", isolation_level=None)) as file:
-        file.execute("UPDATE meta SET value = '7' WHERE name = 'next_id'")
+    change_file(tmp_path, "UPDATE meta SET value = '7' WHERE name = 'next_id'")
     catalog = opened_catalog(tmp_path)
     with pytest.raises(DamagedFile, match="next item"):
         catalog.get("things")

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -231,19 +232,12 @@ def test_lists_that_a_compaction_overtook_are_made_again(
 
 
 def test_an_improvement_that_fails_leaves_all_else_as_it_was(
-    tmp_path: Path,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, queries = clustered(rng, 2000, 10, dim=DIM)
-
-    def fail(*_: object) -> None:
-        raise MemoryError
-
     with opened(tmp_path) as stored:
-        with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
-            patched.setattr(stored.memory.backend, "optimize", fail)
+        failing = mock.patch.object(stored.memory.backend, "optimize", side_effect=MemoryError)
+        with failing, caplog.at_level(logging.ERROR):
             put(stored, rows)
             stored.finish_background_work()
             assert "could not be optimized" in caplog.text

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, tzinfo
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -49,6 +50,7 @@ from tests.support.pausing import Work, paused_at
 
 CONFIG = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
 OTHER = CollectionConfig(dim=DIM, backend=ExactParams())
+NRFF = FourierParams(kind="nrff", features=8)
 
 
 def unfinished(folder: Path) -> list[str]:
@@ -60,6 +62,10 @@ def sent(catalog: Catalog, name: str, content: bytes) -> Incoming:
     incoming = catalog.snapshots.incoming("things", name)
     incoming.write(content)
     return incoming
+
+
+def restoring(catalog: Catalog) -> Callable[[], StoredCollection]:
+    return lambda: catalog.restore("things", "s", replace=True)
 
 
 def refuse_all(catalog: Catalog, *names: str) -> None:
@@ -169,11 +175,7 @@ def test_a_collection_is_used_while_it_is_checked_what_replaces_it(
     catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     stored = made(catalog, count=5)
-
-    def restore() -> StoredCollection:
-        return catalog.restore("things", "s", replace=True)
-
-    with paused_at(catalog_module, "findings_of", restore) as work:
+    with paused_at(catalog_module, "findings_of", restoring(catalog)) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
         assert put(stored, {"later": 9}).inserted == 1
         assert catalog.create("things", CONFIG) == (stored, False)
@@ -186,15 +188,11 @@ def test_while_a_collection_is_put_in_its_place_the_one_before_is_searched_and_t
     catalog: Catalog, snapshot: dict[str, Any]
 ) -> None:
     stored = made(catalog, count=5)
-
-    def restore() -> StoredCollection:
-        return catalog.restore("things", "s", replace=True)
-
-    with paused_at(DataDirectory, "publish", restore) as work:
+    with paused_at(DataDirectory, "publish", restoring(catalog)) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
         for late in (
             lambda: put(stored, {"later": 9}),
-            lambda: stored.attach(FourierParams(kind="nrff", features=8)),
+            lambda: stored.attach(NRFF),
         ):
             with pytest.raises(CollectionLoading):
                 late()
@@ -209,11 +207,7 @@ def test_a_backend_that_is_made_while_its_collection_is_replaced_does_not_come(
     catalog: Catalog, snapshot: dict[str, Any]
 ) -> None:
     stored = made(catalog, count=5)
-
-    def attach() -> object:
-        return stored.attach(FourierParams(kind="nrff", features=8))
-
-    with paused_at(AttachedBackends, "make", attach) as work:
+    with paused_at(AttachedBackends, "make", lambda: stored.attach(NRFF)) as work:
         [building] = stored.attached_backends.building
         restoring = Work(lambda: catalog.restore("things", "s", replace=True))
         assert building.stop.wait(60)
@@ -234,7 +228,7 @@ def test_beside_a_snapshot_a_collection_is_used_and_not_taken_away(
     with paused_at(StoredCollection, "copy_to", lambda: catalog.snapshot("things", "t")) as work:
         refuse_all(catalog, "drop", "restore")
         put(stored, {"later": 9})
-        assert stored.attach(FourierParams(kind="nrff", features=8)).name == "nrff"
+        assert stored.attach(NRFF).name == "nrff"
         assert catalog.create("things", CONFIG) == (stored, False)
         catalog.snapshot("things", "u")
         refuse_all(catalog, "drop", "restore")
@@ -284,23 +278,17 @@ def test_of_two_that_write_a_snapshot_of_one_name_the_later_is_refused(
     made(catalog)
     content = catalog.snapshot("things", "s").path.read_bytes()
     incoming = sent(catalog, "sent", content)
-    for call in (
-        lambda: catalog.snapshots.incoming("things", "sent"),
-        lambda: catalog.snapshot("things", "sent"),
-    ):
+    for call in (catalog.snapshots.incoming, catalog.snapshot):
         with pytest.raises(CollectionBusy, match="things"):
-            call()
+            call("things", "sent")
     with pytest.raises(SnapshotNotFound):
         catalog.snapshots.remove("things", "sent")
     assert incoming.finish(None).name == "sent"
     for _ in range(2):
         incoming.discard()
-    for call in (
-        lambda: catalog.snapshots.incoming("things", "sent"),
-        lambda: catalog.snapshot("things", "sent"),
-    ):
+    for call in (catalog.snapshots.incoming, catalog.snapshot):
         with pytest.raises(SnapshotExists):
-            call()
+            call("things", "sent")
     sent(catalog, "x", content).discard()
     assert catalog.snapshot("things", "x").name == "x"
     assert unfinished(tmp_path) == []
@@ -350,17 +338,12 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 
 @pytest.mark.parametrize("step", ["rename", "sync", "unlink"])
 def test_a_drop_that_fails_leaves_the_collection(
-    step: str, catalog: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    step: str, catalog: Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
-
-    def fail(*_: object, **__: object) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DataDirectory if step == "sync" else Path, step, fail)
-        with pytest.raises(StorageFailed):
-            catalog.drop("things")
+    owner, error = DataDirectory if step == "sync" else Path, OSError(errno.EIO, "Input/output")
+    with mock.patch.object(owner, step, side_effect=error), pytest.raises(StorageFailed):
+        catalog.drop("things")
     again = catalog.get("things")
     assert again is not stored
     put(again, {"later": 9})
@@ -372,21 +355,16 @@ def test_a_drop_that_fails_leaves_the_collection(
 
 
 def test_a_damaged_collection_stays_as_it_was_where_nothing_can_replace_it(
-    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    catalog: Catalog, snapshot: dict[str, Any], tmp_path: Path
 ) -> None:
     (tmp_path / "things.sqlite").write_bytes(b"x" * 10_000)
     catalog.close()
     again = opened_catalog(tmp_path)
     with pytest.raises(CollectionExists):
         again.restore("things", "s")
-
-    def full(*_: object) -> None:
-        raise DiskFull("things")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(DataDirectory, "publish", full)
-        with pytest.raises(DiskFull):
-            again.restore("things", "s", replace=True)
+    full = mock.patch.object(DataDirectory, "publish", side_effect=DiskFull("things"))
+    with full, pytest.raises(DiskFull):
+        again.restore("things", "s", replace=True)
     assert isinstance(again.failures["things"], DamagedFile)
     assert held(again.restore("things", "s", replace=True)) == snapshot
     assert again.failures == {}
@@ -436,11 +414,7 @@ def test_closing_ends_a_restore_before_it_replaces_anything(
 ) -> None:
     stored = made(catalog, count=5)
     expected = held(stored)
-
-    def restore() -> StoredCollection:
-        return catalog.restore("things", "s", replace=True)
-
-    with paused_at(catalog_module, "findings_of", restore) as work:
+    with paused_at(catalog_module, "findings_of", restoring(catalog)) as work:
         closing = Work(catalog.close)
         while not catalog.closing:
             assert closing.is_under_way

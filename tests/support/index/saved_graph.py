@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from gcws_search.index import POLICIES, Policies
@@ -36,10 +36,9 @@ def copied(directory: Path, to: Path) -> Path:
     return to
 
 
-def change_file(directory: Path, sql: str, *parameters: object) -> None:
-    with sqlite3.connect(directory / FILE) as connection:
+def change_file(directory: Path, sql: str, *parameters: object, file: str = FILE) -> None:
+    with closing(sqlite3.connect(directory / file)) as connection, connection:
         connection.execute(sql, parameters)
-    connection.close()
 
 
 @contextmanager
