@@ -51,7 +51,7 @@ MARKS = {
         "index/hashing/test_banding", "index/hashing/test_gcws", "index/joins/",
         "index/kernels/", "index/lsh/", "index/warmup/", "model/", "names/", "promise/",
         "service/fronts/",
-        "service/ingest/test_hostile", "service/test_cli", "service/http/test_memory",
+        "service/ingest/test_hostile", "service/test_cli",
     ),
 }  # fmt: skip
 """Marks of folders and files; what starts processes or takes more than a second a test is slow."""

@@ -3,11 +3,9 @@
 import pytest
 
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.queries import URL, VECTOR
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
-
-URL = "/v1/collections/plants"
-VECTOR = [0.1, -2, 0, 3]
 
 PARAMS: list[tuple[str, Json]] = [
     ("gcws", {"bands": 32, "band_width": None, "encoding": "full", "bits": 8, "seed": 0}),
@@ -61,20 +59,13 @@ def test_any_kind_is_attached_asked_and_dropped(client: Client) -> None:
 
 def test_names_conflict_and_the_first_one_stays(client: Client) -> None:
     for name in ("rff", "rff_2"):
-        answer = client.post(f"{URL}/backends", json={"kind": "rff"})
-        assert answer.json()["name"] == name
+        assert client.post(f"{URL}/backends", json={"kind": "rff"}).json()["name"] == name
     taken = client.post(f"{URL}/backends", json={"kind": "exact", "name": "rff_2"})
     assert_problem(taken, 409, "backend_exists", "rff_2")
     assert_problem(client.delete(f"{URL}/backends/gcws"), 409, "primary_backend", "gcws")
-    assert_problem(client.delete(f"{URL}/backends/nrff"), 404, "backend_not_found", "nrff")
-
-
-def test_a_proof_is_refused_where_there_is_none(client: Client) -> None:
-    client.post(f"{URL}/backends", json={"kind": "rff"})
-    body = {"vector": VECTOR, "backend": "rff", "guarantee": "proven"}
-    assert_problem(
-        client.post(f"{URL}/query", json=body), 422, "invalid_parameter", "guarantee", "'measured'"
-    )
+    proof = {"vector": VECTOR, "backend": "rff", "guarantee": "proven"}
+    refused = client.post(f"{URL}/query", json=proof)
+    assert_problem(refused, 422, "invalid_parameter", "guarantee", "'measured'")
 
 
 def test_attached_backends_are_there_after_a_restart(serve: Serve) -> None:
@@ -86,18 +77,6 @@ def test_attached_backends_are_there_after_a_restart(serve: Serve) -> None:
     again = serve().post(f"{URL}/query", json=body).json()["hits"]
     assert [hit["id"] for hit in again] == [hit["id"] for hit in before]
     assert [hit["score"] for hit in again] == pytest.approx([hit["score"] for hit in before])
-
-
-def test_reading_keys_do_not_attach(serve: Serve) -> None:
-    client = serve(api_key="all", read_only_api_key="some")
-    headers = {"X-API-Key": "some"}
-    attached = client.post(f"{URL}/backends", json={"kind": "rff"}, headers=headers)
-    assert_problem(attached, 403, "key_refused")
-    dropped = client.delete(f"{URL}/backends/rff", headers=headers)
-    assert_problem(dropped, 403, "key_refused")
-
-
-# --- compare -----------------------------------------------------------------------------------
 
 
 def test_a_comparison_has_a_line_a_backend(client: Client) -> None:
@@ -124,20 +103,14 @@ def test_a_comparison_has_a_line_a_backend(client: Client) -> None:
     assert some["mean_similarity"] == [pytest.approx(mean)]
 
 
-def test_a_sample_is_the_same_for_the_same_seed(client: Client) -> None:
-    means = [
-        client.post(f"{URL}/compare", json={"sample": 2, "limit": 1, "seed": seed}).json()[
-            "mean_similarity"
-        ]
-        for seed in (1, 1, 2, 3, 4)
-    ]
-    assert means[0] == means[1]
-    assert any(means[0] != others for others in means[2:])
-
-
-def test_a_comparison_needs_backends_and_items(serve: Serve) -> None:
+def test_a_comparison_is_of_a_sample_that_its_seed_draws(serve: Serve) -> None:
     client = serve()
     client.put(URL, json={"dim": 4})
     assert_problem(client.post(f"{URL}/compare", json={}), 422, "invalid_parameter", "2 items")
     fill(client)
     assert client.post(f"{URL}/compare", json={}).json()["queries"] == 4
+    asked = ({"sample": 2, "limit": 1, "seed": seed} for seed in (1, 1, 2, 3, 4))
+    answers = (client.post(f"{URL}/compare", json=body).json() for body in asked)
+    first, again, *others = (answer["mean_similarity"] for answer in answers)
+    assert first == again
+    assert any(first != each for each in others)

@@ -11,10 +11,9 @@ from gcws_search import index as ix
 from gcws_search.service import startup
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
+from tests.support.service.queries import URL, VECTOR
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
-
-URL = "/v1/collections/plants"
 
 
 def test_a_ready_service_says_so(client: Client) -> None:
@@ -160,19 +159,6 @@ def test_while_collections_load_it_says_how_far_it_is(
 
 
 @pytest.mark.one_process
-def test_a_collection_that_still_loads_is_503(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def loading(_self: ix.Catalog, name: str) -> None:
-        raise ix.CollectionLoading(name)
-
-    monkeypatch.setattr(ix.Catalog, "get", loading)
-    answer = client.post(f"{URL}/query", json={"id": "a"})
-    assert_problem(answer, 503, "loading", "plants")
-    assert answer.headers["retry-after"]
-
-
-@pytest.mark.one_process
 def test_a_stop_interrupts_the_start(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun = threading.Event()
     steps: list[int] = []
@@ -207,18 +193,12 @@ def test_a_failed_start_stays_alive_and_unready(
 
 
 @pytest.mark.one_process
-def test_a_second_process_is_told_who_has_the_directory(client: Client, data_dir: Path) -> None:
-    assert client.get("/livez").status_code == 200
-    with pytest.raises(ix.DirectoryLocked):
-        started(data_dir)
-
-
-@pytest.mark.one_process
 def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
     client = serve()
     fill(client)
     client.delete(f"{URL}/items/b")
-    query = {"vector": [0.1, -2, 0, 3], "with_vector": True, "explain": True}
+    assert client.post(f"{URL}/backends", json={"kind": "rff"}).status_code == 201
+    query = {"vector": VECTOR, "with_vector": True, "explain": True}
 
     def answers(client: Client) -> list[Json]:
         found = client.post(f"{URL}/query", json=query).json()
@@ -230,7 +210,7 @@ def test_a_restart_gives_the_same_answers(serve: Serve) -> None:
     before = answers(client)
     again = serve()
     assert answers(again) == before
-    assert again.get("/readyz").json() == {"phase": "ready", "loaded": 3, "total": 3}
+    assert again.get("/readyz").json() == {"phase": "ready", "loaded": 6, "total": 6}
 
 
 @pytest.mark.one_process
@@ -330,13 +310,3 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     explained = client.post(f"{URL}/query", json=asked).json()["explain"]
     assert explained["measured_recall"] == 1.0
     assert client.get("/v1/collections/nowhere/recall").status_code == 404
-
-
-@pytest.mark.one_process
-def test_readiness_counts_attached_backends(serve: Serve) -> None:
-    client = serve()
-    fill(client)
-    for kind in ("rff", "exact"):
-        assert client.post(f"{URL}/backends", json={"kind": kind}).status_code == 201
-    client = serve()
-    assert client.get("/readyz").json() == {"phase": "ready", "loaded": 12, "total": 12}

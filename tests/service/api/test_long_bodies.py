@@ -19,6 +19,7 @@ from tests.support.service.client import Client, Json, Serve, fill
 
 PAGE: Final[dict[str, Any]] = json.loads((REPOSITORY / "openapi.json").read_text())
 JSON: Final = "application/json"
+PLANTS: Final = "/v1/collections/plants"
 LONG_BYTES: Final = 300_000
 SAME: Final = ("query", "batch", "count", "explain", "sketch", "similarity", "delete")
 """Last words of paths whose answers are of the body and the items alone."""
@@ -29,42 +30,28 @@ def operations() -> Iterator[tuple[str, str, Json]]:
     for path, methods in PAGE["paths"].items():
         for method, operation in methods.items():
             content = operation.get("requestBody", {}).get("content", {})
-            reference = content.get(JSON, {}).get("schema", {}).get("$ref")
-            if reference:
+            if reference := content.get(JSON, {}).get("schema", {}).get("$ref"):
                 schema = PAGE["components"]["schemas"][reference.rpartition("/")[2]]
                 yield from ((method, path, example) for example in schema["examples"])
 
 
 def grown(document: Json, count: int) -> Iterator[Json]:
     """Yield copies of a document in each of which another list is repeated up to ``count``."""
-
-    def lists(value: Json, *place: str | int) -> Iterator[tuple[str | int, ...]]:
-        if isinstance(value, list) and value:
-            yield place
-        pairs = value.items() if isinstance(value, dict) else ()
-        for key, inner in [*pairs, *(enumerate(value) if isinstance(value, list) else ())]:
-            yield from lists(inner, *place, key)
-
-    for place in lists(document):
-        holder: Any = {"": copy.deepcopy(document)}
-        found = holder
-        *outer, last = ("", *place)
-        for key in outer:
-            holder = holder[key]
-        entries = holder[last]
-        entries *= -(-count // len(entries))
-        yield found[""]
+    if isinstance(document, list) and document:
+        yield document * -(-count // len(document))
+    pairs = document.items() if isinstance(document, dict) else ()
+    for key, inner in [*pairs, *(enumerate(document) if isinstance(document, list) else ())]:
+        for other in grown(inner, count):
+            whole = copy.copy(document)
+            whole[key] = other
+            yield whole
 
 
 def ask(client: Client, method: str, path: str, text: bytes) -> httpx.Response:
-    client.delete(path_of("/v1/collections/{name}"))
+    client.delete(PLANTS)
     fill(client)
-    headers = {"Content-Type": JSON}
-    return client.request(method.upper(), path_of(path), content=text, headers=headers)
-
-
-def path_of(path: str) -> str:
-    return path.format(name="plants")
+    url = path.format(name="plants")
+    return client.request(method.upper(), url, content=text, headers={"Content-Type": JSON})
 
 
 def said(answer: httpx.Response, path: str) -> Json:
@@ -99,6 +86,7 @@ def test_no_list_is_too_long_to_be_answered(serve: Serve) -> None:
                 assert answer.json()["detail"]
 
 
+@pytest.mark.served(front="all")
 def test_all_of_many_ids_are_deleted(client: Client) -> None:
     url = "/v1/collections/stones"
     client.put(url, json={"dim": 2})
@@ -144,6 +132,6 @@ def test_a_vector_of_too_many_is_refused_before_its_entries_are_read(
     client = serve(max_nonzeros=1000)
     fill(client)
     vector = {field: [*range(LONG_BYTES // 2), None], "values": [1.0]}
-    answer = client.post("/v1/collections/plants/query", json={"vector": vector})
+    answer = client.post(f"{PLANTS}/query", json={"vector": vector})
     assert answer.status_code == 422
     assert f"at most 1000 values, got {LONG_BYTES // 2 + 1}" in answer.json()["detail"]

@@ -1,4 +1,4 @@
-"""Names of coordinates: given, taken by items, shown, asked for."""
+"""Names of coordinates: given, taken by items, shown, asked for, known or not."""
 
 import sqlite3
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from gcws_search.index.collection.check import check_directory
-from tests.support.service.bodies import URL as LOAD, arrow, load, ndjson
+from tests.support.service.bodies import TYPES, arrow, load, ndjson
 from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
 from tests.support.service.live_server import listening
 from tests.support.service.naming import FOUR, hits, put
@@ -66,28 +66,33 @@ def test_a_collection_of_fixed_dim_is_given_its_names(client: Client) -> None:
     assert (hit["id"], hit["score"]) == ("c", 1)
     assert put(client, {"id": "named", "vector": vector}).json() == {"inserted": 1, "updated": 0}
     assert client.get(f"{URL}/items/named").json()["vector"] == [0, -2, 0, 2.5]
+    columns = {"id": ["p", "q"], "names": pa.array([["body"], ["colour"]])}
+    loaded = load(client, "arrow", arrow(columns), "?on_error=skip").json()
+    assert (loaded["inserted"], [one["row"] for one in loaded["rejected"]]) == (1, [1])
+    assert "'colour'" in loaded["rejected"][0]["detail"]
+    assert client.get(f"{URL}/items/p").json()["vector"] == [0, 1, 0, 0]
+    refused = put(client, {"id": "x", "vector": {"names": ["acidity", "colour"]}})
+    assert_problem(refused, 422, "invalid_vector", "names[1]", "4 names", "'colour'")
 
 
-def test_names_are_replaced_whole(client: Client) -> None:
+def test_names_are_replaced_whole_and_outlive_the_process(serve: Serve) -> None:
+    client = serve()
+    fill(client)
     client.put(f"{URL}/names", json={"names": FOUR})
-    client.put(f"{URL}/names", json={"names": ["body", "acidity"]})
-    assert named(client) == {"body": 0, "acidity": 1}
-    assert hits(client, {"names": ["body"]}) == hits(client, [1, 0, 0, 0])
-    client.put(f"{URL}/names", json={"names": []})
-    assert named(client) == {}
-
-
-def test_names_of_255_characters_are_names(client: Client) -> None:
     long = ["é" * 255, "\U0010ffff" * 255, "a\nb\0c", "'"]
     assert client.put(f"{URL}/names", json={"names": long}).status_code == 200
     assert list(named(client)) == long
     assert named(client, "?prefix=é") == {long[0]: 0}
     assert named(client, "?prefix=%F4%8F%BF%BF") == {long[1]: 1}
     assert named(client, "?prefix=a%0A") == {long[2]: 2}
-
-
-def test_an_open_slot_space_is_not_given_names(serve: Serve) -> None:
-    answer = opened(serve).put(f"{URL}/names", json={"names": ["a"]})
+    client.put(f"{URL}/names", json={"names": ["body", "acidity"]})
+    client = serve()
+    assert named(client) == {"body": 0, "acidity": 1}
+    assert hits(client, {"names": ["body"]}) == hits(client, [1, 0, 0, 0])
+    client.put(f"{URL}/names", json={"names": []})
+    assert named(client) == {}
+    client.put("/v1/collections/open", json={"dim": None})
+    answer = client.put("/v1/collections/open/names", json={"names": ["a"]})
     assert_problem(answer, 422, "invalid_parameter", "names", "fixed dim", "open slot space")
 
 
@@ -115,14 +120,13 @@ def test_names_of_a_query_alone_share_nothing_and_are_told(serve: Serve) -> None
     body = {"vector": query, "explain": True, "min_score": 0.01}
     answer = client.post(f"{URL}/query", json=body).json()
     scores = {hit["id"]: hit["score"] for hit in answer["hits"]}
-    assert scores == pytest.approx(
-        {
-            each["id"]: gmm(by_name(query), by_name(each["vector"]))
-            for each in WORDS
-            if each["id"] != "b"
-        }
-    )
+    vectors = {each["id"]: by_name(each["vector"]) for each in WORDS if each["id"] != "b"}
+    assert scores == pytest.approx({i: gmm(by_name(query), v) for i, v in vectors.items()})
     assert answer["explain"]["unknown_names"] == ["nitrile", "oxime"]
+    stream = arrow({"names": [query["names"]], "values": [query["values"]]})
+    kind = {"Content-Type": TYPES["arrow"]}
+    found = client.post(f"{URL}/query?min_score=0.01", content=stream, headers=kind).json()
+    assert found["hits"] == answer["hits"]
     known = client.post(f"{URL}/query", json={**body, "vector": {"names": ["acid"]}}).json()
     assert "unknown_names" not in known["explain"]
     batch = {"queries": [{**body, "vector": {"names": ["acid"]}}, body]}
@@ -145,16 +149,6 @@ def test_unknown_names_count_under_a_transform(serve: Serve, transform: Json) ->
     other = client.post("/v1/collections/other/query", json=asked).json()["hits"]
     expected = {hit["id"]: hit["score"] for hit in other if hit["id"] != "known"}
     assert {hit["id"]: hit["score"] for hit in hits(client, query)} == pytest.approx(expected)
-
-
-def test_ids_of_64_bits_are_names_that_are_never_merged(serve: Serve) -> None:
-    client = opened(serve)
-    bits = [str(2**64 - 1 - i) for i in range(300)] + [str(2**31 + i) for i in range(300)]
-    items = [{"id": str(i), "vector": {"names": bits[i : i + 9]}} for i in range(590)]
-    assert put(client, *items).json()["inserted"] == 590
-    assert client.get(URL).json()["names"] == 598
-    [hit, *_] = hits(client, {"names": bits[77:86]}, limit=3, recall=1)
-    assert (hit["id"], hit["score"]) == ("77", 1)
 
 
 def test_names_take_no_coordinate_that_an_item_uses(serve: Serve) -> None:
@@ -195,21 +189,10 @@ def test_names_of_items_that_are_refused_are_not_stored(serve: Serve) -> None:
     assert list(named(client)) == ["other"]
 
 
-def test_names_stay_when_their_items_go(serve: Serve) -> None:
-    client = opened(serve)
-    put(client, *WORDS)
-    client.delete(f"{URL}/items/b")
-    put(client, {"id": "a", "vector": {"names": ["lactone"]}})
-    expected = {"acid": 0, "ester": 1, "ketone": 2, "lactone": 3}
-    assert named(client) == expected
-    client = serve()
-    assert named(client) == expected
-    assert hits(client, {"names": ["lactone"]}, limit=1)[0]["id"] == "a"
-
-
 def test_names_outlive_the_process_and_are_in_snapshots(serve: Serve) -> None:
     client = opened(serve)
     put(client, *WORDS)
+    client.delete(f"{URL}/items/b")  # its names stay
     half = client.post(f"{URL}/snapshots").json()["name"]
     put(client, {"id": "d", "vector": {"names": ["oxime", "acid"]}})
     client = serve()
@@ -279,12 +262,8 @@ def test_bad_rows_of_names_are_named(serve: Serve) -> None:
         "names": pa.array(names, pa.list_(pa.string())),
         "values": pa.array(values, pa.list_(pa.float32())),
     }
-    lines = ndjson(
-        *(
-            {"id": str(i), "vector": {"names": name, "values": value}}
-            for i, (name, value) in enumerate(zip(names, values, strict=True))
-        )
-    )
+    vectors = [{"names": name, "values": value} for name, value in zip(names, values, strict=True)]
+    lines = ndjson(*({"id": str(i), "vector": vector} for i, vector in enumerate(vectors)))
     for kind, body in (("arrow", arrow(columns)), ("ndjson", lines)):
         answer = load(client, kind, body, "?on_error=skip").json()
         assert answer["inserted"] + answer["updated"] == 1, answer
@@ -295,59 +274,11 @@ def test_bad_rows_of_names_are_named(serve: Serve) -> None:
     assert_problem(stop, 422, "invalid_vector", "row 0", "'c' twice", "vector.names[1]")
 
 
-def test_names_of_fixed_dim_are_loaded_and_queried(client: Client) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    columns = {"id": ["p", "q"], "names": pa.array([["body"], ["colour"]])}
-    answer = load(client, "arrow", arrow(columns), "?on_error=skip").json()
-    assert (answer["inserted"], [one["row"] for one in answer["rejected"]]) == (1, [1])
-    assert "'colour'" in answer["rejected"][0]["detail"]
-    assert client.get(f"{URL}/items/p").json()["vector"] == [0, 1, 0, 0]
-
-
-def test_streams_of_queries_by_name_answer_as_json_does(serve: Serve) -> None:
-    client = opened(serve)
-    put(client, *WORDS)
-    queries = [item["vector"]["names"] for item in WORDS] + [["acid", "unknown"]]
-    body = arrow({"names": pa.array(queries)})
-    answer = client.post(f"{URL}/query/batch", content=body).json()["results"]
-    for found, names in zip(answer, queries, strict=True):
-        assert found["hits"] == hits(client, {"names": names})
-
-
-def test_names_are_taken_wherever_a_vector_is(client: Client) -> None:
-    client.put(f"{URL}/names", json={"names": FOUR})
-    by_names, dense = {"names": ["bitterness", "acidity"], "values": [2, -1]}, [-1, 0, 0, 2]
-    for path, of in (("query", "vector"), ("sketch", "vectors"), ("compare", "queries")):
-        one, other = (
-            client.post(f"{URL}/{path}", json={of: vector if of == "vector" else [vector]})
-            for vector in (by_names, dense)
-        )
-        assert one.status_code == 200, one.text
-        if path != "compare":
-            assert one.json() == other.json()
-        else:
-            assert one.json()["mean_similarity"] == other.json()["mean_similarity"]
-
-
-def test_two_vectors_by_name_are_compared_without_a_collection(client: Client) -> None:
-    a, b = {"names": ["x", "y"], "values": [2, 1]}, {"names": ["z", "x"], "values": [1, 1]}
-    answer = client.post("/v1/similarity", json={"a": a, "b": b})
-    assert answer.json()["score"] == pytest.approx(1 / 4)
-    for other in ([1, 2], {"indices": [1]}):
-        for body in ({"a": a, "b": other}, {"a": other, "b": a}):
-            answer = client.post("/v1/similarity", json=body)
-            assert_problem(answer, 422, "invalid_vector", "names in both")
-    answer = client.post("/v1/similarity", json={"a": a, "b": {"names": ["x", "x"]}})
-    assert_problem(answer, 422, "invalid_vector", "b.names[1]", "'x' twice")
-
-
 def test_samples_may_be_of_names_that_no_item_has(serve: Serve) -> None:
     client = opened(serve)
     put(client, *WORDS)
-    answer = client.post(
-        f"{URL}/sketch", json={"vectors": [{"names": ["acid"]}, {"names": ["new"]}]}
-    )
-    [acid, new] = answer.json()["slots"]
+    vectors = [{"names": ["acid"]}, {"names": ["new"]}]
+    [acid, new] = client.post(f"{URL}/sketch", json={"vectors": vectors}).json()["slots"]
     assert {*acid} == {2 * named(client)["acid"]}
     assert len({*new}) == 1
     assert new[0] // 2 > max(named(client).values())
@@ -404,25 +335,113 @@ def test_a_damaged_name_is_found_and_left_out(serve: Serve, data_dir: Path) -> N
     assert named(client)["new"] == 3
 
 
-def test_many_names_of_one_load_are_those_of_its_rows(
-    serve: Serve, rng: np.random.Generator
+# Names that no coordinate of a fixed dim has
+
+WIDE = "/v1/collections/wide"
+TRANSFORMS: list[dict[str, Json]] = [
+    {}, {"power": 0.5}, {"normalize": "l1"}, {"normalize": "l2"}, {"center": [0.5, -1, 0, 2]},
+    {"center": [0.5, -1, 0, 2], "normalize": "l2", "power": 2},
+]  # fmt: skip
+SPACES = [(4, each) for each in TRANSFORMS] + [(5000, each) for each in TRANSFORMS[:4]]
+NAMED: list[tuple[list[str], list[float]]] = [
+    (["body", "sweetness"], [1, 2]),
+    (["colour", "body", "smell", "acidity", "taste"], [1.5, -2, 0.5, 3, -1]),
+    (["colour"], [1]),
+]
+"""Vectors by name, of which a collection of `FOUR` knows some."""
+
+
+@pytest.mark.parametrize("kind", ["gcws", "rff"])
+@pytest.mark.parametrize(("dim", "transform"), SPACES, ids=str)
+def test_unknown_names_count_as_coordinates_beyond_the_dim(
+    serve: Serve, dim: int, transform: Json, kind: str
 ) -> None:
-    client = opened(serve)
-    bags = [[f"n{word}" for word in set(rng.integers(0, 400, 12).tolist())] for _ in range(200)]
-    body = arrow({"id": [str(i) for i in range(200)], "names": pa.array(bags)}, 23)
-    answer = client.post(LOAD, content=body)
-    assert answer.json()["inserted"] == 200, answer.text
-    coordinates = named(client, "?limit=1000")
-    assert set(coordinates) == {name for bag in bags for name in bag}
-    for number in (0, 57, 199):
-        vector = client.get(f"{URL}/items/{number}").json()["vector"]
-        assert vector["indices"] == sorted(coordinates[name] for name in bags[number])
+    """Samples, scores and recall are those of a space that has coordinates for all names."""
+    client = serve()
+    rows = np.random.default_rng(1).integers(-3, 4, (40, 4)) + 0.5
+    items = [
+        {"id": i, "vector": {"indices": [0, 1, 2, 3], "values": row}, "payload": {"i": i}}
+        for i, row in enumerate(rows.tolist())
+    ]
+    for url, more in ((URL, 0), (WIDE, 3)):
+        center = {"center": transform["center"] + [0] * more} if "center" in transform else {}
+        config = {"dim": dim + more, "transform": transform | center, "backend": {"kind": kind}}
+        assert client.put(url, json=config).status_code == 201
+        client.put(f"{url}/items", json={"items": items})
+        client.delete(f"{url}/items/7")
+        client.post(f"{url}/backends", json={"kind": "exact"})
+    client.put(f"{URL}/names", json={"names": FOUR})
+    beyond = {"colour": dim, "smell": dim + 1, "taste": dim + 2}
+    places = beyond | {name: place for place, name in enumerate(FOUR)}
+    sent = [{"names": names, "values": values} for names, values in NAMED]
+    same = [{"indices": [places[name] for name in names], "values": v} for names, v in NAMED]
+
+    def both(path: str, body: Json, other: Json) -> list[Json]:
+        answers = client.post(f"{URL}/{path}", json=body), client.post(f"{WIDE}/{path}", json=other)
+        assert answers[0].status_code == 200, answers[0].text
+        return [answer.json() for answer in answers]
+
+    for encoding in ("full", "zero_bit", "b_bit") if kind == "gcws" else ():
+        form = {"encoding": encoding}
+        found, wide = both("sketch", {"vectors": sent, **form}, {"vectors": same, **form})
+        assert found == wide
+    asked: Json = {"recall": 1, "limit": 5}
+    found, wide = both("compare", {"queries": sent, **asked}, {"queries": same, **asked})
+    assert found["mean_similarity"] == pytest.approx(wide["mean_similarity"], abs=1e-6)
+    assert len({*found["mean_similarity"]}) > 2
+    assert found["backends"][0]["recall"] == 1
+    assert found["backends"][1]["recall"] > 0.5
+    where = {"must": {"key": "i", "range": {"gte": 4}}}
+    for asked in ({"limit": 50}, {"limit": 3, "recall": 0.5}, {"limit": 5, "filter": where}):
+        query = {"vector": same[1], **asked, "recall": 1}
+        found, wide = both("query", {"vector": sent[1], **asked, "explain": True}, query)
+        assert found["explain"]["unknown_names"] == [*beyond]
+        assert found["explain"]["method"] == "scan"
+        scores = [hit["score"] for hit in wide["hits"]]
+        assert [hit["score"] for hit in found["hits"]] == pytest.approx(scores, abs=1e-6)
+        assert found["hits"]
+        assert all(hit["payload"]["i"] >= 4 for hit in found["hits"] if "filter" in asked)
 
 
-def test_filled_collections_take_names_too(serve: Serve) -> None:
-    client = serve()
-    fill(client)
-    assert client.put(f"{URL}/names", json={"names": FOUR}).status_code == 200
-    client = serve()
-    assert list(named(client)) == FOUR
-    assert hits(client, {"names": ["acidity", "bitterness"]}, limit=1)[0]["id"] == "b"
+def test_streams_of_queries_have_names_that_a_fixed_dim_has_not(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    names = [["body"], ["colour", "acidity", "smell"], ["colour"], ["sweetness", "body"]]
+    values = [[2.0], [1.5, -2.0, 0.5], [1.0], [1.0, -1.0]]
+    body = arrow({"names": pa.array(names), "values": pa.array(values)})
+    found = client.post(f"{URL}/query/batch?explain=true", content=body).json()["results"]
+    for each, one, numbers in zip(found, names, values, strict=True):
+        assert each["hits"] == hits(client, {"names": one, "values": numbers})
+    alone = arrow({"names": names[1:2], "values": values[1:2]})
+    kind = {"Content-Type": TYPES["arrow"]}
+    found.append(client.post(f"{URL}/query?explain=true", content=alone, headers=kind).json())
+    told = [each["explain"].get("unknown_names") for each in found]
+    assert told == [None, ["colour", "smell"], ["colour"], None, ["colour", "smell"]]
+    wrong = arrow(
+        {"names": pa.array([["body"], ["colour", "body"]]), "values": pa.array([[1.0], [0.0, 0.0]])}
+    )
+    answer = client.post(f"{URL}/query/batch", content=wrong)
+    assert_problem(answer, 422, "invalid_vector", "query 1", "non-zero")
+
+
+def test_a_query_of_unknown_names_alone_shares_nothing(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    vector = {"names": ["colour", "smell"]}
+    assert hits(client, vector, min_score=0.01) == []
+    found = hits(client, vector, limit=3)
+    assert [(hit["id"], hit["score"]) for hit in found] == [("7", 0), ("a", 0), ("b", 0)]
+    batch = {"queries": [{"vector": vector, "limit": 1}, {"id": "a", "limit": 1}]}
+    told = client.post(f"{URL}/query/batch", json=batch).json()["results"]
+    assert [one["hits"][0]["id"] for one in told] == ["7", "c"]
+    bad = client.post(f"{URL}/query", json={"vector": {**vector, "values": [1, 1e39]}})
+    assert_problem(bad, 422, "invalid_vector", "finite")
+
+
+def test_unknown_names_are_for_the_exact_similarity(client: Client) -> None:
+    client.put(f"{URL}/names", json={"names": FOUR})
+    client.post(f"{URL}/backends", json={"kind": "rff"})
+    body = {"vector": {"names": ["colour", "body"]}}
+    answer = client.post(f"{URL}/query", json={**body, "backend": "rff"})
+    assert_problem(answer, 422, "invalid_parameter", "backend", "unknown names", "'rff'")
+    answer = client.post(f"{URL}/query", json={**body, "rerank": "none"})
+    assert_problem(answer, 422, "invalid_parameter", "rerank", "unknown names")
+    assert client.post(f"{URL}/query", json={**body, "backend": "gcws"}).status_code == 200

@@ -33,10 +33,6 @@ SQLITE = {"Content-Type": "application/vnd.sqlite3"}
 QUERY = {"vector": [0.1, -2, 0, 3], "limit": 4, "with_vector": True}
 
 
-def answer(client: Client) -> Json:
-    return client.post("/v1/collections/plants/query", json=QUERY).json()
-
-
 def made(client: Client) -> dict[str, Json]:
     response = client.post(URL)
     assert response.status_code == 201, response.text
@@ -63,21 +59,21 @@ def test_a_snapshot_moves_to_an_empty_server_that_answers_the_same(
     assert hashlib.sha256(got.content).hexdigest() == snapshot["sha256"]
     assert len(got.content) == snapshot["bytes"] == int(got.headers["content-length"])
 
-    sent = other.put(
-        f"{URL}/moved?sha256={snapshot['sha256']}",
-        content=chunked(got.content, 5000),
-        headers=SQLITE,
-    )
-    assert sent.status_code == 201
-    assert sent.json()["sha256"] == snapshot["sha256"]
+    moved, pieces = f"{URL}/moved?sha256={snapshot['sha256']}", chunked(got.content, 5000)
+    sent = other.put(moved, content=pieces, headers=SQLITE)
+    assert (sent.status_code, sent.json()["sha256"]) == (201, snapshot["sha256"])
     restored = other.post(f"{URL}/moved/restore")
-    assert restored.status_code == 200
-    assert restored.json()["items"] == 4
-    assert answer(other) == answer(client)
+    assert (restored.status_code, restored.json()["items"]) == (200, 4)
+    found, expected = (
+        each.post("/v1/collections/plants/query", json=QUERY).json() for each in (other, client)
+    )
+    assert found == expected
 
     assert client.delete(f"{URL}/{snapshot['name']}").status_code == 204
     assert_problem(client.get(f"{URL}/{snapshot['name']}"), 404, "snapshot_not_found")
     assert client.get(URL).json() == {"snapshots": []}
+    assert_problem(client.post("/v1/collections/none/snapshots"), 404, "collection_not_found")
+    assert_problem(client.post(f"{URL}/none/restore"), 404, "snapshot_not_found")
 
 
 def test_a_restore_replaces_what_exists_only_when_told(client: Client) -> None:
@@ -117,11 +113,6 @@ def test_no_more_collections_are_restored_than_there_may_be(serve: Serve) -> Non
     assert_problem(refused, 507, "too_many_collections")
     client.delete("/v1/collections/others")
     assert client.post(f"{URL}/{name}/restore").status_code == 200
-
-
-def test_a_snapshot_of_nothing_is_not_found(client: Client) -> None:
-    assert_problem(client.post("/v1/collections/none/snapshots"), 404, "collection_not_found")
-    assert_problem(client.post(f"{URL}/none/restore"), 404, "snapshot_not_found")
 
 
 # The command line

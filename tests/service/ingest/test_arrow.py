@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, rows, vector_of
-from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import URL as PLANTS
 
 pytestmark = pytest.mark.served(cluster="few")
@@ -125,51 +125,7 @@ def test_what_would_be_large_without_views_is_refused(serve: Serve) -> None:
         assert_problem(answer, 413, "body_too_large", "a record batch", "10000000")
 
 
-# Sets
-
-
-def test_sparse_vectors_without_values_are_sets(empty: Client) -> None:
-    columns = {"id": ["a", "b"], "indices": pa.array([[3, 1], [0]], pa.list_(pa.int32()))}
-    assert load(empty, "arrow", arrow(columns)).json()["inserted"] == 2
-    body = ndjson({"id": "c", "vector": {"indices": [2, 1]}})
-    assert load(empty, "ndjson", body).json()["inserted"] == 1
-    item = {"id": "d", "vector": {"indices": [0, 2], "values": None}}
-    assert empty.put(f"{PLANTS}/items", json={"items": [item]}).json()["inserted"] == 1
-    found = {each: vector_of(empty, each) for each in "abcd"}
-    assert found == {"a": [0, 1, 0, 1], "b": [1, 0, 0, 0], "c": [0, 1, 1, 0], "d": [1, 0, 1, 0]}
-
-
-def test_sets_are_taken_wherever_a_vector_is(client: Client) -> None:
-    one, all_ones = {"indices": [3, 1]}, [0, 1, 0, 1]
-    for path, *bodies in (
-        ("query", {"vector": one}, {"vector": all_ones}),
-        ("query/batch", {"queries": [{"vector": one}]}, {"queries": [{"vector": all_ones}]}),
-        ("sketch", {"vectors": [one]}, {"vectors": [all_ones]}),
-    ):
-        sent = [client.post(f"{PLANTS}/{path}", json=body) for body in bodies]
-        assert sent[0].status_code == 200, sent[0].text
-        assert sent[0].json() == sent[1].json()
-    compared = client.post("/v1/similarity", json={"a": one, "b": {"indices": [1, 2, 3]}})
-    assert compared.json()["score"] == pytest.approx(2 / 3)
-    found = client.post(f"{PLANTS}/compare", json={"queries": [one], "limit": 1})
-    assert found.json()["queries"] == 1
-
-
-def test_a_set_of_nothing_or_of_one_thing_twice_is_refused(client: Client) -> None:
-    for vector, words in (({"indices": []}, "zero"), ({"indices": [1, 1]}, "index 1 twice")):
-        answer = client.post(f"{PLANTS}/query", json={"vector": vector})
-        assert_problem(answer, 422, "invalid_vector", words)
-
-
 # Payloads
-
-
-def test_other_columns_are_refused_by_name(empty: Client) -> None:
-    body = arrow({"id": ["a"], "vector": fixed(rows(1)), "label": [1], "price": [2.0]})
-    answer = load(empty, "arrow", body)
-    words = ["?columns=payload", "'label'", "'price'"]
-    assert_problem(answer, 422, "invalid_parameter", *words)
-    assert count(empty) == 0
 
 
 def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
@@ -192,32 +148,15 @@ def test_other_columns_become_fields_of_the_payload(empty: Client) -> None:
     }
     assert load(empty, "arrow", arrow(columns), "?columns=payload").json()["inserted"] == 2
     assert payload_of(empty, "a") == {
-        "label": 7,
-        "name": "x",
-        "single": 0.1,
-        "price": 1.25,
-        "sold": True,
-        "tags": ["p", "q"],
-        "size": {"w": 1, "h": None},
-        "day": "2024-05-06",
-        "at": "1970-01-01T00:00:00.000000001",
-        "zoned": "2024-05-06T07:00:00.000000+0100",
-        "none": None,
-    }
+        "label": 7, "name": "x", "single": 0.1, "price": 1.25, "sold": True, "tags": ["p", "q"],
+        "size": {"w": 1, "h": None}, "day": "2024-05-06", "at": "1970-01-01T00:00:00.000000001",
+        "zoned": "2024-05-06T07:00:00.000000+0100", "none": None,
+    }  # fmt: skip
     assert payload_of(empty, "b") == {
-        "own": [1],
-        "label": None,
-        "name": "y",
-        "single": 2,
-        "price": 3,
-        "sold": False,
-        "tags": [],
-        "size": {"w": 2, "h": 3},
-        "day": None,
-        "at": "1970-01-01T00:00:00.000000002",
-        "zoned": None,
-        "none": None,
-    }
+        "own": [1], "label": None, "name": "y", "single": 2, "price": 3, "sold": False, "tags": [],
+        "size": {"w": 2, "h": 3}, "day": None, "at": "1970-01-01T00:00:00.000000002",
+        "zoned": None, "none": None,
+    }  # fmt: skip
     where = {"must": {"key": "tags", "match": {"value": "q"}}}
     query = {"vector": [1, 1, 1, 1], "filter": where}
     hits = empty.post(f"{PLANTS}/query", json=query).json()["hits"]
@@ -244,18 +183,13 @@ def test_a_payload_that_cannot_be_stored_is_a_bad_row(empty: Client) -> None:
         "payload": ['{"x": 1}', '{"y": 1}', None],
         "x": [1.0, 2.0, float("nan")],
     }
-    answer = load(empty, "arrow", arrow(columns), "?columns=payload&on_error=skip").json()
-    assert [(one["row"], one["code"]) for one in answer["rejected"]] == [
-        (0, "invalid_payload"),
-        (2, "invalid_payload"),
-    ]
-    assert "'x'" in answer["rejected"][0]["detail"]
-    assert payload_of(empty, "b") == {"y": 1, "x": 2}
-
-
-def test_columns_are_for_arrow_alone(empty: Client) -> None:
     answer = load(empty, "ndjson", ndjson(*items(1)), "?columns=payload")
     assert_problem(answer, 422, "invalid_parameter", "columns", "NDJSON")
+    answer = load(empty, "arrow", arrow(columns), "?columns=payload&on_error=skip").json()
+    rejected = [(one["row"], one["code"]) for one in answer["rejected"]]
+    assert rejected == [(0, "invalid_payload"), (2, "invalid_payload")]
+    assert "'x'" in answer["rejected"][0]["detail"]
+    assert payload_of(empty, "b") == {"y": 1, "x": 2}
 
 
 # Queries
@@ -273,28 +207,21 @@ def test_an_arrow_stream_of_queries_answers_as_json_does(client: Client, lists: 
         "indices": pa.array([[3, 0, 1], [0, 3], [0, 1, 2, 3]], lists(pa.int64())),
         "values": pa.array([[3, 1, -2], [1, 1], [-1] * 4], lists(pa.int8())),
     }
+    url = f"{PLANTS}/query/batch?limit=2&recall=1"
     for columns in (dense, sparse):
         for headers in (ARROW, {}):
-            body = arrow(columns, 2)
-            url = f"{PLANTS}/query/batch?limit=2&recall=1"
-            assert client.post(url, content=body, headers=headers).json() == expected
-
-
-def test_sets_are_queries_too(serve: Serve) -> None:
-    client = serve()
+            assert client.post(url, content=arrow(columns, 2), headers=headers).json() == expected
+    none = client.post(url, content=arrow({"vector": dense["vector"][:0]}), headers=ARROW)
+    assert none.json() == {"results": []}
+    client.delete(PLANTS)
     client.put(PLANTS, json={"dim": None})
-    columns = {"id": ["a", "b"], "indices": pa.array([[5, 70_000], [1]], pa.list_(pa.uint32()))}
-    load(client, "arrow", arrow(columns))
-    body = arrow({"indices": columns["indices"]})
-    answer = client.post(f"{PLANTS}/query/batch?limit=1", content=body, headers=ARROW).json()
-    assert [[hit["id"] for hit in one["hits"]] for one in answer["results"]] == [["a"], ["b"]]
-    assert [one["hits"][0]["score"] for one in answer["results"]] == [1, 1]
-
-
-def test_no_queries_have_no_answers(client: Client) -> None:
-    for columns in ({"vector": fixed(rows(1))[:0]}, {"vector": pa.array([], pa.list_(pa.int8()))}):
-        answer = client.post(f"{PLANTS}/query/batch", content=arrow(columns), headers=ARROW)
-        assert answer.json() == {"results": []}
+    sets = pa.array([[5, 70_000], [1]], lists(pa.uint32()))
+    load(client, "arrow", arrow({"id": ["a", "b"], "indices": sets}))
+    found = client.post(url, content=arrow({"indices": sets}), headers=ARROW).json()["results"]
+    assert [(one["hits"][0]["id"], one["hits"][0]["score"]) for one in found] == [
+        ("a", 1),
+        ("b", 1),
+    ]
 
 
 BAD_QUERIES: list[tuple[dict[str, Json], str, list[str]]] = [

@@ -10,8 +10,8 @@ import pyarrow.feather
 import pyarrow.parquet
 import pytest
 
-from tests.support.service.bodies import TYPES, URL, arrow, bodies, load, npy, rows
-from tests.support.service.client import Client, Json, assert_problem, chunked, count
+from tests.support.service.bodies import TYPES, URL, bodies, load, npy, rows
+from tests.support.service.client import Client, assert_problem, chunked, count
 from tests.support.service.queries import URL as PLANTS
 
 UNSAID = [None, "application/octet-stream", "application/x-www-form-urlencoded"]
@@ -36,6 +36,11 @@ def test_parameters_of_a_format_are_for_a_body_known_to_have_it(empty: Client) -
     assert empty.get(f"{PLANTS}/items/8").status_code == 200
     answer = empty.post(f"{URL}?id_start=7", content=bodies(2)["ndjson"])
     assert_problem(answer, 422, "invalid_parameter", "id_start", "NDJSON")
+    answer = empty.post(f"{PLANTS}/query/batch?limit=3", content=b'{"queries": []}')
+    assert_problem(answer, 422, "invalid_parameter", "limit")
+    lines = b'rubbish\n{"id": "a", "vector": [1, 2, 3, 4]}\n'
+    told = empty.post(f"{URL}?on_error=skip", content=lines).json()
+    assert (told["inserted"], told["rejected_count"]) == (1, 1)
 
 
 def written(kind: str) -> bytes:
@@ -78,17 +83,15 @@ def test_a_body_of_another_format_is_named(empty: Client) -> None:
             assert_problem(batch, 415, "unsupported_media_type", kind, COMMAND, "JSON")
     for said, kind in itertools.product(TYPES, ["Arrow file", "Parquet", ".npz"]):
         assert_problem(load(empty, said, written(kind)), 400, "malformed_body", kind, COMMAND)
-    for said in ("text/csv", "application/vnd.apache.parquet", "image/png"):
+    for said, body, told in (
+        ("npy", "arrow", "expected .npy data, got an Arrow stream"),
+        ("arrow", "npy", "expected an Arrow stream, got .npy data"),
+    ):
+        assert_problem(load(empty, said, bodies(2)[body]), 400, "malformed_body", told)
+    for said in ("text/csv", "application/gzip", "application/vnd.apache.parquet", "image/png"):
         answer = empty.post(URL, content=b"1,2\n", headers=headers(said))
         assert_problem(answer, 415, "unsupported_media_type", said, COMMAND)
     assert count(empty) == 0
-
-
-def test_a_format_that_is_another_of_those_read_is_named(empty: Client) -> None:
-    answer = load(empty, "npy", bodies(2)["arrow"])
-    assert_problem(answer, 400, "malformed_body", "expected .npy data, got an Arrow stream")
-    answer = load(empty, "arrow", bodies(2)["npy"])
-    assert_problem(answer, 400, "malformed_body", "expected an Arrow stream, got .npy data")
 
 
 def test_a_batch_of_no_type_is_known_by_its_first_bytes(client: Client) -> None:
@@ -99,23 +102,3 @@ def test_a_batch_of_no_type_is_known_by_its_first_bytes(client: Client) -> None:
     body = b'\n {"queries": [{"vector": [1, -2, 0, 3]}, {"vector": [1, 0, 0, 1]}]}'
     for said, content in itertools.product(UNSAID, (npy(vectors), body)):
         assert client.post(url, content=content, headers=headers(said)).json() == expected
-
-
-def test_url_parameters_of_a_batch_known_to_be_json_are_refused(client: Client) -> None:
-    answer = client.post(f"{PLANTS}/query/batch?limit=3", content=b'{"queries": []}')
-    assert_problem(answer, 422, "invalid_parameter", "limit")
-
-
-def test_an_empty_load_of_no_type_is_no_error(empty: Client) -> None:
-    assert empty.post(URL, content=b"").json()["inserted"] == 0
-
-
-def test_lines_that_are_no_json_are_rows_of_a_load_of_no_type(empty: Client) -> None:
-    body: Json = b'rubbish\n{"id": "a", "vector": [1, 2, 3, 4]}\n'
-    answer = empty.post(f"{URL}?on_error=skip", content=body).json()
-    assert (answer["inserted"], answer["rejected_count"]) == (1, 1)
-
-
-def test_an_arrow_stream_without_batches_is_known(empty: Client) -> None:
-    body = arrow({"id": pa.array([], pa.string()), "vector": pa.array([], pa.list_(pa.float32()))})
-    assert empty.post(URL, content=body).json()["inserted"] == 0

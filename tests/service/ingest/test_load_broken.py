@@ -1,12 +1,11 @@
 """Loads of broken, foreign and oversize bodies."""
 
 import gzip
-import itertools
 
 import pytest
 
-from tests.support.service.bodies import URL, bodies, load
-from tests.support.service.client import Client, Serve, assert_problem, chunked, count, fill
+from tests.support.service.bodies import bodies, load
+from tests.support.service.client import Client, Serve, assert_problem, chunked, count
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -23,17 +22,19 @@ def test_a_truncated_body_keeps_whole_chunks_alone(empty: Client, kind: str, pac
         assert problem["committed"] % 4 == 0
         stored.add(count(empty))
     assert stored <= {0, 4, 8}
+    if not packed:
+        assert_problem(load(empty, kind, body + b"x", query), 400, "malformed_body", "more")
 
 
-def test_truncated_gzip_of_lines_is_malformed(empty: Client) -> None:
+def test_what_is_no_whole_gzip_is_malformed(empty: Client) -> None:
     body = gzip.compress(bodies(10)["ndjson"])
     for length in (3, 11, len(body) // 2, len(body) - 1):
         assert_problem(load(empty, "ndjson", body[:length]), 400, "malformed_body", "gzip")
-
-
-@pytest.mark.parametrize("kind", ["npy", "arrow"])
-def test_bytes_after_the_end_are_malformed(empty: Client, kind: str) -> None:
-    assert_problem(load(empty, kind, bodies(10)[kind] + b"x"), 400, "malformed_body", "more")
+    for content in (b"{}", gzip.compress(b"\n") + b"rubbish"):
+        answer = load(empty, "ndjson", content, Content_Encoding="gzip")
+        assert_problem(answer, 400, "malformed_body", "gzip")
+    answer = load(empty, "npy", b"", Content_Encoding="br")
+    assert_problem(answer, 415, "unsupported_media_type", "br")
 
 
 def test_an_arrow_stream_with_changed_bytes_is_refused(empty: Client) -> None:
@@ -42,20 +43,6 @@ def test_an_arrow_stream_with_changed_bytes_is_refused(empty: Client) -> None:
         changed = bytearray(body)
         changed[at] ^= 0xFF
         assert load(empty, "arrow", bytes(changed)).status_code in (200, 400, 413, 422), at
-
-
-def test_gzip_that_is_none_is_malformed(empty: Client) -> None:
-    answer = load(empty, "ndjson", b"{}", Content_Encoding="gzip")
-    assert_problem(answer, 400, "malformed_body", "gzip")
-    answer = load(empty, "ndjson", gzip.compress(b"\n") + b"rubbish")
-    assert_problem(answer, 400, "malformed_body", "gzip")
-
-
-def test_a_body_of_another_format_is_malformed(empty: Client) -> None:
-    for kind, body in itertools.product(
-        ("npy", "arrow"), (b"", b"\x93NUMPY", b"\x93NUMPY\x04\x00", b"{}", b"\x00" * 64)
-    ):
-        assert_problem(load(empty, kind, body), 400, "malformed_body")
 
 
 NO_NPY = (
@@ -73,38 +60,27 @@ NO_NPY = (
 def test_a_body_that_is_no_npy_is_named(empty: Client) -> None:
     for body, words in NO_NPY:
         assert_problem(load(empty, "npy", body), 400, "malformed_body", "expected .npy data", words)
+    for body in (b"", b"\x93NUMPY", b"\x93NUMPY\x04\x00", b"{}", b"\x00" * 64):
+        for kind in ("npy", "arrow"):
+            assert_problem(load(empty, kind, body), 400, "malformed_body")
 
 
-HEADERS = (
-    "{}", "{'descr': '<f4'}", "[", "{'descr': '<f4', 'fortran_order': 0, 'shape': (1, 4)}",
-    "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}",
-    "{'descr': '<f4', 'fortran_order': False, 'shape': 4}", "(" * 999, "__import__('os')",
-)  # fmt: skip
+HEADERS = [
+    *((text, 400) for text in (
+        "{}", "{'descr': '<f4'}", "[", "(" * 999, "__import__('os')",
+        "{'descr': '<f4', 'fortran_order': 0, 'shape': (1, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (-1, 4)}",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': 4}",
+    )),
+    (f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**15}, 4)}}", 400),
+    (f"{{'descr': '<f4', 'fortran_order': False, 'shape': (2, {10**15})}}", 422),
+]  # fmt: skip
 
 
-def test_a_bad_npy_header_is_malformed(empty: Client) -> None:
-    for header in HEADERS:
+def test_a_bad_npy_header_is_refused_and_reserves_nothing(empty: Client) -> None:
+    for header, status in HEADERS:
         body = b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode()
-        assert_problem(load(empty, "npy", body), 400, "malformed_body")
-
-
-def test_an_npy_header_that_promises_too_much_reserves_nothing(empty: Client) -> None:
-    header = "{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d)}"
-    for shape, status in (((10**15, 4), 400), ((2, 10**15), 422)):
-        text = (header % shape).encode()
-        body = b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
-        assert load(empty, "npy", body).status_code == status
-
-
-def test_an_unknown_content_type_is_unsupported(empty: Client) -> None:
-    for kind in ("text/csv", "application/json", "application/gzip"):
-        answer = empty.post(URL, content=b"", headers={"Content-Type": kind})
-        assert_problem(answer, 415, "unsupported_media_type", kind)
-
-
-def test_an_unknown_encoding_is_unsupported(empty: Client) -> None:
-    answer = load(empty, "npy", b"", Content_Encoding="br")
-    assert_problem(answer, 415, "unsupported_media_type", "br")
+        assert load(empty, "npy", body).status_code == status, header
 
 
 def test_loads_are_bounded(serve: Serve) -> None:
@@ -118,11 +94,6 @@ def test_loads_are_bounded(serve: Serve) -> None:
     bomb = gzip.compress(b"\n" * 10_000_000)
     assert_problem(load(client, "ndjson", chunked(bomb)), 413, "body_too_large")
     assert_problem(load(client, "ndjson", b" " * 300), 413, "body_too_large", "a line")
-
-
-def test_the_rejected_list_is_bounded_and_all_are_counted(serve: Serve) -> None:
     client = serve(max_rejected_listed=3)
-    fill(client)
     answer = load(client, "ndjson", b"rubbish\n" * 50, "?on_error=skip").json()
-    assert [one["row"] for one in answer["rejected"]] == [0, 1, 2]
-    assert answer["rejected_count"] == 50
+    assert ([one["row"] for one in answer["rejected"]], answer["rejected_count"]) == ([0, 1, 2], 50)

@@ -69,6 +69,17 @@ class Client:
     def delete(self, url: str, **more: Json) -> httpx.Response:
         return self.request("DELETE", url, **more)
 
+    def speak(self, method: str, path: str, receive: Json, send: Json, **headers: str) -> None:
+        """Make a request as a server does it, message by message."""
+        scope = {
+            "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": "1.1", "method": method, "path": path, "raw_path": path.encode(),
+            "query_string": b"", "root_path": "", "scheme": "http", "server": ("test", 80),
+            "client": ("test", 1),
+            "headers": [(key.replace("_", "-").encode(), headers[key].encode()) for key in headers],
+        }  # fmt: skip
+        self.run(self.app(scope, receive, send))
+
     def finish_background_work(self, name: str) -> None:
         """Return when nothing is computed any more for a collection."""
         self.app.state.service.collection(name).finish_background_work()

@@ -144,29 +144,21 @@ def _check_answer(method: str, path: str, status: int, text: str) -> None:
         )
 
 
-def test_the_load_example_can_be_sent(client: Client) -> None:
-    operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
-    content = operation["requestBody"]["content"]["application/x-ndjson"]
-    answer = client.post(
-        f"{PLANTS}/load",
-        content=content["example"],
-        headers={"Content-Type": "application/x-ndjson"},
-    )
-    assert answer.json()["updated"] == 1
-    _check_answer("post", "/v1/collections/{name}/load", 200, answer.text)
-
-
 @pytest.mark.parametrize(("on_error", "lines"), [("skip", 3), ("stop", 2)])
-def test_a_watched_load_answers_as_the_page_says(client: Client, on_error: str, lines: int) -> None:
+def test_a_load_answers_as_the_page_says_watched_or_not(
+    client: Client, on_error: str, lines: int
+) -> None:
     client.app.state.service.settings.__dict__["load_chunk_rows"] = 1
     operation = PAGE["paths"]["/v1/collections/{name}/load"]["post"]
+    example = operation["requestBody"]["content"]["application/x-ndjson"]["example"]
+    kind = {"Content-Type": "application/x-ndjson"}
+    answer = client.post(f"{PLANTS}/load", content=example, headers=kind)
+    assert answer.json()["updated"] == 1
+    _check_answer("post", "/v1/collections/{name}/load", 200, answer.text)
     shown = operation["responses"]["200"]["content"]["application/x-ndjson"]["schema"]
     body = '{"id": "c", "vector": [0.5, 0, 0, 1]}\n{"id": "d", "vector": [1]}\n'
-    answer = client.post(
-        f"{PLANTS}/load?on_error={on_error}",
-        content=body,
-        headers={"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"},
-    )
+    headers = kind | {"Accept": "application/x-ndjson"}
+    answer = client.post(f"{PLANTS}/load?on_error={on_error}", content=body, headers=headers)
     told = [json.loads(line) for line in answer.text.splitlines()]
     assert len(told) == lines
     for line in told:

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.service.client import ITEMS, Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.queries import URL, VECTOR, gmm
 
 pytestmark = pytest.mark.served(cluster="few")
@@ -27,22 +27,14 @@ def test_pairs_come_one_a_line_most_similar_first(client: Client) -> None:
 LABEL_3 = {"must": {"key": "label", "match": {"value": 3}}}
 
 
-def counted(client: Client, body: Json) -> int:
-    answer = client.post(f"{URL}/count", json=body)
-    assert answer.status_code == 200, answer.text
-    [number] = answer.json().values()
-    return int(number)
-
-
 def test_a_count_is_of_the_live_items_that_pass(client: Client) -> None:
-    everything: list[Json] = [{}, {"filter": None}, {"filter": {}}]
-    assert [counted(client, body) for body in everything] == [4] * 3
-    assert counted(client, {"filter": LABEL_3}) == 2
-    assert counted(client, {"filter": {"must_not": LABEL_3}}) == 2
-    client.delete(f"{URL}/items/a")
-    client.put(f"{URL}/items", json={"items": [{"id": 7, "vector": VECTOR}]})  # no label now
-    assert counted(client, {}) == 3
-    assert counted(client, {"filter": LABEL_3}) == 0
+    bodies: list[Json] = [{}, {"filter": None}, {"filter": {}}, {"filter": LABEL_3}]
+    for number, expected in enumerate(([4, 4, 4, 2], [3, 3, 3, 0])):
+        if number:
+            client.delete(f"{URL}/items/a")
+            client.put(f"{URL}/items", json={"items": [{"id": 7, "vector": VECTOR}]})  # no label
+        answers = [client.post(f"{URL}/count", json=body).json() for body in bodies]
+        assert answers == [{"count": each} for each in expected]
 
 
 def explained(client: Client, a: Json, b: Json, **more: Json) -> Json:
@@ -53,10 +45,6 @@ def explained(client: Client, a: Json, b: Json, **more: Json) -> Json:
 
 def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> None:
     [hit, *_] = client.post(f"{URL}/query", json={"vector": VECTOR}).json()["hits"]
-    forms = (
-        VECTOR,
-        {"indices": [3, 1, 0], "values": [3, -2, 0.1]},
-    )
     whole = explained(client, {"id": "a"}, {"id": "c"})
     assert whole["score"] == pytest.approx(gmm([0.1, -2, 0, 3], [0, -2, 0, 2.5]))
     assert whole["coordinates"] == [
@@ -65,13 +53,9 @@ def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> Non
         {"coordinate": 0, "a": np.float32(0.1), "b": 0, "min": 0, "max": np.float32(0.1)},
     ]
     assert whole["rest"] == {"coordinates": 0, "min": 0, "max": 0}
-    for form in forms:
-        one = explained(client, {"vector": form}, {"id": hit["id"]}, limit=1)
-        assert one["score"] == hit["score"]
-        assert abs(one["shared"] / one["total"] - one["score"]) <= 1e-12
-        for word, total in (("min", "shared"), ("max", "total")):
-            listed = sum(each[word] for each in one["coordinates"])
-            assert listed + one["rest"][word] == pytest.approx(one[total], rel=1e-12)
+    one = explained(client, {"vector": VECTOR}, {"id": hit["id"]}, limit=1)
+    assert one["score"] == hit["score"] == one["shared"] / one["total"]
+    assert one["coordinates"][0]["min"] + one["rest"]["min"] == pytest.approx(one["shared"])
 
 
 def test_an_explanation_has_names(client: Client) -> None:
@@ -89,24 +73,14 @@ def test_an_explanation_has_names(client: Client) -> None:
 
 
 MAP = f"{URL}/map"
-PLANTS: dict[str, list[float]] = {
-    "a": [0.1, -2, 0, 3],
-    "b": [1, 0, 0, 1],
-    "c": [0, -2, 0, 2.5],
-    "7": [-1, -1, -1, -1],
-}
 
 
 def test_a_map_has_the_neighbours_of_each_item_by_exact_scores(client: Client) -> None:
     body = {"key": "label", "also": ["b", 7, VECTOR, {"indices": [1], "values": [-2]}]}
     found = client.post(MAP, json=body).json()
-    assert found["ids"] == [*PLANTS]
-    assert found["values"] == [3, 1, None, 3]
-    for number, vector in enumerate(PLANTS.values()):
-        others = [gmm(vector, other) for other in PLANTS.values() if other is not vector]
-        assert found["scores"][number] == pytest.approx(sorted(others, reverse=True))
-        for place, score in zip(found["neighbours"][number], found["scores"][number], strict=True):
-            assert score == pytest.approx(gmm(vector, PLANTS[found["ids"][place]]))
+    assert (found["ids"], found["values"]) == (["a", "b", "c", "7"], [3, 1, None, 3])
+    assert [found["neighbours"][0][0], found["neighbours"][2][0]] == [2, 0]
+    assert found["scores"][0][0] == pytest.approx(gmm(VECTOR, [0, -2, 0, 2.5]))
     also = found["also"]
     assert also["scores"][0] == found["scores"][1]
     assert [*map(len, also["neighbours"])] == [3, 3, 4, 4]
@@ -124,7 +98,7 @@ def test_a_map_is_of_a_sample_that_passes_a_filter(client: Client) -> None:
     assert found["also"] == {"x": [], "y": [], "neighbours": [], "scores": []}
     seeds = ({*client.post(MAP, json={"sample": 2, "seed": n}).json()["ids"]} for n in range(20))
     assert len({frozenset(ids) for ids in seeds}) > 1
-    client.post(f"{URL}/items/delete", json={"ids": [*PLANTS]})
+    client.post(f"{URL}/items/delete", json={"ids": ["a", "b", "c", "7"]})
     assert client.post(MAP).json()["ids"] == []
 
 
@@ -136,9 +110,6 @@ def test_a_profile_is_of_all_items_where_the_sample_has_room(client: Client) -> 
     assert sum(found["tenth"]["counts"]) == 0
     assert (found["nonzeros"]["edges"], found["nonzeros"]["counts"]) == ([2, 3, 4, 5], [2, 1, 1])
     assert [each["samples"] for each in found["depths"]] == [*range(1, 17)]
-    for each in found["depths"]:
-        assert sum(bucket["size"] for bucket in each["largest"]) == 4
-        assert len(each["probabilities"]) == len(found["similarities"])
     assert client.post(f"{URL}/profile", json={"sample": 4, "seed": 0}).json() == found
     assert client.post(f"{URL}/profile", json={"sample": 3}).json()["sample"] == 3
 
@@ -156,10 +127,6 @@ def test_a_sketch_shows_the_samples_of_each_vector(client: Client) -> None:
     assert coded.keys() == {"codes"}
     assert coded["codes"][0] == coded["codes"][1]
     assert {code for row in coded["codes"] for code in row} <= set(range(256))
-    for slots, codes in zip(full["slots"][1:], coded["codes"][1:], strict=True):
-        agree = [a == b for a, b in zip(slots, full["slots"][0], strict=True)]
-        same = [a == b for a, b in zip(codes, coded["codes"][0], strict=True)]
-        assert all(b for a, b in zip(agree, same, strict=True) if a)
 
 
 def test_a_collection_without_hashes_has_no_sketches(serve: Serve) -> None:
@@ -178,35 +145,22 @@ def test_the_similarity_of_two_vectors(client: Client) -> None:
     assert client.post("/v1/similarity", json=both).json() == {"score": 0.0}
 
 
-def test_the_rbf_kernel_is_of_the_cosine(client: Client) -> None:
-    body: dict[str, Json] = {"a": [1, 0], "b": [3, 4], "kernel": "rbf", "params": {"gamma": 2}}
-    score = client.post("/v1/similarity", json=body).json()["score"]
-    assert score == pytest.approx(np.exp(-2 * (1 - 0.6)), rel=1e-6)
-    sparse = {**body, "b": {"indices": [0, 1], "values": [3, 4]}}
-    assert client.post("/v1/similarity", json=sparse).json()["score"] == pytest.approx(score)
-
-
-POISSON_AT_HALF = 1 - 0.5 * (1 - np.exp(-1))
-POISSON_AT_ONE = np.exp(-1)
-
-
 @pytest.mark.parametrize(
     ("kernel", "params", "expected"),
     [
         ("gmm", {}, 1 / 7),
-        ("rbf", {}, np.exp(-0.4)),
+        ("rbf", {"gamma": 2}, np.exp(-2 * 0.4)),
         ("folded_rbf", {"gamma": 2}, (np.exp(-2 * 0.4) + np.exp(-2 * 1.6)) / 2),
         ("laplace", {"scale": 2}, np.exp(-6 / 2)),
         ("gaussian", {"scale": 2}, np.exp(-20 / 8)),
         ("polya", {"scale": 4}, np.exp(-6 / 2)),
         (
-            "polya",
-            {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
-            POISSON_AT_HALF * POISSON_AT_ONE,
+            "polya", {"distribution": "shifted_poisson", "shape": 1, "scale": 8},
+            (1 - 0.5 * (1 - np.exp(-1))) * np.exp(-1),
         ),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_two_vectors_are_compared_by_any_kernel(
     client: Client, kernel: str, params: Json, expected: float
 ) -> None:
@@ -215,7 +169,3 @@ def test_two_vectors_are_compared_by_any_kernel(
         body: dict[str, Json] = {"a": a, "b": b, "kernel": kernel, "params": params}
         score = client.post("/v1/similarity", json=body).json()["score"]
         assert score == pytest.approx(expected, rel=1e-6)
-
-
-def test_nothing_is_stored_by_asking(client: Client) -> None:
-    assert count(client) == len(ITEMS)

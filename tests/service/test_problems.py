@@ -72,12 +72,6 @@ def test_the_log_has_the_file_that_the_storage_failed_for(
     assert record.exc_info is None
 
 
-def test_an_error_of_no_known_class_tells_nothing_of_itself() -> None:
-    document = problems.document(ZeroDivisionError("secret"))
-    assert document["status"] == 500
-    assert "secret" not in str(document)
-
-
 @pytest.mark.parametrize(
     ("loc", "text"),
     [
@@ -94,58 +88,16 @@ def test_a_place_names_the_item_and_the_field(loc: ix.Loc, text: str) -> None:
     assert problems.message_at(loc, "m") == text
 
 
-def test_an_unknown_path_is_a_problem(client: Client) -> None:
-    assert_problem(client.get("/v2/nothing"), 404, "route_not_found", "/v2/nothing")
-
-
 def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client: Client) -> None:
     response = client.post("/v1/collections/plants/items")
     assert_problem(response, 405, "method_not_allowed", "GET", "PUT")
     assert response.headers["allow"] == "GET, PUT"
 
 
-def test_an_unforeseen_error_is_a_bare_500(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("secret")
-
-    monkeypatch.setattr(ix.Catalog, "get", fail)
-    problem = assert_problem(client.get("/v1/collections/plants"), 500, "internal_error")
-    assert "secret" not in str(problem)
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "code"),
-    [
-        (ix.DiskFull("plants"), 507, "disk_full"),
-        (ix.CollectionLoading("plants"), 503, "loading"),
-        (ix.DamagedFile("plants", "torn"), 500, "damaged_file"),
-        (sv.QueueFull("writes", 3), 429, "queue_full"),
-    ],
-)
-def test_what_the_store_and_the_pools_say_reaches_the_client(
-    client: Client, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, code: str
-) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ix.Put, "plan", fail)
-    body = {"items": [{"id": "z", "vector": [1, 2, 3, 4]}]}
-    response = client.put("/v1/collections/plants/items", json=body)
-    assert_problem(response, status, code)
-    assert ("retry-after" in response.headers) == (status != 500)
-
-
-def test_a_request_id_is_echoed(client: Client) -> None:
-    response = client.get("/livez", headers={"X-Request-Id": "abc-123"})
-    assert response.headers["x-request-id"] == "abc-123"
-
-
-@pytest.mark.parametrize("sent", ["", "a b", "x" * 200])
-def test_an_unusable_request_id_is_replaced(client: Client, sent: str) -> None:
-    response = client.get("/nothing", headers={"X-Request-Id": sent})
-    assert response.headers["x-request-id"] not in ("", sent)
-
-
-def test_request_ids_differ(client: Client) -> None:
-    ids = {client.get("/livez").headers["x-request-id"] for _ in range(5)}
-    assert len(ids) == 5
+def test_a_request_id_is_echoed_or_made(client: Client) -> None:
+    ids = [
+        client.get("/livez", headers={"X-Request-Id": sent}).headers["x-request-id"]
+        for sent in ("abc-123", "", "a b", "x" * 200)
+    ]
+    assert ids[0] == "abc-123"
+    assert len({*ids} - {"", "a b", "x" * 200}) == 4

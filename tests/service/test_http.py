@@ -1,8 +1,11 @@
-"""Routes of JSON are answered as the framework would answer them, without its layers."""
+"""Requests on their way to a route: paths, bodies in pieces, and what the framework would do."""
 
+import itertools
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -11,11 +14,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gcws_search.service.app import create_app
 from gcws_search.service.http import Application
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.routes import SENT, routes
+from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, fill
+from tests.support.service.routes import GUARDED, SENT, routes
 
 _PLANTS: Final = "/v1/collections/plants"
-_TOLD: Final = {"allow", "content-type", "retry-after", "location", "www-authenticate"}
 
 
 def requests() -> Iterator[tuple[str, str, Json]]:
@@ -42,7 +44,8 @@ def answers(client: Client) -> list[tuple[str, str, int, Json, bytes]]:
         got = client.request(method, path, **({} if body is None else {"json": body}))
         assert got.headers["x-request-id"]
         failed = got.is_error
-        headers = {name: text for name, text in got.headers.items() if name in _TOLD}
+        told = {"allow", "content-type", "retry-after", "location", "www-authenticate"}
+        headers = {name: text for name, text in got.headers.items() if name in told}
         found.append((method, path, got.status_code, headers, got.content if failed else b""))
     return found
 
@@ -57,53 +60,23 @@ def test_the_framework_would_answer_every_request_in_the_same_way(
         assert one == other
 
 
-def sent_in_pieces(client: Client, pieces: list[Json]) -> list[int]:
-    """Send what a server is told of one request's body; return the status of each answer."""
-    told, statuses = iter(pieces), list[int]()
+def test_a_body_is_read_to_its_end_and_one_that_breaks_off_stores_nothing(client: Client) -> None:
+    body = json.dumps({"items": [{"id": "new", "vector": [1, 2, 3, 4]}]}).encode()
+    pieces = [{"type": "http.request", "body": body[:-1], "more_body": True}]
+    statuses: list[int] = []
 
     async def receive() -> Json:
-        return next(told)
+        return pieces.pop() if pieces else {"type": "http.disconnect"}
 
     async def send(message: Json) -> None:
-        if message["type"] == "http.response.start":
-            statuses.append(message["status"])
+        statuses.extend([message["status"]] if "status" in message else [])
 
-    path = f"{_PLANTS}/items"
-    scope = {
-        "type": "http", "asgi": {"version": "3.0", "spec_version": "2.3"}, "http_version": "1.1",
-        "method": "PUT", "path": path, "raw_path": path.encode(), "query_string": b"",
-        "headers": [(b"content-type", b"application/json")], "root_path": "",
-        "scheme": "http", "server": ("test", 80), "client": ("test", 1),
-    }  # fmt: skip
-    client.run(client.app(scope, receive, send))
-    return statuses
-
-
-def body_pieces(item_id: str) -> list[Json]:
-    """Return a put of one item as a server tells of it, three bytes at a time."""
-    body = b'{"items": [{"id": "%b", "vector": [1, 2, 3, 4]}]}' % item_id.encode()
-    parts = [body[at : at + 3] for at in range(0, len(body), 3)]
-    return [
-        {"type": "http.request", "body": part, "more_body": number < len(parts)}
-        for number, part in enumerate(parts, 1)
-    ]
-
-
-def test_a_body_that_comes_in_pieces_is_read_to_its_end(client: Client) -> None:
-    assert sent_in_pieces(client, body_pieces("new")) == [200]
-    assert client.get(f"{_PLANTS}/items/new").json()["vector"] == [1, 2, 3, 4]
-
-
-def test_a_sender_that_goes_away_before_the_end_has_stored_nothing(client: Client) -> None:
-    pieces = [*body_pieces("new")[:-1], {"type": "http.disconnect"}]
-    assert sent_in_pieces(client, pieces) == [400]
-    assert client.get(f"{_PLANTS}/items/new").status_code == 404
-
-
-def test_requests_are_counted_by_their_routes_pattern(client: Client) -> None:
-    client.post(f"{_PLANTS}/query", json={"vector": [1, 2, 3, 4]})
-    text = client.get("/metrics").text
-    assert 'gcws_request_seconds_count{method="POST",route="/v1/collections/{name}/query"' in text
+    path, kind = f"{_PLANTS}/items", "application/json"
+    client.speak("PUT", path, receive, send, content_type=kind)
+    assert statuses == [400]
+    assert client.get(f"{path}/new").status_code == 404
+    whole = client.put(path, content=chunked(body, 3), headers={"Content-Type": kind})
+    assert whole.json()["inserted"] == 1
 
 
 def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
@@ -114,20 +87,19 @@ def test_an_error_nobody_expects_is_a_problem_and_its_traceback_is_logged(
 
     monkeypatch.setattr("gcws_search.service.api.query.request_of", fail)
     got = client.post(f"{_PLANTS}/query", json={"vector": [1, 2, 3, 4]})
-    assert got.status_code == 500
-    assert got.json()["code"] == "internal_error"
+    assert_problem(got, 500, "internal_error")
     assert "unforeseen" not in got.text
     assert "unforeseen" in caplog.text
 
 
-@pytest.mark.parametrize("path", ["/v1/collections", _PLANTS, f"{_PLANTS}/items", "/livez"])
-def test_a_path_with_a_slash_at_its_end_is_the_path_without_it(client: Client, path: str) -> None:
-    with_slash = client.get(f"{path}/")
-    assert with_slash.status_code == 200
-    assert with_slash.content == client.get(path).content
-
-
-def test_requests_with_a_body_may_have_a_slash_at_the_end(client: Client) -> None:
+def test_a_path_with_a_slash_at_its_end_is_the_path_without_it(client: Client) -> None:
+    for path in ("/v1/collections", _PLANTS, f"{_PLANTS}/items", "/livez"):
+        with_slash = client.get(f"{path}/")
+        assert with_slash.status_code == 200
+        assert with_slash.content == client.get(path).content
+    assert_problem(client.get("/v1/nothing/"), 404, "route_not_found")
+    assert client.get("/").json() == client.get("/v1").json()
+    assert_problem(client.get(f"{_PLANTS}//"), 404, "route_not_found")
     body = {"vector": [0.1, -2, 0, 3], "limit": 1}
     answer = client.post(f"{_PLANTS}/query/", json=body)
     assert [hit["id"] for hit in answer.json()["hits"]] == ["a"]
@@ -157,12 +129,6 @@ def test_a_slash_at_the_end_of_an_id_belongs_to_it(client: Client) -> None:
     assert client.get(f"{_PLANTS}/items/a/").status_code == 200
 
 
-def test_a_slash_makes_no_path_of_none(client: Client) -> None:
-    assert_problem(client.get("/v1/nothing/"), 404, "route_not_found")
-    assert client.get("/").json() == client.get("/v1").json()
-    assert_problem(client.get(f"{_PLANTS}//"), 404, "route_not_found")
-
-
 def test_middleware_that_is_added_reaches_every_route(data_dir: Path) -> None:
     app, seen = create_app(Settings(data_dir=data_dir, threads=1)), list[str]()
 
@@ -182,11 +148,46 @@ def test_middleware_that_is_added_reaches_every_route(data_dir: Path) -> None:
     client.start()
     try:
         client.wait_until_ready()
-        fill(client)
-        asked = [path for _, path, _ in requests()]
-        seen.clear()
-        for method, path, body in requests():
-            client.request(method, path, **({} if body is None else {"json": body}))
+        answers(client)
     finally:
         client.stop()
-    assert seen == [httpx.URL(path).path for path in asked]
+    assert seen[2:] == [httpx.URL(path).path for _, path, _ in requests()]
+
+
+# Names in paths
+
+HOSTILE = [
+    "..", "../outside", "../../outside", "/etc/passwd", "a/../../outside", "..\\outside", ".",
+    ".hidden", "lock", "x" * 300, "a\x00b", "outside.sqlite-wal", "~", "-rf", "%2e%2e", "con\n",
+    "\ud7ff", "file:outside?mode=rwc",
+]  # fmt: skip
+PLACES = ("name", "item_id:any_text", "backend", "snapshot")
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Return what lies below a folder, but for what is inside the data directory."""
+    outer = [path for path in folder.rglob("*") if "data" not in path.relative_to(folder).parts]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in outer}
+
+
+@pytest.mark.served(front="all")
+def test_no_name_in_a_path_reaches_another_file(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("secret")
+    (tmp_path / "outside.sqlite").write_text("secret")
+    client = serve()
+    fill(client)
+    before = files(tmp_path)
+    for name, (method, path) in itertools.product(HOSTILE, GUARDED):
+        for place in PLACES:
+            if f"{{{place}}}" not in path:
+                continue
+            url = path.replace(f"{{{place}}}", quote(name, safe=""))
+            for other in PLACES:
+                known = {"name": "plants", "backend": "gcws"}.get(other, "other")
+                url = url.replace(f"{{{other}}}", known)
+            body = SENT.get(path) if method in ("PUT", "POST") else None
+            answer = client.request(method, url, json=body)
+            assert b"secret" not in answer.content
+            assert b"root:" not in answer.content
+            assert answer.status_code < 500, (method, url, answer.text)
+    assert files(tmp_path) == before

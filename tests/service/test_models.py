@@ -1,6 +1,8 @@
-"""Long JSON is read in pieces as a short one is read at once, or is refused either way."""
+"""Bodies of JSON: a long one, read in pieces, is read as a short one is, or refused either way."""
 
 import json
+import subprocess
+import sys
 from typing import Any, Final
 
 import numpy as np
@@ -245,12 +247,6 @@ def test_a_long_body_is_read_as_a_short_one_is(
     assert found == result(models.parse)
 
 
-@pytest.mark.parametrize("text", [b'{"items": [', b"\xff", b"", b'{"items": [1,,2]}', b'{"a"}'])
-def test_a_long_body_that_is_no_json_is_malformed(text: bytes) -> None:
-    with pytest.raises(MalformedBody):
-        models.parse_in_pieces(PutItemsBody, text, LIMITS)
-
-
 def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:
     with pytest.raises(ValidationError):
         QueryBody.model_validate_json(b'{"vector": [[1]]}')
@@ -261,3 +257,13 @@ def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:
     )
     assert found.filter == '{"must":[36893488147419103232,"é"]}'.encode()
     assert CountBody.model_validate_json(found.model_dump_json()) == found
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="the most memory is told by Linux")
+def test_no_body_takes_more_than_eight_times_its_bytes() -> None:
+    command = [sys.executable, "-m", "tests.support.service.body_memory", "1000000"]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    taken = [json.loads(line) for line in told.splitlines()]
+    assert len(taken) > 150
+    assert not [each for each in taken if each[2] > each[3]]

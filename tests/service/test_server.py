@@ -1,18 +1,27 @@
-"""Real connections: clients that dawdle are shown the door, and writes go out together."""
+"""What stands between a socket and the application: dawdling clients, the start, and logs."""
 
 import asyncio
 import gc
+import json
+import logging
 import socket
+import threading
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
 import uvicorn
+from fastapi import FastAPI
+from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from gcws_search.service.server import JoinedWrites
+from gcws_search import index as ix
+from gcws_search.service.server import JoinedWrites, JsonLines, StartingApplication, configure_logs
+from tests.support.service.client import Json, Serve, assert_problem, fill
 from tests.support.service.live_server import URL, listening
 
 HEAD: Final = b"PUT /v1/collections/plants/items HTTP/1.1\r\nHost: localhost\r\n"
@@ -159,7 +168,7 @@ class Recorded(asyncio.Transport):
         return self.is_closed
 
 
-def sent(*pieces: bytes | str) -> list[bytes]:
+def joined_writes(*pieces: bytes | str) -> list[bytes]:
     """Return the calls for pieces written one after the other, or methods called among them."""
 
     async def written() -> list[bytes]:
@@ -197,7 +206,7 @@ JOINED: Final[list[tuple[tuple[bytes | str, ...], list[bytes]]]] = [
 
 def test_two_writes_of_a_turn_are_one_and_none_waits_longer() -> None:
     for pieces, expected in JOINED:
-        assert sent(*pieces) == expected
+        assert joined_writes(*pieces) == expected
 
 
 def test_a_transport_that_was_closed_below_gets_nothing() -> None:
@@ -226,3 +235,194 @@ def test_an_answer_without_a_body_goes_out_and_its_connection_ends(tmp_path: Pat
     with listening(tmp_path) as port, connected(port) as connection:
         connection.sendall(head.encode())
         assert ended(connection).startswith(b"HTTP/1.1 204")
+
+
+# What answers while the application is imported
+
+
+class _Scene:
+    """A server's life around a `StartingApplication`, whose application opens when told to."""
+
+    def __init__(self, why_not: Exception | None = None) -> None:
+        self.may_open, self.lives = threading.Event(), False
+        self.why_not = why_not
+        self.starting = StartingApplication(self._opened)
+        self.server = uvicorn.Server(uvicorn.Config(self.starting))
+        self.starting.stop_on_failure(self.server)
+
+    def _opened(self) -> FastAPI:
+        assert self.may_open.wait(60)
+        if self.why_not is not None:
+            raise self.why_not
+
+        @asynccontextmanager
+        async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+            self.lives = True
+            yield
+            self.lives = False
+
+        application = FastAPI(lifespan=lifespan)
+        application.get("/livez")(lambda: "opened")
+        application.get("/other")(lambda: "other")
+        return application
+
+    async def run(self, asks: Callable[[httpx.AsyncClient], Awaitable[None]]) -> None:
+        """Ask while the server lives."""
+        stops, started = asyncio.Event(), asyncio.Event()
+        messages = iter([None, stops])
+
+        async def receive() -> Message:
+            waited = next(messages)
+            if waited is not None:
+                await waited.wait()
+            return {"type": "lifespan"}
+
+        async def send(message: Message) -> None:
+            if message["type"] == "lifespan.startup.complete":
+                started.set()
+
+        living = asyncio.create_task(self.starting({"type": "lifespan"}, receive, send))
+        await started.wait()
+        transport = httpx.ASGITransport(self.starting)
+        async with httpx.AsyncClient(transport=transport, base_url="http://server") as client:
+            await asks(client)
+        stops.set()
+        await living
+
+
+@pytest.mark.parametrize("path", ["/livez", "/healthz"])
+def test_it_tells_that_it_is_alive_while_the_application_opens(path: str) -> None:
+    scene = _Scene()
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        answer = await client.get(path)
+        assert answer.status_code == 200
+        assert answer.json() == {"status": "ok", "phase": "starting"}
+        scene.may_open.set()
+
+    asyncio.run(scene.run(ask))
+
+
+def test_other_requests_wait_for_the_application_and_it_answers_all_from_then_on() -> None:
+    scene = _Scene()
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        waiting = asyncio.create_task(client.get("/other"))
+        assert (await client.get("/livez")).json()["phase"] == "starting"
+        assert not waiting.done()
+        scene.may_open.set()
+        assert (await waiting).json() == "other"
+        assert scene.lives
+        assert (await client.get("/livez")).json() == "opened"
+
+    asyncio.run(scene.run(ask))
+    assert not scene.lives
+    assert scene.starting.error is None
+    assert not scene.server.should_exit
+
+
+def test_where_no_application_can_be_opened_the_server_ends() -> None:
+    scene = _Scene(OSError("the folder is locked"))
+
+    async def ask(client: httpx.AsyncClient) -> None:
+        waiting = asyncio.create_task(client.get("/other"))
+        scene.may_open.set()
+        assert_problem(await waiting, 503, "not_ready")
+
+    asyncio.run(scene.run(ask))
+    assert scene.server.should_exit
+    assert str(scene.starting.error) == "the folder is locked"
+
+
+# What is logged: whose request it was, and nothing of what was sent
+
+SECRET = "key-of-Kéys"
+NUMBERS = [4711.125, 815.5, -77177.25, 1.0]
+
+
+class Lines(logging.Handler):
+    """Keeps every line as JSON."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.setFormatter(JsonLines())
+        self.lines: list[dict[str, Json]] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep a line of the service; the tests' client logs its own."""
+        if record.name.startswith(("gcws_search", "uvicorn")):
+            self.lines.append(json.loads(self.format(record)))
+
+
+@pytest.fixture
+def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[dict[str, Json]]]:
+    caplog.set_level(logging.DEBUG)
+    handler = Lines()
+    logging.getLogger().addHandler(handler)
+    yield handler.lines
+    logging.getLogger().removeHandler(handler)
+
+
+def test_a_line_is_json_and_names_its_request_also_from_threads(
+    serve: Serve, lines: list[dict[str, Json]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = serve(access_log=True)
+    fill(client)
+
+    def get(_self: ix.StoredCollection, _item: str) -> None:
+        logging.getLogger("gcws_search.service.test").warning("from a thread: %s", "ä\n")
+
+    monkeypatch.setattr(ix.StoredCollection, "get", get)
+    client.get(f"{URL}/items/a?x=y", headers={"X-Request-Id": "r-0"})
+    client.get(f"{URL}/items/a", headers={"X-Request-Id": "r-1"})
+    ours = [line for line in lines if line.get("request_id") == "r-1"]
+    assert ours[0]["message"] == "from a thread: ä\n"
+    assert ours[0]["level"] == "warning"
+    access = [line["message"] for line in lines if line["logger"] == "gcws_search.service.access"]
+    assert any(text.startswith(f"GET '{URL}/items/a' 500 in") for text in access)
+    assert not any("x=y" in text for text in access)
+
+
+def test_neither_log_nor_answer_holds_vectors_keys_or_tracebacks(
+    serve: Serve, lines: list[dict[str, Json]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(serve())
+    client = serve(api_key=SECRET, access_log=True)
+    headers = {"X-API-Key": SECRET.encode()}
+    monkeypatch.setattr(ix.Put, "plan", broken)
+    texts = []
+    for path, body in [
+        ("items", {"items": [{"id": "z", "vector": NUMBERS}]}),
+        ("items", {"items": [{"id": "z", "vector": [*NUMBERS, 1e39]}]}),
+        ("items", {"items": [{"id": "z", "vektor": NUMBERS}]}),
+    ]:
+        texts.append(client.put(f"{URL}/{path}", json=body, headers=headers).text)
+    load = client.post(
+        f"{URL}/load",
+        content=json.dumps({"id": "z", "vector": NUMBERS}).encode(),
+        headers=headers | {"Content-Type": "application/x-ndjson"},
+    )
+    texts += [load.text, client.get(f"{URL}?key={SECRET}").text]
+    assert_problem(load, 500, "internal_error", "its log says what")
+    told = json.dumps(lines, ensure_ascii=False)
+    assert "broken on purpose" in told
+    for text in (*texts, told):
+        assert SECRET not in text
+        assert not any(str(number) in text for number in NUMBERS[:3])
+    assert not any("Traceback" in text for text in texts)
+
+
+def broken(*_: object) -> None:
+    raise ZeroDivisionError("broken on purpose")
+
+
+@pytest.mark.usefixtures("root_log")
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_the_form_of_lines_is_a_setting(form: Json, capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logs("warning", form)
+    logging.getLogger("a.b").warning("%d of %d", 1, 2)
+    [line] = capsys.readouterr().err.splitlines()
+    if form == "json":
+        assert json.loads(line)["message"] == "1 of 2"
+    else:
+        assert line.endswith("WARNING a.b: 1 of 2")
