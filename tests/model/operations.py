@@ -21,7 +21,7 @@ CONFIGS: Final[dict[str, dict[str, Any]]] = {
 _IDS: Final = 300
 _VALUES: Final = (0.0, 0.0, 0.0, -2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
 _TAGS: Final = "xyz"
-_ATTACHED: Final = ("exact", "gcws")
+_ATTACHED: Final[dict[str, dict[str, int]]] = {"exact": {}, "gcws": {}, "nrff": {"features": 16}}
 _SMALL: Final = 80
 """All pairs of more items take long."""
 
@@ -39,10 +39,10 @@ class Operations:
         self.counts: dict[str, int] = {}
         self._random = random.Random(seed)
         kinds: dict[Callable[[str], None], float] = {
-            self.upsert: 20, self.insert: 6, self.load: 4, self.delete: 6, self.delete_one: 6,
-            self.delete_where: 2, self.get: 12, self.page: 3, self.query: 20, self.query_some: 8,
-            self.query_around: 8, self.pairs: 1, self.count: 4, self.attach: 1, self.detach: 1,
-            self.query_attached: 4, self.drop: 0.2,
+            self.upsert: 20, self.insert: 6, self.append: 3, self.load: 4, self.delete: 6,
+            self.delete_one: 6, self.delete_where: 2, self.get: 12, self.page: 3, self.query: 20,
+            self.query_some: 8, self.query_around: 8, self.pairs: 1, self.count: 4, self.attach: 1,
+            self.detach: 1, self.query_attached: 4, self.drop: 0.2,
         }  # fmt: skip
         self._kinds, self._weights = list(kinds), list(kinds.values())
 
@@ -108,28 +108,47 @@ class Operations:
     # Writing
 
     def _put(self, name: str, ids: list[str], mode: str) -> None:
-        shelf = self.shelves[name]
-        taken = mode == "insert" and bool(shelf.items.keys() & set(ids))
+        """Put items, of which the last of an id counts; insert none of them where one is taken."""
+        shelf, last = self.shelves[name], {item_id: place for place, item_id in enumerate(ids)}
+        updated = len(shelf.items.keys() & last.keys())
+        taken = mode == "insert" and (updated > 0 or len(last) < len(ids))
         items = [(item_id, self._vector(), self._payload()) for item_id in ids]
         sent = [
             {"id": item_id, "vector": self._sent(shelf, vector), "payload": payload}
             for item_id, vector, payload in items
         ]
-        updated = len(shelf.items.keys() & set(ids))
         path = f"/{name}/items"
         answer = self._ask("PUT", path, 409 if taken else 200, json={"items": sent, "mode": mode})
         if taken:
             assert answer["code"] == "item_exists"
             return
-        assert answer == {"inserted": len(ids) - updated, "updated": updated}
-        for item in items:
-            shelf.put(*item)
+        assert answer == {"inserted": len(last) - updated, "updated": updated}
+        for place in sorted(last.values()):
+            shelf.put(*items[place])
 
     def upsert(self, name: str) -> None:
-        self._put(name, self._ids(12), "upsert")
+        ids = self._ids(12)
+        self._put(name, [*ids, *self._random.choices(ids, k=self._random.randint(0, 2))], "upsert")
 
     def insert(self, name: str) -> None:
-        self._put(name, self._ids(2), "insert")
+        ids = self._ids(2)
+        self._put(name, ids * (2 if self._random.random() < 1 / 5 else 1), "insert")
+
+    def append(self, name: str) -> None:
+        """Items without ids get numbers, and no number twice."""
+        shelf = self.shelves[name]
+        items = [(self._vector(), self._payload()) for _ in range(self._random.randint(1, 6))]
+        sent = [
+            {"vector": self._sent(shelf, vector), "payload": payload} for vector, payload in items
+        ]
+        answer = self._ask("PUT", f"/{name}/items", json={"items": sent})
+        first, last = int(answer["ids"]["first"]), int(answer["ids"]["last"])
+        assert shelf.next_number <= first == last + 1 - len(items)
+        assert (answer["inserted"], answer["updated"]) == (len(items), 0)
+        shelf.next_number = last + 1
+        for number, item in enumerate(items, first):
+            assert str(number) not in shelf.items
+            shelf.put(str(number), *item)
 
     def load(self, name: str) -> None:
         """Some lines are no items, and are left out."""
@@ -184,21 +203,33 @@ class Operations:
             assert answer == {"id": item_id, **expected}
 
     def page(self, name: str) -> None:
+        """All items, those that pass a filter, or some by their ids."""
         shelf, limit = self.shelves[name], self._random.choice([30, 100, 1000])
         with_vector = self._random.random() < 1 / 2
-        seen, cursor = [], ""
-        while cursor is not None:
-            path = f"/{name}/items?limit={limit}&with_vector={str(with_vector).lower()}{cursor}"
-            page = self._ask("GET", path)
+        asked: dict[str, Any] = {"limit": limit, "with_vector": with_vector}
+        document, passes = self._condition()
+        ids = self._ids(20)
+        which = self._random.choice(["all", "passing", "some"])
+        if which == "passing":
+            asked["filter"] = json.dumps(document)
+            found = sum(passes(kept.payload) for kept in shelf.items.values())
+            answer = self._ask("POST", f"/{name}/count", json={"filter": document})
+            assert answer == {"count": found}
+        elif which == "some":
+            asked["ids"] = ",".join(ids)
+        seen, more = [], True
+        while more:
+            page = self._ask("GET", f"/{name}/items", params=asked)
             seen += page["items"]
-            cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
-        expected = [
+            asked["cursor"] = more = page["next_cursor"]
+            assert len(page["items"]) == limit or not more
+        assert seen == [
             {"id": item_id}
             | ({"vector": shelf.shown(kept.vector)} if with_vector else {})
             | {"payload": kept.payload}
             for item_id, kept in shelf.items.items()
+            if which == "all" or (passes(kept.payload) if which == "passing" else item_id in ids)
         ]
-        assert seen == expected
 
     def _check_hits(self, name: str, hits: list[Any], expected: list[tuple[str, float]]) -> None:
         assert [(hit["id"], hit["score"]) for hit in hits] == expected
@@ -206,7 +237,10 @@ class Operations:
 
     def _check_payloads(self, name: str, hits: list[Any]) -> None:
         for hit in hits:
-            assert hit.get("payload") == self.shelves[name].items[hit["id"]].payload
+            shelf = self.shelves[name]
+            kept = shelf.items[hit["id"]]
+            assert hit.get("payload") == kept.payload
+            assert "vector" not in hit or hit["vector"] == shelf.shown(kept.vector)
 
     def query(self, name: str) -> None:
         """Several queries at once, one of them of an item there is."""
@@ -216,12 +250,16 @@ class Operations:
         vectors = [self._vector() for _ in range(self._random.randint(1, 4))]
         if shelf.items:
             vectors.append(self._random.choice(list(shelf.items.values())).vector)
-        more = {"limit": limit, "recall": 1, "filter": document}
+        least = self._random.choice([0.0, 0.0, 0.25, 0.5])
+        more = {"limit": limit, "recall": 1, "filter": document, "min_score": least}
+        more["with_vector"] = self._random.random() < 1 / 4
         queries = [{"vector": self._sent(shelf, vector), **more} for vector in vectors]
         answer = self._ask("POST", f"/{name}/query/batch", json={"queries": queries})
         for vector, result in zip(vectors, answer["results"], strict=True):
-            expected = shelf.ranking(shelf.slots(vector), limit=limit, passes=passes)
+            slots = shelf.slots(vector)
+            expected = shelf.ranking(slots, limit=limit, passes=passes, min_score=least)
             self._check_hits(name, result["hits"], expected)
+            assert all(("vector" in hit) == more["with_vector"] for hit in result["hits"])
 
     def query_some(self, name: str) -> None:
         """Less than all may be found, and an item by its own vector always is."""
@@ -264,7 +302,7 @@ class Operations:
         free = [kind for kind in _ATTACHED if f"my-{kind}" not in self.shelves[name].attached]
         if free:
             kind = self._random.choice(free)
-            document = {"kind": kind, "name": f"my-{kind}"}
+            document = {"kind": kind, "name": f"my-{kind}", "params": _ATTACHED[kind]}
             self._ask("POST", f"/{name}/backends", 201, json=document)
             self.shelves[name].attached.append(f"my-{kind}")
 
@@ -276,10 +314,12 @@ class Operations:
             attached.remove(gone)
 
     def query_attached(self, name: str) -> None:
+        """With all items as candidates nothing is missed, whatever is estimated."""
         shelf = self.shelves[name]
         for backend in shelf.attached:
-            vector = self._vector()
-            query = {"vector": self._sent(shelf, vector), "recall": 1, "backend": backend}
+            vector, recall = self._vector(), 0.9 if backend == "my-nrff" else 1
+            query = {"vector": self._sent(shelf, vector), "recall": recall, "backend": backend}
+            query["candidates"] = 2 * _IDS
             hits = self._ask("POST", f"/{name}/query", json=query)["hits"]
             expected = shelf.ranking(shelf.slots(vector), limit=10)
             self._check_hits(name, hits, expected)

@@ -34,6 +34,8 @@ class Shelf:
     power: float = 1.0
     items: dict[str, Kept] = field(default_factory=dict)
     attached: list[str] = field(default_factory=list)
+    next_number: int = 0
+    """No item without an id gets a lesser one."""
 
     def slots(self, vector: Iterable[float]) -> Slots:
         """Return the 2D non-negative form of a vector under the collection's transform."""

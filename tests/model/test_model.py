@@ -6,7 +6,7 @@ import pytest
 
 from tests.model.run import life
 
-OPERATIONS = 250
+OPERATIONS = 1000
 
 
 @pytest.mark.parametrize("seed", [0, 1])
