@@ -23,6 +23,14 @@ from gcws_search.index.threads import (
     work_alone,
 )
 from tests.support.forks import done_in_fork
+from tests.support.pausing import Work
+
+
+def run(*works: Callable[[], object]) -> None:
+    """Do some work in threads at once; fail where one does not end, or fails."""
+    for work in [Work(each) for each in works]:
+        work.join()
+        assert work.error is None
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
@@ -81,14 +89,13 @@ def test_a_caller_does_all_the_work_while_others_keep_the_threads_busy() -> None
             started.set()
         assert release.wait(60)
 
-    busy = threading.Thread(target=workers.split, args=(2, hold))
-    busy.start()
+    busy = Work(lambda: workers.split(2, hold))
     assert started.wait(60)
     done: list[int] = []
     workers.split(6, lambda first, last: done.extend(range(first, last)))
     assert sorted(done) == list(range(6))
     release.set()
-    busy.join(60)
+    busy.join()
 
 
 def test_an_error_in_any_part_reaches_the_caller() -> None:
@@ -140,9 +147,7 @@ def test_threads_that_help_one_who_gives_way_do_so_too_and_no_others() -> None:
         give_way()
         behind.extend(priorities())
 
-    loading = threading.Thread(target=give_way_and_work)
-    loading.start()
-    loading.join(60)
+    run(give_way_and_work)
     assert behind == [before + 5] * 2
     assert priorities() == [before] * 2
 
@@ -162,9 +167,7 @@ def threads_of(workers: Workers, wanted: int, *, gives_way: bool) -> int:
             give_way()
         workers.split(60, note)
 
-    caller = threading.Thread(target=work)
-    caller.start()
-    caller.join(60)
+    run(work)
     return len(found)
 
 
@@ -196,9 +199,7 @@ def test_work_in_the_background_is_cut_into_turns_while_searches_are_expected(
         give_way()
         workers.split(count, lambda first, last: sizes.append(last - first), min_size=2)
 
-    caller = threading.Thread(target=work)
-    caller.start()
-    caller.join(60)
+    run(work)
     assert sum(sizes) == count
     assert len(sizes) == parts
 
@@ -222,13 +223,12 @@ def test_short_work_leaves_out_a_thread_for_each_turn_that_is_taken(
             began.set()
             assert done.wait(60)
 
-    loading = threading.Thread(target=behind)
-    loading.start()
+    loading = Work(behind)
     assert began.wait(60)
     parts: list[int] = []
     workers.split(count, lambda first, last: parts.append(last - first), min_size=2)
     done.set()
-    loading.join(60)
+    loading.join()
     assert sum(parts) == count
     assert len(parts) == threads
     workers.split(count, lambda first, last: parts.append(last - first), min_size=2)
@@ -249,9 +249,7 @@ def test_who_works_alone_is_helped_by_no_thread() -> None:
         work_alone()
         count("alone")
 
-    caller = threading.Thread(target=work)
-    caller.start()
-    caller.join(60)
+    run(work)
     count("others")
     assert found == {"before": 4, "alone": 1, "others": 4}
 
@@ -266,12 +264,7 @@ def test_threads_in_the_background_that_work_together_do_not_wait_for_each_other
         give_way()
         workers.split(400, lambda first, last: done.append(last - first))
 
-    callers = [threading.Thread(target=work) for _ in range(4)]
-    for caller in callers:
-        caller.start()
-    for caller in callers:
-        caller.join(30)
-        assert not caller.is_alive()
+    run(*[work] * 4)
     assert sum(done) == 4 * 400
     assert searches.turns_taken == 0
 
@@ -347,13 +340,6 @@ def test_every_search_of_a_collection_is_announced() -> None:
     assert searches.are_expected
 
 
-def run(work: Callable[[], None]) -> None:
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join(60)
-    assert not thread.is_alive()
-
-
 def test_places_are_given_in_the_order_of_coming() -> None:
     semaphore, order = FairSemaphore(1), list[int]()
     assert semaphore.acquire(0)
@@ -365,13 +351,12 @@ def test_places_are_given_in_the_order_of_coming() -> None:
             order.append(number)
             semaphore.release()
 
-        waiting.append(threading.Thread(target=wait))
-        waiting[-1].start()
+        waiting.append(Work(wait))
         while semaphore.waiting <= number:
             time.sleep(0.001)
     semaphore.release()
-    for thread in waiting:
-        thread.join(60)
+    for work in waiting:
+        work.join()
     assert order == [*range(5)]
     assert semaphore.acquired == 0
 
@@ -403,11 +388,7 @@ def test_no_more_have_a_turn_than_there_are_places() -> None:
                 inside -= 1
             semaphore.release()
 
-    threads = [threading.Thread(target=work) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run(*[work] * 8)
     assert len(counts) == 8 * 200
     assert max(counts) <= 3
     assert semaphore.acquired == 0
@@ -478,12 +459,7 @@ def test_a_thread_goes_on_without_a_turn_after_the_time_out() -> None:
             with lock:
                 pass
 
-    threads = [threading.Thread(target=each) for each in (holds_the_lock, holds_the_turn)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    run(holds_the_lock, holds_the_turn)
     assert searches.turns_taken == 0
 
 

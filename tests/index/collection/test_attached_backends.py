@@ -1,8 +1,8 @@
 """Comparison backends come and go beside those who search and write, and survive restarts."""
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -14,10 +14,9 @@ from gcws_search.index.collection.attached_backends import (
     Building,
     notes_of_backend,
 )
-from gcws_search.index.collection.backend_index import BackendIndex, build_index
+from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
-from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.errors import (
     BackendExists,
     BackendNotFound,
@@ -51,6 +50,7 @@ from tests.support.index.attached_backends import (
 from tests.support.index.items import Make, batch, opened_catalog, put
 from tests.support.index.policies import compacting_from
 from tests.support.index.saved_graph import change_file
+from tests.support.pausing import Work, paused_at
 
 
 @pytest.fixture
@@ -58,53 +58,9 @@ def stored(make: Make) -> StoredCollection:
     return filled(make)
 
 
-class Meanwhile:
-    """Holds a backend that is being made, until it is told to go on."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.began, self.goes_on = threading.Event(), threading.Event()
-        self.stop = threading.Event()  # that of what is being made
-        monkeypatch.setattr(attached_backends, "build_index", self.build_index)
-
-    def build_index(
-        self,
-        indexed: BackendIndex,
-        rows: VectorBatch,
-        report: Callable[[float], None],
-        stop: threading.Event,
-    ) -> BackendIndex | None:
-        made = build_index(indexed, rows, report, stop)
-        self.stop = stop
-        self.began.set()
-        assert self.goes_on.wait(60)
-        return made
-
-    @contextmanager
-    def attaching(
-        self, stored: StoredCollection, params: BackendParams
-    ) -> Iterator[list[BaseException]]:
-        """Yield while a backend is being made; afterwards what it was ended by is listed."""
-        errors: list[BaseException] = []
-
-        def attach() -> None:
-            try:
-                stored.attach(params)
-            except BaseException as error:
-                errors.append(error)
-
-        thread = threading.Thread(target=attach)
-        thread.start()
-        assert self.began.wait(60)
-        try:
-            yield errors
-        finally:
-            self.goes_on.set()
-            thread.join()
-
-
-@pytest.fixture
-def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Meanwhile:
-    return Meanwhile(monkeypatch)
+def attaching(stored: StoredCollection) -> AbstractContextManager[Work]:
+    """Attach a backend, which has been made and comes once the block ends."""
+    return paused_at(attached_backends, "build_index", lambda: stored.attach(NRFF), done=True)
 
 
 # --- names -------------------------------------------------------------------------------------
@@ -161,49 +117,39 @@ def test_a_dropped_backend_stays_away(tmp_path: Path, stored: StoredCollection) 
 
 
 @pytest.mark.parametrize("policies", [compacting_from(3)])
-def test_a_backend_takes_in_what_changed_while_it_was_made(
-    stored: StoredCollection, meanwhile: Meanwhile
-) -> None:
-    with meanwhile.attaching(stored, NRFF) as errors:
+def test_a_backend_takes_in_what_changed_while_it_was_made(stored: StoredCollection) -> None:
+    with attaching(stored) as work:
         put(stored, {"new": 50.0, "i3": 30.0})
         stored.delete([f"i{n}" for n in range(4, 12)])
         assert stored.describe().rows == 5
         put(stored, {"newer": 51.0, "i5": 7.0})
-    assert not errors
+    assert work.error is None
     assert len(found(stored, "nrff")) == 7
     assert_all_agree(stored)
 
 
 def test_many_rows_put_meanwhile_do_not_hold_up_those_who_write(
-    stored: StoredCollection, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch
+    stored: StoredCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     catch_up: list[int] = []
     alone = stored.writer.run_as_change
 
     def watched(work: Callable[[], None]) -> None:
-        catch_up.append(0)
-        extended = BackendIndex.extend
-
-        def counted(indexed: BackendIndex, rows: object, new: object) -> BackendIndex:
-            catch_up[-1] += len(new)  # type: ignore[arg-type]
-            return extended(indexed, rows, new)  # type: ignore[arg-type]
-
-        with monkeypatch.context() as patched:
-            patched.setattr(BackendIndex, "extend", counted)
+        extend = BackendIndex.extend
+        with mock.patch.object(BackendIndex, "extend", autospec=True, side_effect=extend) as called:
             alone(work)
+        catch_up.append(sum(len(call.args[2]) for call in called.call_args_list))
 
     monkeypatch.setattr(stored.writer, "run_as_change", watched)
-    with meanwhile.attaching(stored, NRFF) as errors:
+    with attaching(stored) as work:
         put(stored, {f"more{n}": float(n) for n in range(100)})
-    assert not errors
+    assert work.error is None
     assert catch_up == [0]
     assert len(found(stored, "nrff")) == 50
 
 
-def test_nobody_waits_for_a_backend_that_is_made(
-    stored: StoredCollection, meanwhile: Meanwhile
-) -> None:
-    with meanwhile.attaching(stored, NRFF):
+def test_nobody_waits_for_a_backend_that_is_made(stored: StoredCollection) -> None:
+    with attaching(stored):
         coming = backends(stored)["nrff"]
         assert (coming.status, coming.progress, coming.primary) == ("building", 1.0, False)
         assert coming.params == {"features": 16, "gamma": 1.0, "seed": 0}
@@ -221,12 +167,10 @@ def test_nobody_waits_for_a_backend_that_is_made(
 # --- what ends early ---------------------------------------------------------------------------
 
 
-def test_a_backend_dropped_while_it_is_made_never_comes(
-    stored: StoredCollection, meanwhile: Meanwhile
-) -> None:
-    with meanwhile.attaching(stored, NRFF) as errors:
+def test_a_backend_dropped_while_it_is_made_never_comes(stored: StoredCollection) -> None:
+    with attaching(stored) as work:
         stored.detach("nrff")
-    assert isinstance(errors[0], BackendNotFound)
+    assert isinstance(work.error, BackendNotFound)
     assert list(backends(stored)) == ["exact"]
     assert stored.attach(NRFF).name == "nrff"
 
@@ -271,15 +215,14 @@ def test_a_drop_is_heard_until_a_backend_comes(
 
 
 def test_a_collection_dropped_meanwhile_ends_the_making(
-    catalog: Catalog, stored: StoredCollection, meanwhile: Meanwhile
+    catalog: Catalog, stored: StoredCollection
 ) -> None:
-    with meanwhile.attaching(stored, NRFF) as errors:
-        dropping = threading.Thread(target=catalog.drop, args=("things",))
-        dropping.start()
-        assert meanwhile.stop.wait(60)
-        meanwhile.goes_on.set()
-        dropping.join()
-    assert isinstance(errors[0], CollectionNotFound)
+    with attaching(stored) as work:
+        [building] = stored.attached_backends.building
+        dropping = Work(lambda: catalog.drop("things"))
+        assert building.stop.wait(60)
+    dropping.join()
+    assert isinstance(work.error, CollectionNotFound)
     with pytest.raises(CollectionNotFound):
         stored.attach(NRFF)
 
@@ -293,36 +236,18 @@ def test_without_room_nothing_is_attached(stored: StoredCollection) -> None:
     assert stored.attach(NRFF).name == "nrff"
 
 
-@pytest.mark.parametrize(
-    ("step", "expected"), [("before", ["exact"]), ("after", ["exact", "nrff"])]
-)
+@pytest.mark.parametrize(("done", "expected"), [(False, ["exact"]), (True, ["exact", "nrff"])])
 def test_a_kill_between_two_steps_leaves_all_or_nothing(
-    tmp_path: Path,
-    stored: StoredCollection,
-    monkeypatch: pytest.MonkeyPatch,
-    step: str,
-    expected: list[str],
+    tmp_path: Path, stored: StoredCollection, done: bool, expected: list[str]
 ) -> None:
     """A copy of the files is what another process finds after a kill at that moment."""
-    copies: list[Catalog] = []
-    add = Store.add_backend
-
-    def copied(store: Store, record: object) -> None:
-        if step == "after":
-            add(store, record)  # type: ignore[arg-type]
-        copies.append(opened_copy(tmp_path))
-        if step == "before":
-            add(store, record)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Store, "add_backend", copied)
-    stored.attach(NRFF)
-    [catalog] = copies
-    try:
+    with (
+        paused_at(Store, "add_backend", lambda: stored.attach(NRFF), done=done),
+        closing(opened_copy(tmp_path)) as catalog,
+    ):
         restarted = catalog.get("things")
         assert list(backends(restarted)) == expected
         assert_all_agree(restarted)
-    finally:
-        catalog.close()
 
 
 def test_more_landmarks_than_items_are_refused(make: Make) -> None:

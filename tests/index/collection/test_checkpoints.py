@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
+from functools import partial
 from itertools import count
 from pathlib import Path
 from unittest import mock
@@ -19,6 +20,7 @@ from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
 from tests.support.index.saved_graph import FILE, change_file, copied, opened, opened_as_it_is, some
+from tests.support.pausing import Work
 
 pytestmark = pytest.mark.usefixtures("linking")
 
@@ -317,11 +319,8 @@ def test_lists_are_written_while_many_threads_write(
             if turn % 6 == 5:
                 linked.delete([f"i{thread * 600 + turn * 10 + n}" for n in range(60)])
 
-    threads = [threading.Thread(target=write, args=(thread,)) for thread in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for writer in [Work(partial(write, thread)) for thread in range(3)]:
+        writer.join()
     items, lists = held(linked), lists_of(linked)
     catalog.close()
     assert caplog.messages == []

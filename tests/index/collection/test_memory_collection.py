@@ -40,6 +40,7 @@ from tests.support.data.adapters import expanded_row, prepared, space_of
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import Make, held, holding, ids_of, put, put_rows, vector
 from tests.support.index.policies import FREE_HASHING
+from tests.support.pausing import Work
 
 ALL = SearchParams(limit=100, recall=1)
 
@@ -251,11 +252,8 @@ def test_concurrent_readers_append_items_once(waiting: StoredCollection) -> None
         entering.release()
         seen.append(len(memory.view))
 
-    threads = [threading.Thread(target=read) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    for reader in [Work(read) for _ in range(5)]:
+        reader.join()
     assert (seen, calls) == ([5] * 5, [1])
     assert memory.view.version == version + 1
 

@@ -45,6 +45,7 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
+from tests.support.pausing import Work
 
 
 def answers(stored: StoredCollection) -> list[Any]:
@@ -132,8 +133,7 @@ def test_a_snapshot_holds_one_moment_while_others_write(catalog: Catalog) -> Non
             put(stored, {f"a{turn}": turn, f"b{turn}": turn})
             turn += 1
 
-    writer = threading.Thread(target=write)
-    writer.start()
+    writer = Work(write)
     try:
         for turn in range(5):
             catalog.snapshot("things", f"s{turn}")

@@ -7,6 +7,7 @@ from gcws_search.index.collection.describe import BackendDescription
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import FourierParams, NystroemParams, SearchParams
 from tests.support.index.items import Make, batch, opened_catalog, put
+from tests.support.index.saved_graph import copied
 
 NRFF = FourierParams(kind="nrff", features=16)
 LANDMARKS = NystroemParams(kind="gmm_nystroem", landmarks=4)
@@ -38,9 +39,4 @@ def assert_all_agree(stored: StoredCollection) -> None:
 
 def opened_copy(directory: Path) -> Catalog:
     """Open a copy of the files: what another process would find after a kill."""
-    copy = directory / "copy"
-    copy.mkdir()
-    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
-        path = directory / f"things.sqlite{suffix}"
-        (copy / path.name).write_bytes(path.read_bytes())
-    return opened_catalog(copy)
+    return opened_catalog(copied(directory, directory / "copy"))

@@ -1,6 +1,7 @@
 """Items that are easily told apart, and what a collection that holds them shows."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gcws_search.index.collection.writer import WriteResult
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, Transform
 from tests.support.data.payloads import encode_payload
+from tests.support.index.saved_graph import copied
 
 DIM = 4
 SQUARED = Transform(power=2.0)
@@ -74,17 +76,9 @@ def ids_of(result: QueryResult) -> list[str]:
 
 def reopened(stored: StoredCollection, directory: Path) -> dict[str, tuple[object, bytes | None]]:
     """Return what a copy of the files holds: what another process would find after a kill."""
-    copy = directory / "copy"
-    copy.mkdir()
-    for suffix in ("-wal", ""):  # what a checkpoint moves meanwhile is in both, not in none
-        path = directory / f"{stored.name}.sqlite{suffix}"
-        (copy / path.name).write_bytes(path.read_bytes())
-    catalog = Catalog.open(copy, threads=1)
-    try:
-        catalog.load()
+    copy = copied(directory, directory / "copy", f"{stored.name}.sqlite")
+    with closing(opened_catalog(copy)) as catalog:
         return held(catalog.get(stored.name))
-    finally:
-        catalog.close()
 
 
 def opened_catalog(directory: Path, policies: Policies = POLICIES) -> Catalog:

@@ -27,10 +27,10 @@ def opened(directory: Path, policies: Policies = POLICIES) -> Iterator[StoredCol
         catalog.close()
 
 
-def copied(directory: Path, to: Path) -> Path:
+def copied(directory: Path, to: Path, file: str = FILE) -> Path:
     """Copy what another process would find after a kill."""
     to.mkdir()
-    for name in (f"{FILE}-wal", FILE):  # what a checkpoint moves meanwhile is in both
+    for name in (f"{file}-wal", file):  # what a checkpoint moves meanwhile is in both, not in none
         if (directory / name).exists():
             shutil.copy(directory / name, to / name)
     return to
