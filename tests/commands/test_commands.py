@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import pty
-import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +14,7 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,6 +27,7 @@ from gcws_search.commands.app import COMMANDS, app
 from tests.commands.conftest import Call
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
+from tests.support.service.ports import free_port
 
 COFFEES = {
     "kenya": [2, -1, 1, -0.5],
@@ -88,23 +89,11 @@ def test_queries_by_id_and_by_row(call: Call) -> None:
         call("query", "coffees", "--row", '{"indices": [3], "values": [3]}', "--json").stdout
     )
     assert sparse["hits"][0]["id"] == "robusta"
-
-
-@pytest.mark.usefixtures("coffees")
-@pytest.mark.parametrize(
-    "words",
-    [
-        [],
-        ["--id", "kenya", "--row", "1,2,3,4"],
-        ["--row", "1,b"],
+    for words in (
+        [], ["--id", "kenya", "--row", "1,2,3,4"], ["--row", "1,b"], ["--names", "acid:much"],
         ["--id", "kenya", "--where", "roast"],
-        ["--names", "acid:much"],
-    ],
-)
-def test_a_query_that_says_too_little_or_too_much_is_wrong_usage(
-    call: Call, words: list[str]
-) -> None:
-    assert call("query", "coffees", *words).exit_code == 2
+    ):  # fmt: skip
+        assert call("query", "coffees", *words).exit_code == 2
 
 
 @pytest.mark.usefixtures("coffees")
@@ -152,6 +141,9 @@ def test_health_is_that_of_readiness(call: Call, url: str) -> None:
     assert (found.exit_code, found.stdout.startswith(f"{url}: phase ready")) == (0, True)
 
 
+NO_ADDRESSES = ("localhost:8000", "ftp://localhost", "http://localhost:port")
+
+
 @pytest.mark.parametrize(
     ("status", "body", "words"),
     [
@@ -166,52 +158,40 @@ def test_health_fails_where_no_server_is_ready(status: int, body: bytes, words: 
         found = CliRunner().invoke(app, ["health", "--url", f"{url}/below/"])
     assert found.exit_code == 1
     assert words in found.output
-
-
-def test_health_fails_where_nobody_listens() -> None:
-    with socket.socket() as bound:  # it does not listen
-        bound.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+    for url, told in (
+        (f"http://127.0.0.1:{free_port()}", "expected a server at http://127.0.0.1:"),
+        *((wrong, "expected the address of a server") for wrong in NO_ADDRESSES),
+    ):
         found = CliRunner().invoke(app, ["health", "--url", url])
-    assert found.exit_code == 1
-    assert f"expected a server at {url}, got " in found.output
-    for wrong in ("localhost:8000", "ftp://localhost", "http://localhost:port"):
-        found = CliRunner().invoke(app, ["health", "--url", wrong])
         assert found.exit_code == 1
-        assert "expected the address of a server" in found.output
+        assert told in found.output
 
 
 def test_the_version_is_printed(call: Call) -> None:
     version = metadata.version("gcws-search")
-    assert call("version").stdout.strip() == version
+    assert call("version").stdout.strip() == call("--version").stdout.strip() == version
     assert json.loads(call("version", "--json").stdout) == {"version": version}
-    assert call("--version").stdout.strip() == version
 
 
 FLOATS = st.floats(-1e6, 1e6, width=32).filter(lambda x: x == 0 or abs(x) > 1e-6)
 DENSE = hn.arrays(np.float32, st.tuples(st.integers(1, 6), st.just(3)), elements=FLOATS)
-NAMED = st.lists(
-    st.dictionaries(
-        st.text(st.characters(codec="utf-8"), min_size=1, max_size=6),
-        FLOATS.filter(bool),
-        min_size=1,
-        max_size=5,
-    ).filter(lambda vector: not set(vector) <= {"names", "indices", "values"}),
-    min_size=1,
-    max_size=6,
-)
-SPARSE = st.lists(
-    st.dictionaries(st.integers(0, 2**31 - 2), FLOATS.filter(bool), min_size=1, max_size=5),
-    min_size=1,
-    max_size=6,
-)
+TEXT = st.characters(codec="utf-8")
+
+
+def maps(keys: st.SearchStrategy[Json]) -> st.SearchStrategy[list[Json]]:
+    """Sparse vectors by such keys; three words of JSON's form are no names."""
+    one = st.dictionaries(keys, FLOATS.filter(bool), min_size=1, max_size=5)
+    is_named = one.filter(lambda vector: not set(vector) <= {"names", "indices", "values"})
+    return st.lists(is_named, min_size=1, max_size=6)
+
+
+NAMED, SPARSE = maps(st.text(TEXT, min_size=1, max_size=6)), maps(st.integers(0, 2**31 - 2))
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 VALUES = st.recursive(
     SCALARS.filter(lambda x: not isinstance(x, float) or abs(x) < 1e300),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=6,
 )
-TEXT = st.characters(codec="utf-8")
 PAYLOADS = st.none() | st.dictionaries(st.text(TEXT, max_size=5), VALUES, max_size=3)
 
 
@@ -240,15 +220,9 @@ def test_an_export_is_loaded_again_as_it_was(
     is_dense = isinstance(vectors, np.ndarray)
     if is_dense:
         vectors[:, 0] += vectors.any(axis=1) == 0
-    payloads = data.draw(st.lists(PAYLOADS, min_size=len(vectors), max_size=len(vectors)))
-    ids = data.draw(
-        st.lists(
-            st.text(TEXT, min_size=1, max_size=9),
-            min_size=len(vectors),
-            max_size=len(vectors),
-            unique=True,
-        )
-    )
+    size: dict[str, Any] = {"min_size": len(vectors), "max_size": len(vectors)}
+    payloads = data.draw(st.lists(PAYLOADS, **size))
+    ids = data.draw(st.lists(st.text(TEXT, min_size=1, max_size=9), unique=True, **size))
     path = str(tmp_path / f"a.{suffix}")
     with gcws_search.connect(url) as server:
         for each in server.collections():
@@ -307,13 +281,14 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         "except SystemExit: pass\n"
         "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
     )
+    command, variables = [sys.executable, "-c", program], {"PYTHONPATH": str(REPOSITORY)}
     done = subprocess.run(
-        [sys.executable, "-c", program],
+        command,
         capture_output=True,
         text=True,
         check=True,
         cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(REPOSITORY)},
+        env=os.environ | variables,
     )
     shown, _, loaded = done.stdout.partition("LOADED")
     assert not set(loaded.split()) & {"numpy", "numba", "fastapi", "pydantic", "httpx", "pyarrow"}
@@ -369,22 +344,20 @@ def test_json_is_one_object_on_one_line(call: Call, tmp_path: Path) -> None:
             assert value == (pytest.approx(expected) if isinstance(expected, float) else expected)
 
 
+NAMING = (
+    "load {folder}/a.npy --into {name}", "query {name} --row 1,2", "collections {name}",
+    "collections --drop {name}", "export {name} -o {folder}/a.ndjson", "snapshot create {name}",
+    "snapshot list {name}", "snapshot restore coffees {name}",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("name", ["A/2", "/", "../x", "a/b/c"])
 def test_a_name_that_none_can_have_is_refused_by_the_rule(
     call: Call, tmp_path: Path, name: str
 ) -> None:
     np.save(tmp_path / "a.npy", np.ones((2, 2)))
-    for words in (
-        ["load", str(tmp_path / "a.npy"), "--into", name],
-        ["query", name, "--row", "1,2"],
-        ["collections", name],
-        ["collections", "--drop", name],
-        ["export", name, "-o", str(tmp_path / "a.ndjson")],
-        ["snapshot", "create", name],
-        ["snapshot", "list", name],
-        ["snapshot", "restore", "coffees", name],
-    ):
-        done = call(*words)
+    for line in NAMING:
+        done = call(*line.format(folder=tmp_path, name=name).split())
         assert done.exit_code == 1, done.output
         assert "expected 1 to 128 of letters, digits, '_', '.', '-'" in done.stderr
 

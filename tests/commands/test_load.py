@@ -17,7 +17,6 @@ from scipy import sparse
 from sklearn.datasets import dump_svmlight_file
 
 import gcws_search
-from gcws_search.commands.app import app
 from tests.commands.conftest import Bench
 from tests.support.service.client import Json
 
@@ -99,6 +98,28 @@ def test_every_format_gives_the_same_items(bench: Bench, name: str, from_stdin: 
     assert [each.payload for each in items] == [{"label": f"l{label}"} for label in LABELS]
 
 
+ARRAYS: dict[str, tuple[Callable[[Path], object], str | None]] = {
+    "a.npy": (lambda path: np.save(path, np.asfortranarray(VECTORS)), None),
+    "a.npz": (lambda path: np.savez(path, X=VECTORS, y=LABELS), "label"),
+    "csr.npz": (lambda path: sparse.save_npz(path, sparse.csr_matrix(VECTORS)), None),
+    "a.svm": (
+        lambda path: dump_svmlight_file(VECTORS, LABELS, str(path), zero_based=False), "label",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_number_their_rows(bench: Bench, name: str) -> None:
+    write, payload = ARRAYS[name]
+    write(bench.folder / name)
+    bench.load(name, "--dim", "3", "--id-start", "5")
+    items = list(bench.plants)
+    assert [each.id for each in items] == [str(5 + number) for number in range(ROWS)]
+    assert [each.vector for each in items] == VECTORS.tolist()
+    expected = [{payload: label} for label in LABELS] if payload else [None] * ROWS
+    assert [each.payload for each in items] == expected
+
+
 def text(*lines: str) -> bytes:
     return "\n".join(lines).encode() + b"\n"
 
@@ -126,122 +147,43 @@ def test_csv_is_read_as_its_options_say(bench: Bench, case: str) -> None:
 
 
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
-def test_items_of_json_lines_without_ids_are_numbered(bench: Bench, on_error: str) -> None:
-    lines = text('{"vector": [1, 2]}', "", ' {"payload": {"a": 1}, "vector": [3, 4]}')
-    (bench.folder / "a.ndjson").write_bytes(lines)
-    options = ["--into", "plants", "--id-start", "5", "--on-error", on_error]
-    done = bench.call("load", str(bench.folder / "a.ndjson"), *options)
-    assert done.exit_code == 0, done.output
-    assert "ids      numbers from 5" in done.stderr
-    found = [(each.id, each.vector, each.payload) for each in bench.plants]
-    assert found == [("5", [1, 2], None), ("6", [3, 4], {"a": 1})]
-    if on_error == "skip":  # a line that is none takes the number of its row, too
-        (bench.folder / "b.ndjson").write_bytes(
-            text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}')
-        )
-        bench.call(
-            "load", str(bench.folder / "b.ndjson"), "--into", "others", "--on-error", "skip",
-            "--id-start", "0",
-        )  # fmt: skip
-        assert [each.id for each in bench.server.collection("others")] == ["0", "2"]
-
-
-def npy_file(path: Path) -> None:
-    np.save(path, np.asfortranarray(VECTORS))
-
-
-def npz_file(path: Path) -> None:
-    np.savez(path, X=VECTORS, y=LABELS)
-
-
-def csr_file(path: Path) -> None:
-    sparse.save_npz(path, sparse.csr_matrix(VECTORS))
-
-
-def svmlight_file(path: Path) -> None:
-    dump_svmlight_file(VECTORS, LABELS, str(path), zero_based=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "write", "payload"),
-    [
-        ("a.npy", npy_file, None),
-        ("a.npz", npz_file, "label"),
-        ("csr.npz", csr_file, None),
-        ("a.svm", svmlight_file, "label"),
-    ],
-)
-def test_arrays_number_their_rows(
-    bench: Bench, name: str, write: Callable[[Path], None], payload: str | None
+def test_files_and_folders_are_one_load_and_what_has_no_id_is_numbered(
+    bench: Bench, on_error: str
 ) -> None:
-    write(bench.folder / name)
-    bench.load(name, "--dim", "3", "--id-start", "5")
-    items = list(bench.plants)
-    assert [each.id for each in items] == [str(5 + number) for number in range(ROWS)]
-    assert [each.vector for each in items] == VECTORS.tolist()
-    expected = [{payload: label} for label in LABELS] if payload else [None] * ROWS
-    assert [each.payload for each in items] == expected
-
-
-def test_several_files_and_folders_go_on_counting(bench: Bench) -> None:
     folder = bench.folder / "parts"
-    folder.mkdir()
-    for number in range(2):
-        np.save(folder / f"{number}.npy", VECTORS[number * 10 : number * 10 + 10])
-    np.save(bench.folder / "last.npy", VECTORS[20:])
-    done = bench.call(
-        "load", str(folder), str(bench.folder / "last.npy"), "--into", "plants", "--json"
-    )
-    assert json.loads(done.stdout)["inserted"] == ROWS
-    items = list(bench.plants)
-    assert [each.id for each in items] == [*map(str, range(ROWS))]
-    assert [each.vector for each in items] == VECTORS.tolist()
-
-
-def parts(folder: Path, suffix: str) -> Path:
-    """Write the table as files in folders by label, without that column."""
     for label in range(4):
-        rows = pa.array([number for number in range(ROWS) if LABELS[number] == label])
+        (folder / f"label={label}").mkdir(parents=True)
+        rows = pa.array([row for row in range(ROWS) if LABELS[row] == label])
         part = TABLE.drop_columns(["label"]).take(rows)
-        inner = folder / f"label={label}"
-        inner.mkdir(parents=True)
-        if suffix == "parquet":
-            pa.parquet.write_table(part, inner / "part.parquet", row_group_size=3)
-        elif suffix == "feather":
-            pa.feather.write_feather(part, inner / "part.feather")
-        else:
-            delimiter = "\t" if suffix == "tsv" else ","
-            pa.csv.write_csv(
-                part, inner / f"part.{suffix}", pa.csv.WriteOptions(delimiter=delimiter)
-            )
+        pa.feather.write_feather(part, folder / f"label={label}" / "part.feather")
     (folder / "_SUCCESS").touch()
-    return folder
-
-
-@pytest.mark.parametrize("on_error", ["stop", "skip"])
-@pytest.mark.parametrize("suffix", ["parquet", "feather", "csv", "tsv"])
-def test_a_folder_of_tables_is_one_table(bench: Bench, suffix: str, on_error: str) -> None:
-    folder = str(parts(bench.folder / "all", suffix))
-    done = bench.load(folder, "--on-error", on_error)
+    bench.load("parts", "--on-error", on_error)
     found = {each.id: (each.vector, each.payload) for each in bench.plants}
-    assert found == {
-        f"n{row}": (VECTORS[row].tolist(), {"label": LABELS[row]}) for row in range(ROWS)
-    }
-    done = bench.call("load", folder, "--into", "others", "--vector", "x1,label", "--payload", "")
+    expected = {f"n{n}": (VECTORS[n].tolist(), {"label": LABELS[n]}) for n in range(ROWS)}
+    assert found == expected
+    columns = ["--vector", "x1,label", "--payload", ""]
+    done = bench.call("load", str(folder), "--into", "chosen", *columns)
     assert done.exit_code == 0, done.output
-    assert bench.server.collection("others").get("n7").vector == [VECTORS[7, 1], 3]
-
-
-def test_columns_of_a_folder_are_those_of_all_its_files(bench: Bench) -> None:
-    folder = bench.folder / "all"
-    folder.mkdir()
-    (folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,3,4"))
-    (folder / "b.csv").write_bytes(text("y,x,id,note", "5.5,6.5,c,new"))
-    bench.load(folder)
-    found = [(each.id, each.vector, each.payload) for each in bench.plants]
-    assert found == [
+    assert bench.server.collection("chosen").get("n7").vector == [VECTORS[7, 1], 3]
+    several = bench.folder / "several"
+    several.mkdir()
+    (several / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,3,4"))
+    (several / "b.csv").write_bytes(text("y,x,id,note", "5.5,6.5,c,new"))
+    last = bench.folder / "last.ndjson"
+    last.write_bytes(text('{"vector": [7, 8]}', "", ' {"payload": {"a": 1}, "vector": [9, 1]}'))
+    options = ["--into", "others", "--on-error", on_error, "--id-start", "5"]
+    done = bench.call("load", str(last), str(several), *options, "--json")
+    assert json.loads(done.stdout)["inserted"] == 5, done.output
+    assert "ids      numbers from 5" in done.stderr
+    assert [(each.id, each.vector, each.payload) for each in bench.server.collection("others")] == [
+        ("5", [7, 8], None), ("6", [9, 1], {"a": 1}),
         ("a", [1, 2], None), ("b", [3, 4], None), ("c", [6.5, 5.5], {"note": "new"}),
     ]  # fmt: skip
+
+
+def rejected_of(path: Path) -> list[Json]:
+    text = path.with_name(path.name + ".rejected.ndjson").read_text()
+    return [json.loads(line) for line in text.splitlines()]
 
 
 @pytest.mark.parametrize(
@@ -268,33 +210,58 @@ def test_a_bad_row_of_a_folder_is_named_by_its_file(
 
 
 @pytest.mark.parametrize("ids", [True, False])
-def test_rows_of_other_lengths_in_a_folder_are_left_out(bench: Bench, ids: bool) -> None:
+@pytest.mark.parametrize("names", [["all.csv"], ["all/a.csv", "all/b.csv"]])
+def test_rows_of_other_lengths_are_left_out_and_written_down(
+    bench: Bench, names: list[str], ids: bool
+) -> None:
     """Rows are counted on through all files, and each file may have such rows at any place."""
-    folder, rows = bench.folder / "all", 9000
-    wrong = {"a.csv": {0: "1", rows // 2: "1,2,3,4", rows - 1: "1,2,3,4,5"}, "b.csv": {2: "7"}}
-    expected, bad, first = [], [], 0
-    for name, short in wrong.items():
-        lines = ["id,x,y" if ids else "x,y,z"]
+    rows, expected, bad = 30_000, [], []
+    short = {0: "1", 2: "1,2", rows // 2: "1,2,3,4,5", rows - 1: "7"}
+    for number, name in enumerate(names):
+        lines = ["id,x,y,much" if ids else "x,y,much"]
         for row in range(rows):
-            lines.append(short.get(row, f"{first + row},{row + 1},{row % 7 + 1}"))
+            item_id, vector = str(number * rows + row), [float(row + 1), float(row % 7 + 1)]
+            cells = [*([item_id] if ids else []), *map(str, vector), "z" * 60]
+            lines.append(short.get(row, ",".join(cells)))
             if row in short:
-                bad.append((first + row, short[row]))
+                bad.append((int(item_id), short[row]))
             else:
-                expected.append((str(first + row), [float(row + 1), float(row % 7 + 1)]))
-        folder.mkdir(exist_ok=True)
-        (folder / name).write_bytes(text(*lines))
-        first += rows
-    options = ["--on-error", "skip", "--vector", "x,y" if ids else "y,z", "--payload", ""]
-    options += [] if ids else ["--id-start", "0"]
-    done = bench.load(folder, *options, code=3)
+                expected.append((item_id, vector))
+        path = bench.folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(text(*lines))
+    path = bench.folder / names[0].partition("/")[0]
+    options = ["--vector", "x,y", "--payload", "", *([] if ids else ["--id-start", "0"])]
+    done = bench.load(path.name, *options, "--on-error", "skip", code=3)
     assert done.stdout == f"plants: {len(expected)} inserted, 0 updated, {len(bad)} rejected\n"
-    assert f"{folder / 'b.csv'}: row 2: expected 3 columns, got 1" in done.stderr
+    assert f"row 0: expected {3 + ids} columns, got 1" in done.stderr
     found = [(each.id, each.vector) for each in bench.plants]
     assert sorted(found, key=lambda each: int(each[0])) == expected
-    assert [(each["row"], each["item"]) for each in rejected_of(folder)] == bad
-    done = bench.call("load", str(folder), "--into", "others", *options[2:])
+    assert [(each["row"], each["item"]) for each in rejected_of(path)] == bad
+    done = bench.call("load", str(path), "--into", "others", *options)
     assert done.exit_code == 1, done.output
-    assert f"{folder / 'a.csv'}: row 0: expected 3 columns, got 1" in done.stderr.splitlines()[-1]
+    last = done.stderr.splitlines()[-1]
+    assert f"{bench.folder / names[0]}: row 0: expected {3 + ids} columns, got 1" in last
+
+
+def test_rejected_rows_are_named_and_written_down_with_their_text(bench: Bench) -> None:
+    rows, path = 5000, bench.folder / "a.csv"
+    lines = [f"{row},1,{'oops' if row % 2 else row + 1}" for row in range(rows)]
+    lines[2] = "2,0,0"
+    path.write_bytes(text("key,x,y", *lines))
+    options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
+    done = bench.load(path, *options, code=3)
+    bad = [1, 2, *range(3, rows, 2)]
+    count = f"{rows - len(bad)} inserted, 0 updated, {len(bad)} rejected"
+    assert done.stdout == f"plants: {count}\n"
+    assert "row 1: column 'y': expected a number, got 'oops'" in done.stderr
+    assert done.stderr.count("column 'y'") == 19
+    rejected = rejected_of(path)
+    assert [each["row"] for each in rejected] == bad
+    assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
+    assert len(bench.plants) == rows - len(bad)
+    again = bench.load("a.csv", *options, "--json", code=3)
+    assert json.loads(again.stdout)["rejected"] == len(bad)
 
 
 def test_options_choose_columns_and_transform(bench: Bench) -> None:
@@ -379,20 +346,6 @@ def test_a_bad_file_gets_one_sentence_and_creates_nothing(bench: Bench, case: st
     assert not bench.server.collections()
 
 
-def test_rows_that_are_rejected_are_named_and_written_down(bench: Bench) -> None:
-    (bench.folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,much,4", "c,0,0", "d,5,6"))
-    options = ["--vector", "x,y", "--on-error", "skip"]
-    done = bench.load("a.csv", *options, code=3)
-    assert done.stdout == "plants: 2 inserted, 0 updated, 2 rejected\n"
-    assert "row 1: column 'x': expected a number, got 'much'" in done.stderr
-    lines = (bench.folder / "a.csv.rejected.ndjson").read_text().splitlines()
-    rejected = [json.loads(line) for line in lines]
-    assert [(each["row"], each["item"]["id"]) for each in rejected] == [(1, "b"), (2, "c")]
-    assert [each.id for each in bench.plants] == ["a", "d"]
-    again = bench.load("a.csv", *options, "--json", code=3)
-    assert json.loads(again.stdout)["rejected"] == 2
-
-
 def test_ids_and_text_are_stored_as_they_stand(bench: Bench) -> None:
     path = bench.folder / "a.csv"
     lines = ["id,x,y,where,at", "18446744073709551615,1,2,NA,12:30", "007,3,4,Tromsø,13:00"]
@@ -411,69 +364,10 @@ def test_ids_and_text_are_stored_as_they_stand(bench: Bench) -> None:
     piped = bench.call("load", "-", "--into", "more", "--missing", "mean", input=b"x,y\n1,\n2,3\n")
     assert piped.exit_code == 1
     assert "expected a file for --missing mean" in piped.stderr
-
-
-def test_rows_without_a_number_are_left_out_where_one_says_so(bench: Bench) -> None:
-    (bench.folder / "a.csv").write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
-    path = str(bench.folder / "a.csv")
-    refused = bench.load(path, code=1)
-    assert "missing  1 in 'x' of the first rows" in refused.stderr
-    assert not bench.server.collections()
-    done = bench.load(path, "--missing", "drop")
-    assert done.stdout == "plants: 2 inserted, 0 updated, 1 left out for missing numbers\n"
-    done = bench.call("load", path, "--into", "others", "--missing", "mean")
-    assert done.exit_code == 0, done.output
-    assert bench.server.collection("others").get("b").vector == [2, 4]
-
-
-def rejected_of(path: Path) -> list[Json]:
-    text = path.with_name(path.name + ".rejected.ndjson").read_text()
-    return [json.loads(line) for line in text.splitlines()]
-
-
-def test_every_rejected_row_is_written_down_with_its_text(bench: Bench) -> None:
-    rows, path = 5000, bench.folder / "a.csv"
-    lines = [f"{row},1,{'oops' if row % 2 else row + 1}" for row in range(rows)]
-    path.write_bytes(text("key,x,y", *lines))
-    options = ["--id", "key", "--vector", "x,y", "--on-error", "skip"]
-    done = bench.load(path, *options, code=3)
-    assert done.stdout == f"plants: {rows // 2} inserted, 0 updated, {rows // 2} rejected\n"
-    rejected = rejected_of(path)
-    assert [each["row"] for each in rejected] == [*range(1, rows, 2)]
-    assert rejected[-1]["item"] == {"key": str(rows - 1), "x": "1", "y": "oops"}
-    assert done.stderr.count("column 'y'") == 20
-    assert len(bench.plants) == rows // 2
-
-
-@pytest.mark.parametrize("ids", ["id", "none"])
-def test_rows_of_other_lengths_are_left_out(bench: Bench, ids: str) -> None:
-    rows, path = 60_000, bench.folder / "a.csv"
-    odd = {1, 2, 30_000, rows - 1}
-    head = "id,x,y,much" if ids == "id" else "x,y,much"
-    lines = [
-        f"{row},{row + 1},1,{'z' * 100}"[0 if ids == "id" else len(str(row)) + 1 :]
-        for row in range(rows)
-    ]
-    for row in odd:
-        lines[row] = "1,2" if row % 2 else "1,2,3,4,5"
-    path.write_bytes(text(head, *lines))
-    numbered = [] if ids == "id" else ["--id-start", "0"]
-    options = ["--into", "plants", "--on-error", "skip", "--json", *numbered]
-    done = bench.call("load", str(path), *options)
-    assert done.exit_code == 3, done.output
-    counts = json.loads(done.stdout)
-    assert (counts["inserted"], counts["rejected"]) == (rows - 4, 4)
-    found = {each["row"]: (each["item"], each["detail"]) for each in rejected_of(path)}
-    columns = 4 if ids == "id" else 3
-    assert found == {
-        row: ("1,2", f"expected {columns} columns, got 2")
-        if row % 2
-        else ("1,2,3,4,5", f"expected {columns} columns, got 5")
-        for row in odd
-    }
-    plants = bench.plants
-    assert plants.get("30001").vector == [30_002, 1]
-    assert plants.get("3").vector == [4, 1]
+    path.write_bytes(text("id,x,y", "a,1,2", "b,,4", "c,3,4"))
+    done = bench.call("load", str(path), "--into", "gaps", "--missing", "drop")
+    assert "missing  1 in 'x' of the first rows" in done.stderr
+    assert done.stdout == "gaps: 2 inserted, 0 updated, 1 left out for missing numbers\n"
 
 
 def test_a_key_is_of_one_file(bench: Bench) -> None:
@@ -530,13 +424,6 @@ def test_files_without_ids_are_appended(bench: Bench, kind: str, on_error: str) 
     assert done.stdout == "plants: 0 inserted, 2 updated\n"
 
 
-def test_numbers_without_a_name_have_the_ids_where_that_is_said(bench: Bench) -> None:
-    path = bench.folder / "frame.csv"
-    path.write_bytes(text(",x,y", "7,1,2", "12,3,4"))
-    bench.load(path, "--id", "")
-    assert [each.id for each in bench.plants] == ["7", "12"]
-
-
 @pytest.mark.parametrize("on_error", ["stop", "skip"])
 @pytest.mark.parametrize("ids", [True, False])
 def test_a_file_that_was_loaded_before_is_loaded_again_where_that_is_said(
@@ -583,37 +470,27 @@ def test_rejected_lines_of_json_are_written_as_they_were(bench: Bench) -> None:
         assert done.exit_code == 3, done.output
         assert [(each["row"], each["item"]) for each in rejected_of(path)] == rejected
         assert sorted(each.id for each in bench.server.collection(name)) == ids
+    path = bench.folder / "numbered.ndjson"
+    path.write_bytes(text('{"vector": [1, 2]}', "oops", '{"vector": [3, 4]}'))
+    bench.load(path, "--on-error", "skip", "--id-start", "0", code=3)
+    assert [each.id for each in bench.plants] == ["0", "2"]
 
 
-def test_a_collection_of_another_dim_is_refused(bench: Bench) -> None:
-    bench.server.collection("plants", dim=7)
-    np.save(bench.folder / "a.npy", VECTORS)
-    done = bench.load("a.npy", code=1)
-    told = done.stderr.splitlines()[-1]
-    for word in ("expected vectors of 7 values, got 3", "--vector", "--into"):
+def test_what_a_collection_or_a_command_line_does_not_take_is_told(bench: Bench) -> None:
+    collection = bench.server.collection("plants", dim=3)
+    collection.add([[1, 2, 3]], ids=["n3"])
+    path = bench.folder / "a.npy"
+    np.save(path, VECTORS[:, :2])
+    told = bench.load(path, code=1).stderr.splitlines()[-1]
+    for word in ("expected vectors of 3 values, got 2", "--vector", "--into"):
         assert word in told, told
-
-
-def test_inserts_stop_at_an_id_that_exists(bench: Bench) -> None:
-    bench.server.collection("plants", dim=3).add([[1, 2, 3]], ids=["n3"])
     (bench.folder / "a.csv").write_bytes(csv_bytes())
-    done = bench.load("a.csv", "--mode", "insert", code=1)
-    assert "'n3' exists" in done.stderr
-
-
-def test_wrong_usage_is_told_apart(bench: Bench) -> None:
-    np.save(bench.folder / "a.npy", VECTORS)
-    path = str(bench.folder / "a.npy")
+    assert "'n3' exists" in bench.load("a.csv", "--mode", "insert", code=1).stderr
     for words in (["--dim", "x"], ["--on-error", "maybe"], ["--colour", "red"]):
         bench.load(path, *words, code=2)
-    assert bench.call("load", path).exit_code == 2
-
-
-def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
-    from typer.testing import CliRunner  # noqa: PLC0415
-
-    np.save(tmp_path / "a.npy", VECTORS)
-    words = ["load", str(tmp_path / "a.npy"), "--into", "plants", "--url", "http://127.0.0.1:9"]
-    done = CliRunner().invoke(app, words)
-    assert done.exit_code == 1
-    assert "gcws-search serve" in done.stderr.splitlines()[-1]
+    assert bench.call("load", str(path)).exit_code == 2
+    nobody = bench.load(path, "--url", "http://127.0.0.1:9", code=1)
+    assert "gcws-search serve" in nobody.stderr.splitlines()[-1]
+    (bench.folder / "frame.csv").write_bytes(text(",x,y,z", "7,1,2,3", "12,3,4,5"))
+    bench.load("frame.csv", "--id", "")
+    assert [each.id for each in collection] == ["n3", "7", "12"]

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import uuid
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -529,39 +530,30 @@ def test_decimal_commas_are_read_where_rows_are_skipped(tmp_path: Path) -> None:
 
 
 def test_names_of_folders_stay_as_written(tmp_path: Path) -> None:
-    for suffix in ("csv", "parquet"):
-        folder = tmp_path / suffix
-        for zip_ in ("02134", "10001"):
-            (folder / f"zip={zip_}").mkdir(parents=True)
-            path = folder / f"zip={zip_}"
-            if suffix == "csv":
-                (path / "a.csv").write_text(f"id,x\n{zip_}a,1\n")
+    codes = ("02134", "10001")
+    for suffix in ("csv", "tsv", "parquet"):
+        for code in codes:
+            path = tmp_path / suffix / f"zip={code}" / f"a.{suffix}"
+            path.parent.mkdir(parents=True)
+            if suffix == "parquet":
+                pa.parquet.write_table(pa.table({"id": [f"{code}a"], "x": [1.0]}), path)
             else:
-                pa.parquet.write_table(
-                    pa.table({"id": [f"{zip_}a"], "x": [1.0]}), path / "a.parquet"
-                )
-        wanted = [(f"{zip_}a", [1], {"zip": zip_}) for zip_ in ("02134", "10001")]
-        assert items(folder) == wanted
-        assert [item for item, _, _ in items(folder, id="zip")] == ["02134", "10001"]
+                path.write_text(f"id,x\n{code}a,1\n".replace(",", "\t" if suffix == "tsv" else ","))
+        for lenient in (False, True):
+            found = items(tmp_path / suffix, lenient=lenient)
+            assert found == [(f"{code}a", [1], {"zip": code}) for code in codes]
+        assert [item for item, _, _ in items(tmp_path / suffix, id="zip")] == [*codes]
 
 
 @pytest.mark.parametrize("name", ["a.xlsx", "a.bin", "a.csv"])
-def test_a_workbook_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
-    import zipfile  # noqa: PLC0415
-
-    for inner in ("[Content_Types].xml", "xl/workbook.xml"):
-        out = io.BytesIO()
-        with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
+def test_a_workbook_or_another_archive_is_refused_as_what_it_is(tmp_path: Path, name: str) -> None:
+    workbook = "got a workbook of a spreadsheet; save its sheet as CSV"
+    for inner, words in (
+        ("[Content_Types].xml", workbook),
+        ("xl/workbook.xml", workbook),
+        ("a.csv", workbook if name == "a.xlsx" else "got a zip archive; load what is in it"),
+    ):
+        with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
             archive.writestr(inner, "<Types/>" * 50)
-        (tmp_path / name).write_bytes(out.getvalue())
-        with pytest.raises(BadFile, match="got a workbook of a spreadsheet; save its sheet as CSV"):
+        with pytest.raises(BadFile, match=words):
             InputFile(str(tmp_path / name))
-
-
-def test_an_archive_of_other_files_is_refused(tmp_path: Path) -> None:
-    import zipfile  # noqa: PLC0415
-
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("a.csv", "x,y\n1,2\n")
-    with pytest.raises(BadFile, match="got a zip archive; load what is in it"):
-        InputFile(str(tmp_path / "a.zip"))

@@ -44,18 +44,10 @@ def test_arrays_of_every_type_and_order(dtype: str, order: str) -> None:
     assert matrix.matrix().flags.c_contiguous
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        sparse.csr_matrix,
-        sparse.csc_matrix,
-        sparse.coo_matrix,
-        sparse.lil_matrix,
-        sparse.dok_matrix,
-        sparse.csr_array,
-        sparse.bsr_array,
-    ],
-)
+FORMATS = ("csr_matrix", "csc_matrix", "coo_matrix", "lil_matrix", "dok_matrix", "bsr_array")
+
+
+@pytest.mark.parametrize("made", [getattr(sparse, name) for name in (*FORMATS, "csr_array")])
 def test_sparse_matrices_of_every_format(made: Json) -> None:
     rows = rows_of(made(VALUES.astype(float)))
     assert rows.dense is None
@@ -70,16 +62,12 @@ def test_entries_given_twice_are_added_up_and_the_matrix_stays() -> None:
     assert matrix.nnz == 3
 
 
-def test_rows_of_sparse_matrices_in_a_list() -> None:
-    matrix = sparse.csr_matrix(VALUES)
-    assert_array_equal(dense_of(rows_of([matrix[0], matrix[1]])), VALUES)
-
-
 @pytest.mark.parametrize(
     "vectors",
     [
         VALUES.tolist(),
         tuple(VALUES),
+        [sparse.csr_matrix(VALUES)[0], sparse.csr_matrix(VALUES)[1]],
         (row for row in VALUES),
         [{1: 1, 3: 2}, {0: 3, 3: 1}],
         [{np.int64(3): 2.0, np.int64(1): 1}, {0: 3, 3: 1}],
@@ -90,7 +78,7 @@ def test_rows_of_sparse_matrices_in_a_list() -> None:
         pa.chunked_array([VALUES.tolist()]),
     ],
     ids=[
-        "lists", "arrays", "generator", "dicts", "numpy-keys", "json",
+        "lists", "arrays", "matrices", "generator", "dicts", "numpy-keys", "json",
         "frame", "pandas-column", "polars-column", "arrow-column",
     ],
 )  # fmt: skip
@@ -130,6 +118,13 @@ def test_one_vector(vector: Json) -> None:
     assert_array_equal(dense_of(row_of(vector)), VALUES[:1])
 
 
+def test_two_vectors_and_strings_are_not_one() -> None:
+    with pytest.raises(InvalidVector, match="one vector, got 2; `query_many` takes several"):
+        row_of(VALUES)
+    with pytest.raises(InvalidVector, match="the string 'kenya'; id= asks for an item"):
+        row_of("kenya")
+
+
 @pytest.mark.parametrize(
     ("data", "words"),
     [
@@ -161,13 +156,3 @@ def test_what_is_no_vector_is_refused_with_the_reason(data: Json, words: str) ->
     with pytest.raises(InvalidVector) as refused:
         rows_of(data)
     assert words in str(refused.value)
-
-
-def test_two_vectors_are_not_one() -> None:
-    with pytest.raises(InvalidVector, match="one vector, got 2; `query_many` takes several"):
-        row_of(VALUES)
-
-
-def test_a_string_is_no_vector() -> None:
-    with pytest.raises(InvalidVector, match="the string 'kenya'; id= asks for an item"):
-        row_of("kenya")

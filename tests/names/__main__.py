@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.names.run import live
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     options = parser.parse_args()
     tell(f"seed {options.seed}")
-    began, counts = time.monotonic(), dict[str, int]()
+    began, counts = time.monotonic(), Counter[str]()
     restarts = done = 0
     sizes = [min(LIFE, options.rounds - at) for at in range(0, options.rounds, LIFE)]
     seeds = range(options.seed, options.seed + len(sizes))
@@ -37,14 +38,11 @@ def main() -> None:
     with ProcessPoolExecutor(options.processes, mp_context=spawn) as pool:
         for one, (stops, ends) in zip(sizes, pool.map(live, seeds, sizes), strict=True):
             restarts, done = restarts + stops, done + one
-            counts = {key: counts.get(key, 0) + ends.get(key, 0) for key in {**counts, **ends}}
+            counts.update(ends)
             tell(f"{done} rounds, {time.monotonic() - began:.0f} s")
     for key in sorted(counts):
         tell(f"{counts[key]:8} {key}")
-    tell(
-        f"{done} rounds ({sum(counts.values())} operations), {restarts} restarts: memory and files "
-        f"as acknowledged ({time.monotonic() - began:.0f} s)"
-    )
+    tell(f"{counts.total()} operations, {restarts} restarts: memory and files as acknowledged")
 
 
 if __name__ == "__main__":

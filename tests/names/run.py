@@ -7,6 +7,7 @@ import sqlite3
 import sys
 import tempfile
 import threading
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -60,7 +61,7 @@ class Rounds:
         self._random = random.Random(seed)
         self._rows = rows
         self._version = 0
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self.restarts = 0
         self._files = [self._made(folder / f"file-{number}", number) for number in range(2)]
         self._catalog = _opened(self._directory)
@@ -115,8 +116,7 @@ class Rounds:
         threads = self._done(plans)
         for thread in threads:
             for done in thread:
-                key = f"{done.operation.kind} {done.outcome}"
-                self.counts[key] = self.counts.get(key, 0) + 1
+                self.counts[f"{done.operation.kind} {done.outcome}"] += 1
         if any(operation.kind == "close" for plan in plans for operation in plan):
             self._reopen()
         found = self._observed()

@@ -40,43 +40,65 @@ def test_help_fits_80_columns_cuts_no_name_and_shows_defaults() -> None:
 def test_flags_go_before_variables_and_variables_before_defaults(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setenv("GCWS_PORT", "1234")
-    monkeypatch.setenv("GCWS_MAX_LIMIT", "7")
-    monkeypatch.setenv("GCWS_API_KEY", "")
+    for name, value in (("GCWS_PORT", "1234"), ("GCWS_MAX_LIMIT", "7"), ("GCWS_API_KEY", "")):
+        monkeypatch.setenv(name, value)
     settings = settings_from({"port": "4321", "host": None})
     assert (settings.port, settings.max_limit, settings.host) == (4321, 7, "127.0.0.1")
     assert settings.api_key is None
-
-
-@pytest.mark.parametrize("flags", [{"port": "x"}, {"durability": "none"}, {"max_limit": "0"}])
-def test_a_bad_setting_is_named(flags: dict[str, str]) -> None:
-    with pytest.raises(typer.BadParameter, match=next(iter(flags))):
-        settings_from(flags)
-
-
-def test_keys_are_not_shown() -> None:
     assert "hidden-key" not in repr(Settings(api_key=SecretStr("hidden-key")))
+    for flags in ({"port": "x"}, {"durability": "none"}, {"max_limit": "0"}):
+        with pytest.raises(typer.BadParameter, match=next(iter(flags))):
+            settings_from(flags)
+
+
+def test_a_variable_that_nothing_reads_is_told() -> None:
+    settings = [f"GCWS_{name.upper()}" for name in Settings.model_fields]
+    read = [*settings, "PATH", "gcws_port", "GCWS_URL", "GCWS_CHROMIUM"]
+    nearest = {"GCWS_API_KYE": "GCWS_API_KEY", "gcws_prot": "GCWS_PORT", "GCWS_QQQQQQQQQQQQ": ""}
+    for name, setting in nearest.items():
+        told = f"; the nearest setting is {setting}" if setting else ""
+        assert unread([name, *read]) == [f"nothing reads the variable {name}{told}"]
+
+
+@pytest.mark.usefixtures("root_log")
+def test_what_cannot_be_served_is_told_before_the_folder_is_taken(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        for words, told in (
+            (["--port", port], f"cannot listen on 127.0.0.1, port {port}"),
+            (["--host", "0.0.0.0"], "GCWS_API_KEY"),
+        ):
+            command = ["serve", "--data-dir", str(tmp_path / "data"), *words]
+            shown = CliRunner().invoke(cli, command)
+            assert shown.exit_code == 1
+            assert told in shown.output
+            assert not (tmp_path / "data").exists()
+
+
+def test_any_free_port_of_any_family_that_there_is_can_be_listened_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    require_address(Settings(port=0))
+    require_address(Settings(port=free_port(), host="localhost"))
+    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid"):
+        require_address(Settings(port=0, host="nowhere.invalid"))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = taken.getsockname()
+        found = [(family, socket.SOCK_STREAM, 6, "", address) for family in (999, socket.AF_INET)]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        with pytest.raises(OSError, match="in use"):
+            require_address(Settings())
 
 
 _SHOW_THREADS = """
-import asyncio, sys, threadpoolctl, uvicorn
+import sys, threadpoolctl, uvicorn
+from starlette.testclient import TestClient
 def shown(server):
     server.started = True
-    asyncio.run(opened(server.config.app))
-async def opened(app):
-    stops = asyncio.Event()
-    messages = iter([asyncio.sleep(0), stops.wait()])
-    async def receive():
-        await next(messages)
-    async def send(message):
-        pass
-    living = asyncio.create_task(app({"type": "lifespan"}, receive, send))
-    scope = {"type": "http", "method": "GET", "path": "/readyz", "headers": [], "query_string": b""}
-    await app(scope, receive, send)
-    libraries = threadpoolctl.threadpool_info()
-    print({each["num_threads"] for each in libraries if each["user_api"] == "blas"})
-    stops.set()
-    await living
+    with TestClient(server.config.app) as client:
+        client.get("/readyz")
+        libraries = threadpoolctl.threadpool_info()
+        print({each["num_threads"] for each in libraries if each["user_api"] == "blas"})
 uvicorn.Server.run = shown
 from gcws_search.service.cli import cli
 cli(["serve", "--data-dir", sys.argv[1]])
@@ -85,13 +107,8 @@ cli(["serve", "--data-dir", sys.argv[1]])
 
 def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
     environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [sys.executable, "-c", _SHOW_THREADS, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    command = [sys.executable, "-c", _SHOW_THREADS, str(tmp_path)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "{1}"
 
 
@@ -141,13 +158,11 @@ def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: P
         before = client.post(f"{url}/query", json=query)
         assert [hit["id"] for hit in before.json()["hits"]][:2] == ["a", "c"]
         assert before.headers["x-request-id"]
+        command = [sys.executable, "-m", "gcws_search", "serve", "--port=0"]
+        command.append(f"--data-dir={tmp_path / 'data'}")
         second = subprocess.run(
-            [
-                sys.executable, "-m", "gcws_search", "serve", "--port", "0",
-                "--data-dir", str(tmp_path / "data"),
-            ],
-            capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY,
-        )  # fmt: skip
+            command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY
+        )
         assert second.returncode == 1
         assert "in use by" in second.stderr
         assert "Traceback" not in second.stderr
@@ -173,66 +188,6 @@ def test_a_refused_load_answers_while_the_body_is_still_being_sent(tmp_path: Pat
         assert json.loads(answer.text)["row"] == 0
         assert client.get(url).json()["items"] == 0
         ended_well(running)
-
-
-@pytest.mark.usefixtures("root_log")
-def test_without_a_key_nothing_but_loopback_is_listened_on(tmp_path: Path) -> None:
-    shown = CliRunner().invoke(
-        cli, ["serve", "--host", "0.0.0.0", "--data-dir", str(tmp_path / "data")]
-    )
-    assert shown.exit_code == 1
-    assert "GCWS_API_KEY" in shown.output
-    assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("name", "told"),
-    [
-        (
-            "GCWS_API_KYE",
-            "nothing reads the variable GCWS_API_KYE; the nearest setting is GCWS_API_KEY",
-        ),
-        ("gcws_prot", "nothing reads the variable gcws_prot; the nearest setting is GCWS_PORT"),
-        ("GCWS_QQQQQQQQQQQQ", "nothing reads the variable GCWS_QQQQQQQQQQQQ"),
-    ],
-)
-def test_a_variable_that_nothing_reads_is_told(name: str, told: str) -> None:
-    read = ["PATH", "GCWS_API_KEY", "gcws_port", "GCWS_URL", "GCWS_CHROMIUM"]
-    assert unread([name, *read]) == [told]
-
-
-def test_every_setting_is_read() -> None:
-    assert unread(f"GCWS_{name.upper()}" for name in Settings.model_fields) == []
-
-
-@pytest.mark.usefixtures("root_log")
-def test_a_taken_port_is_told_before_the_folder_is_taken(tmp_path: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        port = other.getsockname()[1]
-        words = ["serve", "--port", str(port), "--data-dir", str(tmp_path / "data")]
-        shown = CliRunner().invoke(cli, words)
-    assert shown.exit_code == 1
-    assert f"cannot listen on 127.0.0.1, port {port}" in shown.output
-    assert "--port" in shown.output
-    assert not (tmp_path / "data").exists()
-
-
-def test_any_free_port_and_either_family_can_be_listened_on() -> None:
-    require_address(Settings(port=0))
-    require_address(Settings(port=free_port(), host="localhost"))
-    with pytest.raises(OSError, match=r"cannot listen on nowhere\.invalid"):
-        require_address(Settings(port=0, host="nowhere.invalid"))
-
-
-def test_families_that_the_system_does_not_have_are_passed_over(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = taken.getsockname()
-        found = [(family, socket.SOCK_STREAM, 6, "", address) for family in (999, socket.AF_INET)]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
-        with pytest.raises(OSError, match="in use"):
-            require_address(Settings())
 
 
 _FEW_DESCRIPTORS = """

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 
-import httpx
 import pytest
 
 from gcws_search.service import searches
@@ -91,35 +90,51 @@ def test_one_that_cannot_be_answered_fails_alone() -> None:
     assert second.args == ([-2],)
 
 
-@pytest.mark.parametrize("error", [QueueFull("searches", 1), Stopping()])
-def test_a_batch_that_is_refused_is_not_tried_again(error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error", [QueueFull("searches", 1), Stopping(), OSError("of no query"), None], ids=str
+)
+def test_what_is_wrong_with_a_whole_batch_is_told_to_all_and_not_tried_again(
+    error: Exception | None,
+) -> None:
     calls = []
 
     async def refuse(numbers: Sequence[int]) -> list[int]:
         calls.append([*numbers])
-        raise error
+        if error is not None:
+            raise error
+        return []  # too few answers
 
     async def scenario() -> list[Json]:
-        batches = Batcher()
+        batches = Batcher(is_of_one=lambda error: isinstance(error, ValueError))
         asked = [batches.search("a", number, refuse) for number in range(3)]
-        batches.count_one()
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    assert asyncio.run(scenario()) == [error] * 3
-    assert calls == [[0, 1, 2]]
-
-
-def test_too_few_answers_fail_all_that_have_none() -> None:
-    async def answer_one(numbers: Sequence[int]) -> list[int]:
-        return [*numbers][:0]
-
-    async def scenario() -> list[Json]:
-        batches = Batcher()
-        asked = [batches.search("a", number, answer_one) for number in range(2)]
-        batches.count_one()
         return await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 30)
 
-    assert [type(each) for each in asyncio.run(scenario())] == [ValueError] * 2
+    found = asyncio.run(scenario())
+    assert [type(each) for each in found] == [ValueError if error is None else type(error)] * 3
+    assert calls[0] == [0, 1, 2]
+    assert len(calls) == 1 or error is None
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_query_whose_client_has_gone_ends_no_other(has_begun: bool) -> None:
+    async def scenario() -> list[Batch]:
+        searches = Searches()
+        await asyncio.gather(searches.ask(0), searches.ask(0))
+        searches.calls.clear()
+        first, second = (asyncio.create_task(searches.ask(number)) for number in (1, 2))
+        if has_begun:
+            await asyncio.sleep(0)
+            first.cancel()
+        else:
+            asyncio.get_running_loop().call_soon(first.cancel)
+        assert await second == 20
+        with suppress(asyncio.CancelledError):
+            await first
+        assert first.cancelled()
+        return searches.calls
+
+    calls = asyncio.run(scenario())
+    assert has_begun or calls == [("a", [2])], "it is not searched for"
 
 
 def test_what_comes_while_all_calls_are_under_way_is_searched_together() -> None:
@@ -144,50 +159,6 @@ def test_what_comes_while_all_calls_are_under_way_is_searched_together() -> None
 
     assert asyncio.run(scenario()) == [0, 10, 20, 30]
     assert calls == [[0], [1], [2], [3]], "two of 20 vectors are more than a call has"
-
-
-def test_an_error_that_is_not_of_one_query_fails_all_that_were_asked_with_it() -> None:
-    calls = []
-
-    async def fail(numbers: Sequence[int]) -> list[int]:
-        calls.append([*numbers])
-        raise OSError
-
-    async def scenario() -> list[Json]:
-        batches = Batcher(is_of_one=lambda error: isinstance(error, ValueError))
-        asked = [batches.search("a", number, fail) for number in range(3)]
-        return await asyncio.gather(*asked, return_exceptions=True)
-
-    assert [type(each) for each in asyncio.run(scenario())] == [OSError] * 3
-    assert calls == [[0, 1, 2]]
-
-
-def test_a_query_of_a_client_that_has_gone_is_not_searched() -> None:
-    async def scenario() -> list[Batch]:
-        searches = Searches()
-        await asyncio.gather(searches.ask(0), searches.ask(0))
-        searches.calls.clear()
-        first, second = (asyncio.create_task(searches.ask(number)) for number in (1, 2))
-        asyncio.get_running_loop().call_soon(first.cancel)
-        assert await second == 20
-        return searches.calls
-
-    assert asyncio.run(scenario()) == [("a", [2])]
-
-
-def test_a_cancelled_query_does_not_end_the_others_of_its_batch() -> None:
-    async def scenario() -> None:
-        searches = Searches()
-        await asyncio.gather(searches.ask(0), searches.ask(0))
-        first, second = (asyncio.create_task(searches.ask(number)) for number in (1, 2))
-        await asyncio.sleep(0)
-        first.cancel()
-        assert await second == 20
-        with suppress(asyncio.CancelledError):
-            await first
-        assert first.cancelled()
-
-    asyncio.run(scenario())
 
 
 FORMS: list[Json] = [
@@ -224,21 +195,16 @@ def test_queries_at_once_are_answered_as_one_after_another(
 ) -> None:
     client = serve(inline_seconds=10.0)
     fill(client, **({} if transform is None else {"transform": transform}))
-    alone = [answered(client.post(f"{URL}/query", json=form)) for form in FORMS]
-    assert {status for status, _ in alone} == {200, 422}
+    alone = [client.post(f"{URL}/query", json=form) for form in FORMS]
+    assert {answer.status_code for answer in alone} == {200, 422}
     batch_sizes.clear()
-
-    async def at_once() -> list[httpx.Response]:
-        asked = (client.http.post(f"{URL}/query", json=form) for form in FORMS * 3)
-        return await asyncio.gather(*asked)
-
-    assert [*map(answered, client.run(at_once()))] == alone * 3
+    for one, other in zip(
+        client.at_once("POST", [(f"{URL}/query", form) for form in FORMS * 3]),
+        alone * 3,
+        strict=True,
+    ):
+        assert (one.status_code, one.json()) == (other.status_code, other.json())
     assert max(batch_sizes) > 1
-
-
-def answered(response: httpx.Response) -> tuple[int, Json]:
-    """Return the status and the document, which names no request."""
-    return response.status_code, response.json()
 
 
 def test_a_failure_of_the_index_is_each_queries_own(
@@ -252,13 +218,9 @@ def test_a_failure_of_the_index_is_each_queries_own(
         return search(collection, query)
 
     monkeypatch.setattr(searches, "search", failing)
-
-    async def at_once() -> list[httpx.Response]:
-        bodies = [{"vector": VECTOR, "limit": limit} for limit in (1, 2, 3, 2, 1)]
-        asked = (client.http.post(f"{URL}/query", json=body) for body in bodies)
-        return await asyncio.gather(*asked)
-
-    statuses = [response.status_code for response in client.run(at_once())]
+    bodies = [{"vector": VECTOR, "limit": limit} for limit in (1, 2, 3, 2, 1)]
+    answers = client.at_once("POST", [(f"{URL}/query", body) for body in bodies])
+    statuses = [answer.status_code for answer in answers]
     assert statuses == [200, 500, 200, 500, 200]
 
 
@@ -269,11 +231,7 @@ def test_each_answer_of_a_batch_has_the_whole_size_that_is_permitted(
     client.put(URL, json={"dim": 4})
     large = {"id": "large", "vector": VECTOR, "payload": {"text": "x" * 60}}
     client.put(f"{URL}/items", json={"items": [large]})
-
-    async def at_once() -> list[httpx.Response]:
-        asked = (client.http.post(f"{URL}/query", json={"vector": VECTOR}) for _ in range(8))
-        return await asyncio.gather(*asked)
-
-    assert [response.status_code for response in client.run(at_once())] == [200] * 8
+    answers = client.at_once("POST", [(f"{URL}/query", {"vector": VECTOR})] * 8)
+    assert [answer.status_code for answer in answers] == [200] * 8
     assert max(batch_sizes) > 1
     assert sum(batch_sizes) == 8

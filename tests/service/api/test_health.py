@@ -1,6 +1,8 @@
 """Starting, being ready, stopping, restarting, and what is counted."""
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
@@ -57,34 +59,43 @@ def test_only_the_first_start_on_a_machine_tells_of_compiling(
     assert len(told) == (0 if cached else 3)
 
 
-@pytest.mark.one_process
-def test_while_kernels_compile_it_lives_and_is_not_ready(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def starting(data_dir: Path, owner: Json, step: str, work: Json) -> Iterator[Client]:
+    """Lend a client of a start whose step stands still after some work; then it is ready."""
     seen, go_on = threading.Event(), threading.Event()
+    inner = getattr(owner, step)
 
-    def compile_slowly(progress: Json, **_: Json) -> float:
-        progress(1, 3, "first")
+    def stand_still(*given: Json, **more: Json) -> Json:
+        work(*given, **more)
         seen.set()
         assert go_on.wait(60)
-        progress(2, 3, "second")
-        return 0.0
+        return inner(*given, **more) if step == "load" else 0.0
 
-    monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
-    client = started(data_dir)
-    assert seen.wait(60)
-    assert client.get("/livez").status_code == 200
-    ready = client.get("/readyz")
-    assert ready.status_code == 503
-    assert ready.json() == {"phase": "compiling", "loaded": 1, "total": 3}
-    assert_problem(client.get(URL), 503, "loading", "compiling")
-    assert client.get(URL).headers["retry-after"]
-    assert client.get("/metrics").status_code == 200
-    assert client.get("/v1").json()["phase"] == "compiling"
-    go_on.set()
-    client.wait_until_ready()
-    assert client.get("/v1").json()["phase"] == "ready"
-    assert client.get("/readyz").status_code == 200
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(owner, step, stand_still)
+        client = started(data_dir)
+        assert seen.wait(60)
+        yield client
+        go_on.set()
+        client.wait_until_ready()
+        assert client.get("/readyz").status_code == 200
+        assert client.get("/v1").json()["phase"] == "ready"
+
+
+@pytest.mark.one_process
+def test_while_kernels_compile_it_lives_and_is_not_ready(data_dir: Path) -> None:
+    def work(progress: Json, **_: Json) -> None:
+        progress(1, 3, "first")
+
+    with starting(data_dir, startup, "compile_kernels", work) as client:
+        assert client.get("/livez").status_code == 200
+        ready = client.get("/readyz")
+        assert ready.status_code == 503
+        assert ready.json() == {"phase": "compiling", "loaded": 1, "total": 3}
+        assert_problem(client.get(URL), 503, "loading", "compiling")
+        assert client.get(URL).headers["retry-after"]
+        assert client.get("/metrics").status_code == 200
+        assert client.get("/v1").json()["phase"] == "compiling"
     client.stop()
 
 
@@ -92,7 +103,6 @@ def test_while_kernels_compile_it_lives_and_is_not_ready(
 def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactly(
     data_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen, go_on = threading.Event(), threading.Event()
     recalls: list[float] = []
     search = ix.StoredCollection.search
 
@@ -102,31 +112,25 @@ def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactl
         recalls.append(params.recall)
         return search(self, rows, params, **more)
 
-    def compile_slowly(progress: Json, *, basics_ready: Json, **more: Json) -> float:
-        basics_ready("dense")
-        seen.set()
-        assert go_on.wait(60)
-        return 0.0
-
     monkeypatch.setattr(ix.StoredCollection, "search", search_noting)
     monkeypatch.setattr(startup, "kernels_are_cached", lambda: False)
-    monkeypatch.setattr(startup, "compile_kernels", compile_slowly)
-    client = started(data_dir)
-    assert seen.wait(60)
-    assert client.get("/readyz").json()["phase"] == "compiling"
-    fill(client)
     asked = {"vector": [1, 0, 0, 1], "recall": 0.5}
-    assert client.post(f"{URL}/query", json=asked).status_code == 200
-    assert client.post(f"{URL}/query/batch", json={"queries": [asked]}).status_code == 200
-    matrix = npy(np.ones((1, 4), np.float32))
-    assert client.post(f"{URL}/query/batch?recall=0.5", content=matrix).status_code == 200
-    assert recalls == [1.0] * 3
-    sparse = client.put("/v1/collections/sparse", json={"dim": None})
-    assert_problem(sparse, 503, "loading", "compiling")
-    assert_problem(client.post(f"{URL}/pairs", json={"min_score": 0.9}), 503, "loading")
-    assert_problem(client.post(f"{URL}/compare", json={}), 503, "loading")
-    go_on.set()
-    client.wait_until_ready()
+
+    def work(_progress: Json, *, basics_ready: Json, **_: Json) -> None:
+        basics_ready("dense")
+
+    with starting(data_dir, startup, "compile_kernels", work) as client:
+        assert client.get("/readyz").json()["phase"] == "compiling"
+        fill(client)
+        assert client.post(f"{URL}/query", json=asked).status_code == 200
+        assert client.post(f"{URL}/query/batch", json={"queries": [asked]}).status_code == 200
+        matrix = npy(np.ones((1, 4), np.float32))
+        assert client.post(f"{URL}/query/batch?recall=0.5", content=matrix).status_code == 200
+        assert recalls == [1.0] * 3
+        sparse = client.put("/v1/collections/sparse", json={"dim": None})
+        assert_problem(sparse, 503, "loading", "compiling")
+        assert_problem(client.post(f"{URL}/pairs", json={"min_score": 0.9}), 503, "loading")
+        assert_problem(client.post(f"{URL}/compare", json={}), 503, "loading")
     assert client.put("/v1/collections/sparse", json={"dim": None}).status_code == 201
     assert client.post(f"{URL}/pairs", json={"min_score": 0.9}).status_code == 200
     assert client.post(f"{URL}/query", json=asked).status_code == 200
@@ -135,26 +139,14 @@ def test_while_kernels_compile_items_of_a_form_can_be_stored_and_searched_exactl
 
 
 @pytest.mark.one_process
-def test_while_collections_load_it_says_how_far_it_is(
-    data_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    load = ix.Catalog.load
-    seen, go_on = threading.Event(), threading.Event()
-
-    def load_slowly(self: ix.Catalog, progress: Json) -> None:
+def test_while_collections_load_it_says_how_far_it_is(data_dir: Path) -> None:
+    def work(_self: ix.Catalog, progress: Json) -> None:
         progress("plants", 2, 4)
-        seen.set()
-        assert go_on.wait(60)
-        load(self, progress)
 
-    monkeypatch.setattr(ix.Catalog, "load", load_slowly)
-    client = started(data_dir)
-    assert seen.wait(60)
-    ready = client.get("/readyz")
-    assert ready.status_code == 503
-    assert ready.json() == {"phase": "loading", "loaded": 2, "total": 4}
-    go_on.set()
-    client.wait_until_ready()
+    with starting(data_dir, ix.Catalog, "load", work) as client:
+        ready = client.get("/readyz")
+        assert ready.status_code == 503
+        assert ready.json() == {"phase": "loading", "loaded": 2, "total": 4}
     client.stop()
 
 

@@ -1,7 +1,6 @@
 """Requests that meet on one name: 409 with a time to come again, never 500."""
 
-import asyncio
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import httpx
 import pytest
 
 from gcws_search.index.collection import catalog as catalog_module
-from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.store import Store
 from tests.support.pausing import Work, paused_at
@@ -34,16 +32,6 @@ def ask(client: Client, operation: str) -> httpx.Response:
     return client.request(method, path, json=body)
 
 
-def asked_at_once(client: Client, requests: list[tuple[str, str, Json]]) -> list[httpx.Response]:
-    async def run() -> list[httpx.Response]:
-        return await asyncio.gather(
-            *(client.http.request(method, url, json=body) for method, url, body in requests)
-        )
-
-    answers: list[httpx.Response] = client.run(run())
-    return answers
-
-
 @pytest.fixture
 def catalog(client: Client) -> Any:  # noqa: ANN401
     """Return the catalog of an application whose "plants" have a snapshot "s"."""
@@ -52,34 +40,9 @@ def catalog(client: Client) -> Any:  # noqa: ANN401
     return opened
 
 
-@pytest.mark.parametrize(
-    ("owner", "step", "under_way", "refused"),
-    [
-        (catalog_module, "findings_of", "restore", ["drop", "snapshot", "restore"]),
-        (DataDirectory, "remove", "drop", ["create", "drop", "snapshot", "restore"]),
-        (StoredCollection, "copy_to", "snapshot", ["drop", "restore"]),
-        (Store, "create", "create", ["drop", "snapshot", "restore"]),
-    ],
-)
-def test_what_comes_meanwhile_is_told_to_come_again(
-    client: Client,
-    catalog: Any,  # noqa: ANN401
-    owner: Any,  # noqa: ANN401
-    step: str,
-    under_way: str,
-    refused: list[str],
-) -> None:
-    config = catalog.get("plants").config
-    work: dict[str, Callable[[], object]] = {
-        "create": lambda: catalog.create("plants", config),
-        "drop": lambda: catalog.drop("plants"),
-        "snapshot": lambda: catalog.snapshot("plants"),
-        "restore": lambda: catalog.restore("plants", "s", replace=True),
-    }
-    if under_way == "create":
-        catalog.drop("plants")
-    with paused_at(owner, step, work[under_way]) as paused:
-        for operation in refused:
+def test_what_comes_meanwhile_is_told_to_come_again(client: Client, catalog: Any) -> None:  # noqa: ANN401
+    with paused_at(DataDirectory, "remove", lambda: catalog.drop("plants")) as paused:
+        for operation in REQUESTS:
             answer = ask(client, operation)
             assert_problem(answer, 409, "collection_busy", "plants", "try again")
             assert answer.headers["retry-after"] == "1"
@@ -109,13 +72,8 @@ def test_what_is_written_to_a_collection_that_is_being_replaced_may_be_sent_agai
 ) -> None:
     old = catalog.get("plants")
 
-    def restore() -> object:
-        return catalog.restore("plants", "s", replace=True)
-
-    with (
-        paused_at(DataDirectory, "publish", restore),
-        pytest.MonkeyPatch.context() as patched,
-    ):
+    restore = partial(catalog.restore, "plants", "s", replace=True)
+    with paused_at(DataDirectory, "publish", restore), pytest.MonkeyPatch.context() as patched:
         answer = client.put(f"{URL}/items", json=ITEMS)
         assert_problem(answer, 503, "loading")
         patched.setattr(catalog_module.Catalog, "get", lambda *_: old)  # had before it was closed
@@ -128,16 +86,15 @@ def test_what_is_written_to_a_collection_that_is_being_replaced_may_be_sent_agai
 
 def test_many_who_make_sure_of_one_collection_all_have_it(serve: Serve, data_dir: Path) -> None:
     client = serve()
-    answers = asked_at_once(client, [("PUT", URL, CONFIG)] * 8)
+    answers = client.at_once("PUT", [(URL, CONFIG)] * 8)
     assert sorted(answer.status_code for answer in answers) == [200] * 7 + [201]
     assert [path.name for path in data_dir.glob("*.sqlite")] == ["plants.sqlite"]
 
 
 def test_of_many_new_collections_at_once_no_more_are_made_than_there_may_be(serve: Serve) -> None:
     client = serve(max_collections=2)
-    answers = asked_at_once(
-        client, [("PUT", f"/v1/collections/c{number}", CONFIG) for number in range(6)]
-    )
+    asked = [(f"/v1/collections/c{number}", CONFIG) for number in range(6)]
+    answers = client.at_once("PUT", asked)
     assert sorted(answer.status_code for answer in answers) == [201] * 2 + [507] * 4
 
 

@@ -1,7 +1,7 @@
 """What a front does by itself: it gathers queries, rewrites batches, and misses its owner."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any, cast
 
@@ -14,8 +14,8 @@ from gcws_search.service.fronts.channel import encode_matrix, encode_query
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json, Serve, assert_problem, fill
 from tests.support.service.fronts import FrontClient
+from tests.support.service.queries import URL
 
-URL = "/v1/collections/plants"
 LIMITS = Settings()
 SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 0], "limit": 2}]
 
@@ -33,17 +33,6 @@ def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def together(client: Client, documents: Sequence[Json]) -> list[httpx.Response]:
-    """Ask for all of them at once."""
-
-    async def ask() -> list[httpx.Response]:
-        return await asyncio.gather(
-            *(client.http.post(f"{URL}/query", json=document) for document in documents)
-        )
-
-    return cast(list[httpx.Response], client.run(ask()))
-
-
 def alone(client: Client, path: str, document: Json) -> httpx.Response:
     """Return the answer of the owner itself, without a front."""
 
@@ -59,7 +48,7 @@ def test_queries_that_come_together_are_searched_together(
     client: Client, searched: list[int]
 ) -> None:
     documents = [{"vector": [1, 0, number, 2]} for number in range(1, 9)]
-    found = together(client, documents)
+    found = client.at_once("POST", [(f"{URL}/query", each) for each in documents])
     assert sum(searched) == 8
     assert max(searched) > 1
     for document, answer in zip(documents, found, strict=True):
@@ -70,7 +59,7 @@ def test_a_query_that_is_refused_leaves_those_beside_it_alone(serve: Serve) -> N
     client = serve()
     fill(client, transform={"center": [9, 9, 9, 9]})
     documents = [{"vector": [1, 0, 1, 2]}, {"vector": [9, 9, 9, 9]}, {"vector": [0, 1, 1, 2]}]
-    first, refused, last = together(client, documents)
+    first, refused, last = client.at_once("POST", [(f"{URL}/query", each) for each in documents])
     assert_problem(refused, 422, "invalid_vector", "vector: ")
     assert (first.status_code, last.status_code) == (200, 200)
     assert first.json() == alone(client, f"{URL}/query", documents[0]).json()

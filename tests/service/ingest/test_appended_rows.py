@@ -131,14 +131,3 @@ def test_a_load_that_was_done_before_says_so(empty: Client) -> None:
     assert "loaded_before" not in anew
     assert anew["ids"] == {"first": "5", "last": "9"}
     assert count(empty) == 5
-
-
-@pytest.mark.parametrize("kind", ["ndjson", "arrow"])
-def test_an_id_that_is_null_is_refused(empty: Client, kind: str) -> None:
-    vectors = rows(2)
-    body = {
-        "ndjson": ndjson(*({"id": None, "vector": row} for row in vectors.tolist())),
-        "arrow": arrow({"id": [None, "a"], "vector": fixed(vectors)}),
-    }[kind]
-    assert_problem(load(empty, kind, body), 422, "invalid_id", "null")
-    assert count(empty) == 0

@@ -1,7 +1,7 @@
 """An application without a network: its start and end, requests to it, what they must answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -68,6 +68,17 @@ class Client:
 
     def delete(self, url: str, **more: Json) -> httpx.Response:
         return self.request("DELETE", url, **more)
+
+    def at_once(self, method: str, asked: Iterable[tuple[str, Json]]) -> list[httpx.Response]:
+        """Send bodies of JSON to URLs, all at the same time."""
+
+        async def ask() -> list[httpx.Response]:
+            return await asyncio.gather(
+                *(self.http.request(method, url, json=body) for url, body in asked)
+            )
+
+        answers: list[httpx.Response] = self.run(ask())
+        return answers
 
     def speak(self, method: str, path: str, receive: Json, send: Json, **headers: str) -> None:
         """Make a request as a server does it, message by message."""
