@@ -330,18 +330,6 @@ def test_the_summary_is_that_of_the_generated_table() -> None:
     assert f"<!-- table: summary -->\n{summary()}\n<!-- end: summary -->" in README.read_text()
 
 
-# Prose
-
-
-# The readers of pages
-
-
-def test_a_changed_answer_is_noticed() -> None:
-    step = curl.Step("curl localhost:8000/x", ['{"a":1,"seconds":…}'])
-    assert step.matches('{"a":1,"seconds":0.25}\n')
-    assert not step.matches('{"a":2,"seconds":0.25}\n')
-
-
 pytest.importorskip("mkdocs", reason="the extra `docs` is not installed")
 
 

@@ -210,9 +210,37 @@ def test_a_package_says_what_it_holds(folder: Path) -> None:
     assert len(files) + len(inner) > 1, "a package of one file"
 
 
-def test_index_knows_nothing_of_http() -> None:
-    web = {"fastapi", "starlette", "uvicorn", "httpx", "service"}
-    assert not {path: used for path, tree in sources("index") if (used := tops(tree) & web)}
+LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [
+    (("index",), {"fastapi", "starlette", "uvicorn", "httpx", "service"}, ()),
+    (("service",), {"numba", "llvmlite", "sqlite3", "sqlite_utils"}, ()),
+    (
+        ("service",), {"psycopg"},
+        tuple(f"service/cluster/{name}.py" for name in
+              ("committer", "connections", "database", "schema")),
+    ),
+    (("index", "service"), {"ray"}, ("service/cluster/placing.py",)),
+    # SQLite's version is described; its log and free pages are given back.
+    (
+        ("index",), {"sqlite3", "sqlite_utils"},
+        ("index/storage/", "index/collection/describe.py", "index/collection/reclaim.py"),
+    ),
+    (PRODUCT, {"benchmarks", "tests"}, ()),
+    (PRODUCT, {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, ()),
+]  # fmt: skip
+"""Folders, libraries, and the only files in these folders that import one of them."""
+
+
+@pytest.mark.parametrize(("folders", "libraries", "speakers"), LIBRARIES)
+def test_libraries_are_known_to_those_alone_who_speak_to_them(
+    folders: tuple[str, ...], libraries: set[str], speakers: tuple[str, ...]
+) -> None:
+    users = {
+        str(path.relative_to(REPOSITORY))
+        for folder in folders
+        for path, tree in sources(folder)
+        if tops(tree) & libraries
+    }
+    assert not {user for user in users if not user.startswith(speakers)}
 
 
 def test_service_takes_the_index_by_its_public_names_alone() -> None:
@@ -235,25 +263,6 @@ def test_only_what_opens_collections_knows_where_they_are() -> None:
     assert on_one_machine == {"app.py", "searches.py", "startup.py"}
 
 
-def test_service_knows_nothing_of_numba_or_sql() -> None:
-    hidden = {"numba", "llvmlite", "sqlite3", "sqlite_utils", "psycopg"}
-    found = {path: tops(tree) & hidden for path, tree in sources("service")}
-    using = {path.relative_to(REPOSITORY): used for path, used in found.items() if used}
-    speakers = {"committer.py", "connections.py", "database.py", "schema.py"}
-    assert not {path for path, used in using.items() if used != {"psycopg"}}
-    assert {*using} <= {Path("service/cluster") / name for name in speakers}
-
-
-def test_only_what_places_replicas_knows_ray() -> None:
-    using = {
-        str(path.relative_to(REPOSITORY))
-        for package in PRODUCT
-        for path, tree in sources(package)
-        if "ray" in tops(tree)
-    }
-    assert {name for name in using if "gcws_search/" not in name} == {"service/cluster/placing.py"}
-
-
 def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
     knowing = {
         str(path.relative_to(REPOSITORY / "service"))
@@ -274,34 +283,9 @@ def test_nothing_is_imported_by_the_names_of_its_folders() -> None:
                     assert top(node.module or "") not in {"index", "service"}, path
 
 
-def test_sql_is_spoken_by_storage_alone() -> None:
-    speakers = {
-        str(path.relative_to(REPOSITORY / "index"))
-        for path, tree in sources("index")
-        if tops(tree) & {"sqlite3", "sqlite_utils"}
-    }
-    assert {name for name in speakers if not name.startswith("storage/")} <= PERMITTED_ELSEWHERE
-
-
-PERMITTED_ELSEWHERE = {"collection/describe.py", "collection/reclaim.py"}
-"""SQLite's version is described; its log and free pages are given back."""
-
-
-@pytest.mark.parametrize("package", PRODUCT)
-def test_nobody_imports_benchmarks_or_tests(package: str) -> None:
-    for path, tree in sources(package):
-        assert not tops(tree) & {"benchmarks", "tests"}, path
-
-
 def test_compiled_functions_live_in_kernels() -> None:
     elsewhere = [
         path for path, tree in sources("index") if decorated(tree) and part(path) != "kernels"
     ]
     assert not elsewhere
     assert not [path for path, tree in sources("service") if decorated(tree)]
-
-
-def test_nothing_persists_objects() -> None:
-    for package in PRODUCT:
-        for path, tree in sources(package):
-            assert not tops(tree) & {"pickle", "marshal", "shelve", "dill", "cloudpickle"}, path

@@ -175,23 +175,6 @@ def test_rows_that_wait_are_soon_taken_in_behind(tmp_path: Path, rng: np.random.
         assert (state.graph.links.array[:, 0] != NONE).all()
 
 
-def test_an_item_is_found_at_once_and_never_again_once_it_is_deleted(
-    tmp_path: Path, rng: np.random.Generator
-) -> None:
-    rows, _ = clustered(rng, 3000, 0, dim=DIM)
-    with opened(tmp_path) as stored:
-        put(stored, rows)
-        stored.finish_background_work()
-        for i in range(40):
-            new = rows[i : i + 1] * np.float32(1.001)
-            put(stored, new, 3000 + i)
-            assert found(stored, new)[0][0][0] == str(3000 + i)
-            stored.delete([str(3000 + i)])
-            assert str(3000 + i) not in dict(found(stored, new)[0])
-        put(stored, rows[:1] * np.float32(5), 7)  # an update
-        assert "7" not in dict(found(stored, rows[7:8])[0])
-
-
 @pytest.mark.parametrize("where", [False, True])
 def test_deleting_starts_an_improvement_that_ends(
     where: bool, tmp_path: Path, rng: np.random.Generator

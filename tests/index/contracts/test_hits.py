@@ -1,5 +1,7 @@
 """Hits of a batch as arrays: indexed, cut and put together, they are the hits of each query."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -81,9 +83,7 @@ def test_batches_are_put_together_in_the_order_of_their_places() -> None:
 def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_put() -> None:
     both = np.arange(7), np.full(7, 0.5)
     narrow = batch(SCAN, [2, 2, 2], width=2)
-    hits = BatchHits(
-        narrow.rows, narrow.scores, narrow.sizes, narrow.work, narrow.expected_recall, {1: both}
-    )
+    hits = replace(narrow, wider={1: both})
     wide = both[0].tolist(), both[1].tolist()
     assert answer(row_hits(hits)[1]) == wide
     assert answers(row_hits(hits)[1:]) == [wide, answer(row_hits(narrow)[2])]
@@ -97,9 +97,7 @@ def test_a_query_of_more_hits_than_a_line_holds_keeps_them_all_wherever_it_is_pu
 def test_hits_of_another_search_take_the_place_of_some() -> None:
     many = np.arange(7), np.full(7, 0.5)
     held = batch(TABLES, [2, 1, 0, 2], width=2)
-    hits = BatchHits(
-        held.rows, held.scores, held.sizes, held.work, held.expected_recall, {1: many, 2: many}
-    )
+    hits = replace(held, wider={1: many, 2: many})
     others = shown(row_hits(hits)[0]), shown(row_hits(hits)[2])
     scanned = batch(SCAN, [4, 1], width=4, first=2)
     wanted = tuple(map(shown, row_hits(scanned)))
@@ -108,14 +106,7 @@ def test_hits_of_another_search_take_the_place_of_some() -> None:
     assert (each[0], each[2]) == others
     assert (each[3], each[1]) == wanted
     assert whole.expected_recall[[3, 1]].tolist() == scanned.expected_recall.tolist()
-    longest = BatchHits(
-        scanned.rows,
-        scanned.scores,
-        scanned.sizes,
-        scanned.work,
-        scanned.expected_recall,
-        {1: many},
-    )
+    longest = replace(scanned, wider={1: many})
     assert answer(row_hits(whole.overwrite(np.array([3, 0]), longest))[0]) == answer(
         row_hits(longest)[1]
     )

@@ -157,18 +157,13 @@ def _entries(rows: VectorBatch) -> list[tuple[int, int, float]]:
     return sorted(zip(row_of, rows.slots.tolist(), rows.values.tolist(), strict=True))
 
 
-def test_no_segment_has_more_entries_than_can_be_numbered(
-    rows: VectorBatch,
+@pytest.mark.parametrize("empty", [InvertedIndex(), InvertedIndex(max_entries=2000)])
+def test_postings_are_the_entries_of_the_rows_and_no_more_than_can_be_numbered(
+    empty: InvertedIndex, rows: VectorBatch
 ) -> None:
-    most = 2000
-    index = InvertedIndex(max_entries=most).cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
+    index = empty.cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
     assert index.covered == len(rows)
-    assert max(_entries_of(segment) for segment in index.segments) <= most
+    assert max(_entries_of(segment) for segment in index.segments) <= empty.max_entries
     borders = [(segment.first, segment.last) for segment in index.segments]
     assert all(a[1] == b[0] for a, b in pairwise(borders))
-    assert _postings(index) == _entries(rows)
-
-
-def test_postings_are_the_entries_of_the_rows(rows: VectorBatch) -> None:
-    index = InvertedIndex().cover(rows[:MIN_ROWS], ONE).cover(rows, ONE)
     assert _postings(index) == _entries(rows)

@@ -26,19 +26,8 @@ from gcws_search.index.joins import PairSink, compare_pairs
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
 from tests.support.data import generated
-from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores
+from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, true_pairs
 from tests.support.statistics import SIGMAS
-
-
-def true_pairs(
-    scores: npt.NDArray[np.float64], min_score: float, alive: npt.NDArray[np.uint8]
-) -> dict[tuple[int, int], float]:
-    a, b = np.nonzero(np.triu(scores >= min_score, 1))
-    return {
-        (int(i), int(j)): float(scores[i, j])
-        for i, j in zip(a, b, strict=True)
-        if alive[i] and alive[j]
-    }
 
 
 def pairs_of(index: SmallIndex, alive: Mask | None = None, **asked: Any) -> Pairs:  # noqa: ANN401

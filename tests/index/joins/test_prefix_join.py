@@ -16,9 +16,11 @@ from gcws_search.index.kernels.ordering.keys import RowPairs
 from gcws_search.index.kernels.sparse.prefix_join import join_prefixes
 from gcws_search.index.threads import Workers
 from gcws_search.index.vectors.space import VectorSpace
+from tests.support.index.small_index import Mask, all_scores, true_pairs as pairs_of_scores
 
 ROWS = 300
 SLOTS = 200
+Scores = dict[tuple[int, int], float]
 
 
 def made(
@@ -43,20 +45,13 @@ def view_of(rows: np.ndarray, permitted: np.ndarray | None = None) -> RowView:
     return RowView(space.prepare(raw), alive, int(alive.sum()))
 
 
-def true_pairs(rows: np.ndarray, least: float) -> dict[tuple[int, int], float]:
+def true_pairs(rows: np.ndarray, least: float, alive: Mask | None = None) -> Scores:
     """Return the score of every pair that reaches the least, in float64."""
-    rows = rows[:, rows.any(axis=0)]  # most columns may be empty
-    parts = np.hstack([np.maximum(rows, 0), np.maximum(-rows, 0)]).astype(np.float64)
-    pairs = {}
-    for a in range(len(parts)):
-        others = parts[a + 1 :]
-        scores = np.minimum(parts[a], others).sum(1) / np.maximum(parts[a], others).sum(1)
-        for b in np.flatnonzero(scores >= least).tolist():
-            pairs[a, a + 1 + b] = float(scores[b])
-    return pairs
+    filled = rows[:, rows.any(axis=0)]  # most columns may be empty
+    return pairs_of_scores(all_scores(filled, filled, filled.shape[1]), least, alive)
 
 
-def as_dict(pairs: Pairs) -> dict[tuple[int, int], float]:
+def as_dict(pairs: Pairs) -> Scores:
     a, b, scores = pairs
     found = dict(zip(zip(a.tolist(), b.tolist(), strict=True), scores.tolist(), strict=True))
     assert len(found) == len(a)
@@ -103,11 +98,7 @@ def test_slots_that_share_a_place_hide_no_pair(rng: np.random.Generator, least: 
 
 def test_rows_that_are_not_permitted_are_in_no_pair(rng: np.random.Generator) -> None:
     rows, permitted = made(rng, spread=1.0), rng.random(ROWS) < 0.6
-    truth = {
-        pair: score
-        for pair, score in true_pairs(rows, 0.5).items()
-        if permitted[pair[0]] and permitted[pair[1]]
-    }
+    truth = true_pairs(rows, 0.5, permitted.astype(np.uint8))
     assert len(truth) > 20
     assert as_dict(joined(view_of(rows, permitted), 0.5)).keys() == truth.keys()
 

@@ -137,3 +137,15 @@ def all_scores(queries: Rows, rows: Rows, dim: int) -> npt.NDArray[np.float64]:
         shared = np.minimum(query[own, None], slots[own]).sum(axis=0)
         out[:] = shared / (query.sum() + sums - shared)
     return scores
+
+
+def true_pairs(
+    scores: npt.NDArray[np.float64], least: float, alive: Mask | None = None
+) -> dict[tuple[int, int], float]:
+    """Return the pairs of live rows that reach a score, and their scores."""
+    a, b = np.nonzero(np.triu(scores >= least, 1))
+    return {
+        (i, j): float(scores[i, j])
+        for i, j in zip(a.tolist(), b.tolist(), strict=True)
+        if alive is None or (alive[i] and alive[j])
+    }
