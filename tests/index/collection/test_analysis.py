@@ -24,7 +24,6 @@ from gcws_search.index import (
     MapParams,
     NamedVector,
     Places,
-    SearchParams,
     SparseVector,
     StoredCollection,
     Transform,
@@ -123,14 +122,6 @@ def test_a_sample_has_its_neighbours_within_itself(rng: np.random.Generator) -> 
     assert_nearest(found.sample, scores)
 
 
-def test_scores_are_those_of_queries(rng: np.random.Generator) -> None:
-    collection = filled(signed(rng, 40), CollectionConfig(dim=DIM))
-    found = shown(collection)
-    for number, item_id in enumerate(found.ids):
-        hits = collection.search_around(item_id, SearchParams(limit=15, recall=1.0))[0]
-        assert found.sample.scores[number].tolist() == hits.scores
-
-
 def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> None:
     rows = np.abs(signed(rng, 1100, 512))
     collection = filled(rows, CollectionConfig(dim=512, backend=ExactParams()))
@@ -145,9 +136,7 @@ def test_rows_with_copies_have_the_same_neighbours(rng: np.random.Generator) -> 
 @pytest.mark.parametrize("backend", [GcwsParams(), ExactParams()])
 @pytest.mark.parametrize("sample", [60, 200])
 def test_neighbours_of_a_large_sample_are_searched_for(
-    rng: np.random.Generator,
-    backend: GcwsParams | ExactParams,
-    sample: int,
+    rng: np.random.Generator, backend: GcwsParams | ExactParams, sample: int
 ) -> None:
     collection = filled(signed(rng, 200), CollectionConfig(dim=DIM, backend=backend))
     exact = shown(collection, sample=sample)
@@ -203,11 +192,8 @@ def test_a_filter_says_which_items_are_drawn(rng: np.random.Generator) -> None:
 def test_ids_and_vectors_are_placed_too(rng: np.random.Generator, dim: int | None) -> None:
     rows = signed(rng, 50)
     collection = filled(rows, CollectionConfig(dim=dim))
-    plain = (
-        rows[4].tolist()
-        if dim == DIM
-        else SparseVector(np.flatnonzero(rows[4]), rows[4][rows[4] != 0])
-    )
+    sent = SparseVector(np.flatnonzero(rows[4]), rows[4][rows[4] != 0])
+    plain = rows[4].tolist() if dim == DIM else sent
     found = shown(collection, ["4", plain, "7"])
     np.testing.assert_allclose(found.also.xy, found.sample.xy[[4, 4, 7]], atol=1e-5)
     assert found.also.scores[0].tolist() == found.sample.scores[4].tolist()
@@ -282,19 +268,23 @@ def test_numbers_out_of_range_are_refused(params: dict[str, int], words: str) ->
         MapParams(**params)  # type: ignore[arg-type]
 
 
-def test_what_cannot_be_placed_is_named(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("also", "error", "words"),
+    [
+        (["0", "nobody"], ItemNotFound, "nobody"),
+        (["0", [1.0, 2.0]], InvalidVector, r"also\[1\]: expected 12 values, got 2"),
+        ([NamedVector(["acid", ""], [1.0, 1.0])], InvalidVector, r"also\[0\]\.names\[1\]"),
+        ([SparseVector([DIM], [1.0])], InvalidVector, r"also\[0\]\.indices\[0\]"),
+        (["0"] * 1001, InvalidParameter, "also: expected at most 1000"),
+    ],
+)
+def test_what_cannot_be_placed_is_named(
+    rng: np.random.Generator, also: list[object], error: type[Exception], words: str
+) -> None:
     collection = filled(signed(rng, 5), CollectionConfig(dim=DIM))
-    with pytest.raises(ItemNotFound, match="nobody"):
-        shown(collection, ["0", "nobody"])
-    with pytest.raises(InvalidVector, match=r"also\[1\]: expected 12 values, got 2"):
-        shown(collection, ["0", [1.0, 2.0]])
     collection.set_names(["acid"])
-    with pytest.raises(InvalidVector, match=r"also\[0\]\.names\[1\]"):
-        shown(collection, [NamedVector(["acid", ""], [1.0, 1.0])])
-    with pytest.raises(InvalidVector, match=r"also\[0\]\.indices\[0\]"):
-        shown(collection, [SparseVector([DIM], [1.0])])
-    with pytest.raises(InvalidParameter, match="also: expected at most 1000"):
-        shown(collection, ["0"] * 1001)
+    with pytest.raises(error, match=words):
+        shown(collection, also)
 
 
 def kernel(a: Float64s, b: Float64s) -> Float64s:

@@ -156,36 +156,6 @@ def test_a_write_that_fails_uses_no_number(stored: StoredCollection, tmp_path: P
     assert append(stored, 2).ids == ("4", "5")
 
 
-def test_no_number_is_given_twice_after_deletes_and_restarts(tmp_path: Path) -> None:
-    catalog = opened_catalog(tmp_path)
-
-    def reopened() -> StoredCollection:
-        nonlocal catalog
-        catalog.close()
-        catalog = opened_catalog(tmp_path)
-        return catalog.get("things")
-
-    stored = catalog.create("things", CONFIG)[0]
-    append(stored, 3)
-    stored.delete(["1", "2"])
-    assert append(stored, 1).ids == ("3", "3")
-    stored.delete(["0", "3"])
-    assert len(stored) == 0
-    stored = reopened()
-    assert append(stored, 1).ids == ("4", "4")
-    put(stored, {"40": 1})
-    stored = reopened()
-    assert append(stored, 1).ids == ("41", "41")
-    snapshot = tmp_path / "copy"
-    snapshot.mkdir()
-    stored.delete(["41"])
-    stored.copy_to(snapshot / "things.sqlite")
-    catalog.close()
-    catalog = opened_catalog(snapshot)
-    assert append(catalog.get("things"), 1).ids == ("42", "42")
-    catalog.close()
-
-
 def test_many_append_at_once_beside_ids_of_users(stored: StoredCollection) -> None:
     """Whoever is first: no item takes the place of another."""
     start, results = threading.Barrier(4), list[WriteResult]()

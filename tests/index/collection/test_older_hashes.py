@@ -17,7 +17,7 @@ from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
 from gcws_search.index.contracts.errors import IncompatibleFile
-from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
+from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from tests.support.index.items import held, holding, opened_catalog, vector
 from tests.support.index.policies import graphs_from
@@ -102,22 +102,6 @@ def _failing_after(calls: int, function: Callable[..., Any]) -> Callable[..., An
         return function(*arguments)
 
     return called
-
-
-def test_items_put_after_it_are_found_beside_those_encoded_anew(tmp_path: Path, path: Path) -> None:
-    values = dict(VALUES)
-    for turn in range(2):
-        catalog = opened_catalog(tmp_path)
-        stored = catalog.get("things")
-        raw = stored.space.from_items([vector(100.0 + turn)])
-        stored.put(ItemBatch([f"new{turn}"], raw, [b'{"x":%d}' % (100 + turn)]))
-        values[f"new{turn}"] = 100.0 + turn
-        queries = stored.space.from_items([vector(x) for x in values.values()])
-        for item_id, result in zip(
-            values, stored.search(queries, SearchParams(limit=1, recall=0.99)), strict=True
-        ):
-            assert [*zip(result.ids, result.scores, strict=True)] == [(item_id, 1.0)]
-        catalog.close()
 
 
 def test_a_check_takes_codes_of_earlier_hashes_for_sound(tmp_path: Path, path: Path) -> None:

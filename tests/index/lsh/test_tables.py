@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
+from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import UNKNOWN, SavedIndex
 from gcws_search.index.hashing.banding import FIRST_TABLES
@@ -400,47 +401,31 @@ def test_estimates_by_fewer_tables_are_of_all_samples(rng: np.random.Generator) 
 
 PROVEN = SearchParams(limit=3, recall=0.5, guarantee="proven")
 ESTIMATES = SearchParams(limit=3, rerank="none")
-Use = Callable[[StoredCollection, Floats], object]
 
 
-def search(params: SearchParams) -> Use:
-    return lambda stored, rows: stored.search(stored.space.from_dense(rows[:2]), params)
+USES: dict[str, tuple[Callable[[StoredCollection, RawBatch], object], int]] = {
+    "proven": (lambda stored, some: stored.search(some, PROVEN), WANTED),
+    "estimates": (lambda stored, some: stored.search(some, ESTIMATES), WANTED),
+    "proven around an item": (lambda stored, _: stored.search_around("5", PROVEN), WANTED),
+    "estimates around an item": (lambda stored, _: stored.search_around("5", ESTIMATES), WANTED),
+    "proofs compared": (lambda stored, some: stored.compare([some], PROVEN), WANTED),
+    "pairs of few rows": (lambda stored, _: stored.pairs(min_score=0.9, recall=0.9), FIRST_TABLES),
+    "all pairs": (lambda stored, _: stored.pairs(min_score=0.9, recall=1.0), FIRST_TABLES),
+    "measured": (lambda stored, some: stored.search(some, SearchParams(limit=3)), FIRST_TABLES),
+    "exact": (lambda stored, some: stored.search(some, SearchParams(recall=1.0)), FIRST_TABLES),
+}
 
 
-def search_around(params: SearchParams) -> Use:
-    return lambda stored, _: stored.search_around("5", params)
-
-
-def compare(params: SearchParams) -> Use:
-    return lambda stored, rows: stored.compare([stored.space.from_dense(rows[:2])], params)
-
-
-def pairs(recall: float) -> Use:
-    return lambda stored, _: stored.pairs(min_score=0.9, recall=recall)
-
-
-@pytest.mark.parametrize(
-    ("use", "bands"),
-    [
-        pytest.param(search(PROVEN), WANTED, id="proven"),
-        pytest.param(search(ESTIMATES), WANTED, id="estimates"),
-        pytest.param(search_around(PROVEN), WANTED, id="proven around an item"),
-        pytest.param(search_around(ESTIMATES), WANTED, id="estimates around an item"),
-        pytest.param(compare(PROVEN), WANTED, id="proofs compared"),
-        pytest.param(pairs(0.9), FIRST_TABLES, id="pairs of few rows"),
-        pytest.param(pairs(1.0), FIRST_TABLES, id="all pairs"),
-        pytest.param(search(SearchParams(limit=3)), FIRST_TABLES, id="measured"),
-        pytest.param(search(SearchParams(limit=3, recall=1.0)), FIRST_TABLES, id="exact"),
-    ],
-)
+@pytest.mark.parametrize("what", USES)
 def test_a_collection_without_lists_has_all_tables_once_there_was_use_for_them(
-    tmp_path: Path, rng: np.random.Generator, use: Use, bands: int
+    tmp_path: Path, rng: np.random.Generator, what: str
 ) -> None:
     rows, _ = clustered(rng, 300, 1)
+    use, bands = USES[what]
     with closing(opened_catalog(tmp_path)) as catalog:
         stored = filled(catalog, rows, WANTED)
         assert bands_made(stored) == FIRST_TABLES
-        use(stored, rows)
+        use(stored, stored.space.from_dense(rows[:2]))
         if stored.optimizer.thread is not None:  # what was begun, not what a `settle` would begin
             stored.optimizer.thread.join(60)
         assert bands_made(stored) == bands
