@@ -226,9 +226,9 @@ def test_features_follow_rows_that_are_put_and_forgotten(
     left = index.search(queries, wanted, permitted=stays.astype(np.uint8))
     index.compact(stays)
     kept = np.flatnonzero(stays)
-    for before, after in zip(left, index.search(queries, wanted), strict=True):
-        assert kept[after.rows].tolist() == before.rows.tolist()
-        assert after.scores.tolist() == before.scores.tolist()
+    for masked, after in zip(left, index.search(queries, wanted), strict=True):
+        assert kept[after.rows].tolist() == masked.rows.tolist()
+        assert after.scores.tolist() == masked.scores.tolist()
     index.add(rows[:5])
     assert len(state_of(index).features) >= len(kept) + 5
     mine = index.search(rows[:5], SearchParams(limit=1, recall=0.5))
