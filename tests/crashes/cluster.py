@@ -291,8 +291,7 @@ class ClusterTrial:
         former = servers.standby
         former.start()
         if self._random.random() < 2 / 3:  # else its commits wait for the promoted one
-            former.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-            former.execute("SELECT pg_reload_conf()")
+            former.wait_for_standby("")
         is_alone = self._random.random() < 1 / 3
         if is_alone:
             kill_server(servers.primary, self._how())

@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Literal, TypeAlias
 
-from tests.crashes.wrapping import Reached, Watched, after, after_awaited, always, before
+from tests.crashes.wrapping import Reached, Watched, after, before
 
 VARIABLE: Final = "TRIAL_POINTS"
 COPIED_ROWS: Final = 12
@@ -34,11 +34,13 @@ CHUNK_ROWS: Final = 8
 _ARMED: Final = "armed"
 _FOLLOWER: Final = "gcws_search.service.cluster.follower"
 _COMMITTER: Final = "gcws_search.service.cluster.committer"
+_COLLECTION: Final = "gcws_search.index.collection.stored_collection"
+_HOST: Final = "gcws_search.service.cluster.host"
 _REPLICAS: Final = "gcws_search.service.cluster.shards"
 
 Part: TypeAlias = Literal["replica", "router"]
 Needs: TypeAlias = Literal["clients", "fill", "database"]
-Wrap: TypeAlias = Callable[[Any, str, Watched], Callable[[Reached], None]]
+Wrap: TypeAlias = Callable[[Any, str, Watched | None], Callable[[Reached], None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +56,9 @@ class Point:
     part: Part
     function: tuple[str, str]
     wrap: Wrap
-    watched: Watched = always
+    watched: Watched | None = None
     needs: Needs = "clients"
     max_times: int = 3
-
-
-def _is_copied(_transactions: Any, _connection: Any, plan: Any) -> bool:  # noqa: ANN401
-    return len(plan.rows) >= COPIED_ROWS
-
-
-def _is_followed_by_more(_follower: Any, _collection: Any, _rows: Any, reached: Any) -> bool:  # noqa: ANN401
-    return bool(reached.position.key > reached.whole >= 0)
-
-
-def _is_filling(_follower: Any, _collection: Any, _rows: Any, reached: Any) -> bool:  # noqa: ANN401
-    return bool(reached.whole < 0)
-
-
-def _is_without_position(_collection: Any, _ids: Any, load: Any = None) -> bool:  # noqa: ANN401
-    return load is None
-
-
-def _is_filled_and_new(host: Any) -> bool:  # noqa: ANN401
-    return bool(not host.is_listed and host.positions and host.is_ready)
 
 
 def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # noqa: ANN401
@@ -87,19 +69,20 @@ def _is_answer_to_a_write(cycle: Any, message: Mapping[str, Any]) -> bool:  # no
 POINTS: Final[dict[str, Point]] = {
     "changes read, none applied": Point("replica", (_FOLLOWER, "Follower._apply"), before),
     "rows stored, not committed": Point(
-        "router", (_COMMITTER, "Committer._store_rows"), after, _is_copied
+        "router",
+        (_COMMITTER, "Committer._store_rows"),
+        after,
+        lambda _committer, _connection, plan: len(plan.rows) >= COPIED_ROWS,
     ),
     "deleted ids applied, rows not": Point(
         "replica",
-        ("gcws_search.index.collection.stored_collection", "StoredCollection.delete"),
+        (_COLLECTION, "StoredCollection.delete"),
         after,
-        _is_without_position,
+        lambda _collection, _ids, load=None: load is None,
     ),
     "committed, not known": Point("router", (_COMMITTER, "Committer._store_and_commit"), after),
     "rows sketched, not committed": Point(
-        "replica",
-        ("gcws_search.index.collection.stored_collection", "StoredCollection.commit"),
-        before,
+        "replica", (_COLLECTION, "StoredCollection.commit"), before
     ),
     "locked, nothing stored": Point("router", (_COMMITTER, "Committer._plan"), after),
     "rows and position in the file, not in memory": Point(
@@ -107,13 +90,20 @@ POINTS: Final[dict[str, Point]] = {
     ),
     "committed, the shards not told": Point("router", (_REPLICAS, "ShardSet.follow"), before),
     "some of the changes applied": Point(
-        "replica", (_FOLLOWER, "Follower._put"), after, _is_followed_by_more
+        "replica",
+        (_FOLLOWER, "Follower._put"),
+        after,
+        lambda _follower, _collection, _rows, at: at.position.key > at.whole >= 0,
     ),
     "the commit about to be sent": Point("router", (_COMMITTER, "Committer._store_others"), after),
     "in the middle of a fill": Point(
-        "replica", (_FOLLOWER, "Follower._put"), after, _is_filling, needs="fill"
+        "replica",
+        (_FOLLOWER, "Follower._put"),
+        after,
+        lambda _follower, _collection, _rows, at: at.whole < 0,
+        needs="fill",
     ),
-    "the shards told, not answered": Point("router", (_REPLICAS, "ShardSet.follow"), after_awaited),
+    "the shards told, not answered": Point("router", (_REPLICAS, "ShardSet.follow"), after),
     "a file made, nothing in it": Point(
         "replica",
         ("gcws_search.index.collection.catalog", "Catalog.create"),
@@ -122,32 +112,24 @@ POINTS: Final[dict[str, Point]] = {
         max_times=1,
     ),
     "in doubt, not asked": Point(
-        "router",
-        (_COMMITTER, "Committer._require_stored"),
-        before,
-        needs="database",
-        max_times=1,
+        "router", (_COMMITTER, "Committer._require_stored"), before, needs="database", max_times=1
     ),
     "all applied, nobody told": Point("replica", (_FOLLOWER, "Follower._reach"), before),
     "a write answered": Point(
         "router",
         ("uvicorn.protocols.http.httptools_impl", "RequestResponseCycle.send"),
-        after_awaited,
+        after,
         _is_answer_to_a_write,
     ),
-    "found, not answered": Point(
-        "replica", ("gcws_search.service.cluster.host", "ShardHost.answer_message"), after
-    ),
+    "found, not answered": Point("replica", (_HOST, "ShardHost.answer_message"), after),
     "merged, not answered": Point(
-        "router",
-        ("gcws_search.service.cluster.collection", "ClusterCollection._rank"),
-        after,
+        "router", ("gcws_search.service.cluster.collection", "ClusterCollection._rank"), after
     ),
     "filled, about to be listed": Point(
         "replica",
-        ("gcws_search.service.cluster.host", "ShardHost._announce"),
+        (_HOST, "ShardHost._announce"),
         before,
-        _is_filled_and_new,
+        lambda host: not host.is_listed and host.positions and host.is_ready,
         needs="fill",
         max_times=1,
     ),
@@ -170,7 +152,7 @@ class _Finder(MetaPathFinder):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._modules = {point.function[0] for point in POINTS.values()} | {*_SMALL}
+        self._modules = {point.function[0] for point in POINTS.values()}
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -192,50 +174,37 @@ class _Finder(MetaPathFinder):
         spec.loader.exec_module = execute_and_install  # type: ignore[method-assign]
         return spec
 
-    def _install(self, module: ModuleType) -> None:
-        if module.__name__ in _SMALL:
-            _SMALL[module.__name__](module)
+    def _install(self, module: Any) -> None:  # noqa: ANN401
+        # Before others import it: few items are to take several steps.
+        if module.__name__ == _COMMITTER:
+            module._COPY_ROWS = COPIED_ROWS
+        if module.__name__ == _FOLLOWER:
+            module.HostOptions = partial(module.HostOptions, chunk_rows=CHUNK_ROWS)
         for name, point in POINTS.items():
             owner, _, function = point.function[1].partition(".")
             if point.function[0] == module.__name__:
                 install = point.wrap(getattr(module, owner), function, point.watched)
-                install(_Reached(self._folder, name))
+                install(_ending(self._folder, name))
 
 
-class _Reached:
-    """Ends the process when it has been at a point as often as the file says."""
+def _ending(folder: Path, point: str) -> Reached:
+    """Return what ends the process when it is called at a point as often as the file says."""
+    changing, reached = threading.Lock(), Counter[str]()
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._folder = folder
-        self._name = name
-        self._changing = threading.Lock()
-        self._times: Counter[str] = Counter()
-
-    def __call__(self) -> None:
-        armed = self._folder / _ARMED
+    def end_in_time() -> None:
+        armed = folder / _ARMED
         with suppress(FileNotFoundError):
-            order = armed.read_text()
-            number, times, name = order.split(" ", 2)
-            if name != self._name:
+            number, times, name = armed.read_text().split(" ", 2)
+            if name != point:
                 return
-            with self._changing:
-                self._times[number] += 1
-                is_time = self._times[number] >= int(times)
+            with changing:
+                reached[number] += 1
+                is_time = reached[number] >= int(times)
             if is_time:
-                armed.rename(self._folder / f"{number} {os.getpid()}")
+                armed.rename(folder / f"{number} {os.getpid()}")
                 os.kill(os.getpid(), signal.SIGKILL)
 
-
-def _make_writes_be_copied(module: Any) -> None:  # noqa: ANN401
-    module._COPY_ROWS = COPIED_ROWS
-
-
-def _make_chunks_small(module: Any) -> None:  # noqa: ANN401
-    module.HostOptions = partial(module.HostOptions, chunk_rows=CHUNK_ROWS)
-
-
-_SMALL: Final = {_COMMITTER: _make_writes_be_copied, _FOLLOWER: _make_chunks_small}
-"""What is made small, so that few items take several steps; done before others import it."""
+    return end_in_time
 
 
 # In the trial

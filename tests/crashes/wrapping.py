@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable
+from inspect import isawaitable
 from typing import Any, TypeAlias
 
 Reached: TypeAlias = Callable[[], None]
@@ -10,20 +11,15 @@ Watched: TypeAlias = Callable[..., bool]
 """Whether a call is meant, by its arguments."""
 
 
-def always(*_arguments: Any, **_options: Any) -> bool:  # noqa: ANN401
-    """Mean every call."""
-    return True
-
-
-def before(owner: Any, name: str, watched: Watched = always) -> Callable[[Reached], None]:  # noqa: ANN401
-    """Return what installs a point before a function."""
+def before(owner: Any, name: str, watched: Watched | None = None) -> Callable[[Reached], None]:  # noqa: ANN401
+    """Return what installs a point before a function or a coroutine."""
 
     def install(reached: Reached) -> None:
         original = getattr(owner, name)
 
         @functools.wraps(original)
         def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            if watched(*arguments, **options):
+            if watched is None or watched(*arguments, **options):
                 reached()
             return original(*arguments, **options)
 
@@ -32,35 +28,23 @@ def before(owner: Any, name: str, watched: Watched = always) -> Callable[[Reache
     return install
 
 
-def after(owner: Any, name: str, watched: Watched = always) -> Callable[[Reached], None]:  # noqa: ANN401
-    """Return what installs a point after a function."""
+def after(owner: Any, name: str, watched: Watched | None = None) -> Callable[[Reached], None]:  # noqa: ANN401
+    """Return what installs a point after a function, or after a coroutine is awaited."""
 
     def install(reached: Reached) -> None:
         original = getattr(owner, name)
+
+        async def awaited(result: Any) -> Any:  # noqa: ANN401
+            found = await result
+            reached()
+            return found
 
         @functools.wraps(original)
         def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            is_meant = watched(*arguments, **options)
+            is_meant = watched is None or watched(*arguments, **options)
             result = original(*arguments, **options)
-            if is_meant:
-                reached()
-            return result
-
-        setattr(owner, name, wrapped)
-
-    return install
-
-
-def after_awaited(owner: Any, name: str, watched: Watched = always) -> Callable[[Reached], None]:  # noqa: ANN401
-    """Return what installs a point after a coroutine."""
-
-    def install(reached: Reached) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        async def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            is_meant = watched(*arguments, **options)
-            result = await original(*arguments, **options)
+            if is_meant and isawaitable(result):
+                return awaited(result)
             if is_meant:
                 reached()
             return result

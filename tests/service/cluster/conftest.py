@@ -2,11 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
+from pathlib import Path
 
 import pytest
 
 from gcws_search.service.cluster.database import Database
-from tests.support.service.shards import BUCKETS, Written
+from tests.support.service.postgres import Postgres, running_server
+from tests.support.service.shards import BUCKETS, Start, Written, shards
 
 
 @pytest.fixture
@@ -25,3 +28,16 @@ def written(database: Database) -> Iterator[Written]:
     """Return a collection in a fresh database and on one node."""
     with closing(Written(database)) as written:
         yield written
+
+
+@pytest.fixture
+def start(database: Database, tmp_path: Path) -> Start:
+    """Return what starts shards over the database and the folder of the test."""
+    return partial(shards, database, tmp_path)
+
+
+@pytest.fixture
+def server() -> Iterator[Postgres]:
+    """Return a database's server that no other test uses."""
+    with running_server() as server:
+        yield server

@@ -5,7 +5,6 @@ from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from signal import SIGKILL
 
-import numpy as np
 import pytest
 
 from gcws_search.service.cluster.committer import Committer, PreparedDelete
@@ -20,9 +19,9 @@ from tests.support.service.shards import (
     BUCKETS,
     Written,
     ask,
+    fills,
     held,
     shards as hosts_of,
-    some_vectors,
 )
 from tests.support.waiting import wait_until
 
@@ -84,8 +83,7 @@ def versions(client: Client) -> dict[str, int]:
 def start_again(former: Postgres) -> None:
     """Start a former primary, which takes writes by itself."""
     former.start()
-    former.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-    former.execute("SELECT pg_reload_conf()")
+    former.wait_for_standby("")
 
 
 def promote(pair: PostgresPair) -> Postgres:
@@ -138,16 +136,16 @@ def test_a_former_primary_is_left_alone_whoever_starts_first(
 
 
 def test_what_a_replica_read_of_a_former_primary_goes_once_it_hears_of_the_last(
-    pair: PostgresPair, tmp_path: Path, rng: np.random.Generator
+    pair: PostgresPair, tmp_path: Path
 ) -> None:
     """It has lost its files, and what it remembered with them."""
     url = pair.url("plants")
     with closing(Database.open(url, buckets=BUCKETS)) as database:
         written = Written(database)
-        written.put(some_vectors(rng, "abc"))
+        written.put_some("abc")
         former = promote(pair)
         assert wait_until(lambda: is_read(database))
-        written.put(some_vectors(rng, "abd"))
+        written.put_some("abd")
         last = database.connections.memory.document
         rows = written.rows()
         kill_server(pair.primary, SIGKILL)
@@ -167,7 +165,7 @@ def test_what_a_replica_read_of_a_former_primary_goes_once_it_hears_of_the_last(
             pair.primary.start()
             assert wait_until(lambda: is_read(database))
             assert wait_until(lambda: held(host, written) == rows)
-            assert [each.fills for each in host.followers] == [1]
+            assert fills([host]) == [1]
         written.close()
 
 
@@ -185,12 +183,9 @@ def test_writes_that_shards_know_to_be_too_late_are_not_acknowledged(
     with shards(url, tmp_path), router(url, tmp_path / "one", SHARDS, 1) as client:
         client.put(PLANTS, json={"dim": 2})
         put(client, "a", version=1)
-        pair.standby.execute("SELECT pg_promote(false)")
-        assert wait_until(lambda: not pair.standby.execute("SELECT pg_is_in_recovery()")[0][0])
-        pair.primary.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
-        pair.standby.execute("ALTER SYSTEM SET synchronous_standby_names = ''")
+        pair.standby.promote()
         for server in (pair.primary, pair.standby):
-            server.execute("SELECT pg_reload_conf()")
+            server.wait_for_standby("")
         with router(url, tmp_path / "two", SHARDS, None) as other:
             put(other, "b", version=2)
             put(client, "c", version=3)

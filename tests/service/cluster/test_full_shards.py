@@ -1,28 +1,26 @@
 """A replica that has no memory or disk for more: its sister takes writes, or they are refused."""
 
-import errno
 import shutil
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
 import pytest
 from pydantic import SecretStr
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
 from tests.support.service.client import assert_problem, fill
 from tests.support.service.cluster import ClusterClient
-from tests.support.service.shards import BUCKETS, Written, ask, follow, some_vectors, together
+from tests.support.service.shards import BUCKETS, QUICK, Written, ask, follow, together
 from tests.support.waiting import wait_until
 
 URL = "/v1/collections/plants"
@@ -94,11 +92,13 @@ def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
     assert cluster.put(f"{URL}/items", json=ITEM).status_code == 200
 
 
+def settings_of(url: str, data_dir: Path, **more: Any) -> Settings:  # noqa: ANN401
+    database = SecretStr(url)
+    return Settings(data_dir=data_dir, database_url=database, port=0, buckets=BUCKETS, **more)
+
+
 def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None:
-    url = SecretStr(database_url)
-    settings = Settings(
-        data_dir=data_dir, database_url=url, port=0, buckets=8, max_memory_share=1e-9
-    )
+    settings = settings_of(database_url, data_dir, max_memory_share=1e-9)
     server = ShardServer(settings, 0, 0, "between us")
     assert "bytes of memory in use" in server.host.refusal
     server.stop()
@@ -109,9 +109,7 @@ def test_replicas_of_one_host_share_its_memory(
     database_url: str, database: Database, data_dir: Path
 ) -> None:
     """The second has room for itself, and none beside the first."""
-    settings = Settings(
-        data_dir=data_dir, database_url=SecretStr(database_url), port=0, buckets=BUCKETS
-    )
+    settings = settings_of(database_url, data_dir)
     server = ShardServer(settings, 0, 1, "between us", shares_memory=True)
     host, port = server.address.rsplit(":", 1)
 
@@ -142,30 +140,14 @@ DISK_BYTES: Final = 3 << 20
 @contextmanager
 def sisters(database: Database, *folders: Path) -> Iterator[list[ShardHost]]:
     """Lend replicas of the one shard that are listed."""
-    hosts = [
-        ShardHost(
-            database,
-            folder,
-            0,
-            1,
-            threads=1,
-            options=HostOptions(
-                address=f"replica-{number}",
-                replica=number,
-                poll_seconds=0.05,
-                check_seconds=0.1,
-                full_seconds=0.2,
-            ),
-        )
-        for number, folder in enumerate(folders)
-    ]
-    for host in hosts:
-        host.start()
-    try:
+    with ExitStack() as stack:
+        hosts = []
+        for number, folder in enumerate(folders):
+            options = replace(QUICK, address=f"replica-{number}", replica=number, full_seconds=0.2)
+            hosts.append(ShardHost(database, folder, 0, 1, threads=1, options=options))
+            stack.callback(hosts[-1].close)
+            hosts[-1].start()
         yield hosts
-    finally:
-        for host in hosts:
-            host.close()
 
 
 @pytest.fixture
@@ -184,17 +166,13 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 def take_all(path: Path) -> None:
     """Write a file that leaves no byte of its disk."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while file.write(bytes(4096)):
-                pass
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
+    with path.open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
 
 
-def put(written: Written, rng: np.random.Generator, first: int, last: int) -> None:
-    written.put(some_vectors(rng, [f"i{place}" for place in range(first, last)]))
+def put(written: Written, first: int, last: int) -> None:
+    written.put_some([f"i{place}" for place in range(first, last)])
 
 
 def has_all(host: ShardHost, written: Written) -> bool:
@@ -202,18 +180,17 @@ def has_all(host: ShardHost, written: Written) -> bool:
 
 
 def test_a_file_in_the_way_of_its_own_growth_is_dropped_and_filled_again(
-    database: Database, written: Written, disk: Path, tmp_path: Path, rng: np.random.Generator
+    database: Database, written: Written, disk: Path, tmp_path: Path
 ) -> None:
     with sisters(database, disk / "full", tmp_path / "sister") as [full, sister]:
         rows = 0
         while not full.refusal:
-            put(written, rng, rows, rows + 1000)
+            put(written, rows, rows + 1000)
             rows += 1000
             follow([sister], written)
             assert wait_until(lambda: bool(full.refusal) or has_all(full, written))
         assert FULL in full.refusal
-        kept = 500
-        written.delete([f"i{place}" for place in range(kept, rows)])
+        written.delete([f"i{place}" for place in range(500, rows)])
         assert wait_until(lambda: has_all(full, written))
         assert together([full], written) == together([sister], written) == written.rows()
         assert full.followers[0].fills > 0
@@ -221,13 +198,13 @@ def test_a_file_in_the_way_of_its_own_growth_is_dropped_and_filled_again(
 
 
 def test_a_replica_whose_disk_others_fill_is_filled_again_once_there_is_room(
-    database: Database, written: Written, disk: Path, tmp_path: Path, rng: np.random.Generator
+    database: Database, written: Written, disk: Path, tmp_path: Path
 ) -> None:
     with sisters(database, disk / "full", tmp_path / "sister") as [full, sister]:
-        put(written, rng, 0, 100)
+        put(written, 0, 100)
         follow([full, sister], written)
         take_all(disk / "other")
-        put(written, rng, 0, 4000)
+        put(written, 0, 4000)
         follow([sister], written)
         assert wait_until(lambda: full.followers[0].fills > 0 and bool(full.refusal))
         fills, failures = full.followers[0].fills, full.followers[0].failures
@@ -241,12 +218,12 @@ def test_a_replica_whose_disk_others_fill_is_filled_again_once_there_is_room(
 
 
 def test_a_replica_that_starts_on_a_full_disk_is_filled_once_there_is_room(
-    database: Database, written: Written, disk: Path, rng: np.random.Generator
+    database: Database, written: Written, disk: Path
 ) -> None:
-    put(written, rng, 0, 300)
+    put(written, 0, 300)
     with sisters(database, disk / "full") as [host]:
         follow([host], written)
-    put(written, rng, 0, 4000)
+    put(written, 0, 4000)
     take_all(disk / "other")
     with sisters(database, disk / "full") as [host]:
         assert wait_until(lambda: bool(host.refusal))
@@ -256,10 +233,10 @@ def test_a_replica_that_starts_on_a_full_disk_is_filled_once_there_is_room(
 
 
 def test_a_full_replica_without_a_sister_is_kept(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+    database: Database, written: Written, tmp_path: Path
 ) -> None:
     with sisters(database, tmp_path) as [host]:
-        put(written, rng, 0, 5)
+        put(written, 0, 5)
         follow([host], written)
         commits = ix.StoredCollection.commit
         with pytest.MonkeyPatch.context() as patched:
@@ -270,7 +247,7 @@ def test_a_full_replica_without_a_sister_is_kept(
                 raise ix.DiskFull(collection.name)
 
             patched.setattr(ix.StoredCollection, "commit", commit)
-            put(written, rng, 0, 8)
+            put(written, 0, 8)
             assert wait_until(lambda: host.followers[0].failures > 10)
             assert ask(host, "count", written.number).head == {"count": 5}
         assert wait_until(lambda: has_all(host, written))

@@ -1,9 +1,8 @@
 """Which replicas a router asks: those that the database lists, of one number of shards."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import closing
-from typing import NoReturn
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -13,29 +12,12 @@ from gcws_search.service.cluster.shards import HttpReplicas
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.waiting import wait_until
 
-BUCKETS = 8
 
-
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
-        yield database
-
-
-def announce(
-    database: Database,
-    shard: int,
-    replica: int = 0,
-    *,
-    shards: int = 2,
-    key: int = 0,
-    cell: str = "main",
-    address: str = "",
-) -> Replica:
-    """List a replica, whose address tells its place unless it is given."""
-    address = address or f"{shard}-{replica}-of-{shards}:1"
-    listed = Replica(cell, shard, replica, address, {1: key}, 10, 0.5, 0.0, shards)
-    database.announce(listed)
+def announce(database: Database, shard: int, replica: int = 0, shards: int = 2, **more: Any) -> Any:  # noqa: ANN401
+    """List a replica, whose address tells its place unless it is given; return it."""
+    address = f"{shard}-{replica}-of-{shards}:1"
+    listed = Replica("main", shard, replica, address, {1: 0}, 10, 0.5, 0.0, shards)
+    database.announce(listed := listed._replace(**more))
     return listed
 
 
@@ -79,12 +61,12 @@ def test_the_number_that_the_database_says_goes_before_that_of_the_settings(
 def test_a_replica_that_is_being_filled_is_asked_only_if_there_is_no_other(
     database: Database,
 ) -> None:
-    announce(database, 0, 0, key=-1)
-    announce(database, 1, 0, key=-1)
+    announce(database, 0, 0, positions={1: -1})
+    announce(database, 1, 0, positions={1: -1})
     announce(database, 1, 1)
     replicas = replicas_of(database)
     assert asked(replicas) == [["0-0-of-2:1"], ["1-1-of-2:1"]]
-    announce(database, 1, 0, key=4)
+    announce(database, 1, 0, positions={1: 4})
     assert asked(replicas) == [["0-0-of-2:1"], ["1-0-of-2:1", "1-1-of-2:1"]]
 
 
@@ -129,30 +111,24 @@ def test_a_replica_at_another_address_is_another(database: Database) -> None:
     [[before], _] = replicas.shards if asked(replicas) else []
     asked(replicas)
     assert replicas.shards[0][0] is before
-    moved = Replica("main", 0, 0, "elsewhere:1", {}, 10, 0.5, 0.0, 2)
-    database.announce(moved)
+    announce(database, 0, address="elsewhere:1")
     assert asked(replicas)[0] == ["elsewhere:1"]
 
 
 def test_all_who_want_the_list_at_once_read_it_once(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replicas, calls = replicas_of(database, shards=1), list[str]()
-    read = Database.replicas
-
-    def counted(database: Database, cell: str) -> list[Replica]:
-        calls.append(cell)
-        return read(database, cell)
+    replicas = replicas_of(database, shards=1)
 
     async def renew() -> None:
         for _ in range(3):  # the second and the third time at once after the first
             await asyncio.gather(*(replicas.renew() for _ in range(20)))
 
     announce(database, 0, shards=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "replicas", counted)
-        asyncio.run(renew())
-    assert calls == ["main"]
+    read = Mock(wraps=database.replicas)
+    monkeypatch.setattr(database, "replicas", read)
+    asyncio.run(renew())
+    read.assert_called_once_with("main")
     assert [each.address for each in replicas.shards[0]] == ["0-0-of-1:1"]
 
 
@@ -162,11 +138,6 @@ def test_a_list_that_cannot_be_read_leaves_what_is_known(
     announce(database, 0, shards=1)
     replicas = replicas_of(database, shards=1)
     assert asked(replicas) == [["0-0-of-1:1"]]
-
-    def unavailable(*_: object) -> NoReturn:
-        raise StoreUnavailable("it is gone")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(Database, "replicas", unavailable)
-        asyncio.run(replicas.renew())
+    monkeypatch.setattr(database, "replicas", Mock(side_effect=StoreUnavailable("it is gone")))
+    asyncio.run(replicas.renew())
     assert [each.address for each in replicas.shards[0]] == ["0-0-of-1:1"]

@@ -1,7 +1,6 @@
 """What `gcws-search cluster` does to replicas, over a placement in memory."""
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -15,11 +14,10 @@ from gcws_search.service.cluster.rollout import (
     status_of,
 )
 from gcws_search.service.settings import Settings
+from tests.support.service.shards import BUCKETS
 
 if TYPE_CHECKING:
     from gcws_search.service.cluster.placing import RayPlacement
-
-BUCKETS = 8
 
 
 class Placed:
@@ -82,123 +80,102 @@ class Placed:
 
 
 @pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    with closing(Database.open(database_url, buckets=BUCKETS)) as database:
-        yield database
+def placed(database: Database) -> Placed:
+    """Return a placement of two shards with all their replicas."""
+    placed = Placed(database)
+    rolled(placed).up()
+    placed.events.clear()
+    return placed
 
 
-def rolled(placed: Placed, database: Database, seconds: float = 20.0, **more: Any) -> Rollout:  # noqa: ANN401
+def rolled(placed: Placed, seconds: float = 20.0, **more: Any) -> Rollout:  # noqa: ANN401
     settings = Settings(buckets=BUCKETS, **({"shards": 2} | more))
-    rollout = Rollout(cast("RayPlacement", placed), database, settings, said.append, seconds)
+    placement = cast("RayPlacement", placed)
+    rollout = Rollout(placement, placed.database, settings, list[str]().append, seconds)
     rollout.poll_seconds = 0.001
     return rollout
-
-
-said: list[str] = []
 
 
 def shown(placed: Placed) -> list[str]:
     return [each.short for each in placed.places("main")]
 
 
-def test_up_starts_all_replicas_and_again_none(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
+def test_up_starts_all_replicas_and_again_none(placed: Placed) -> None:
     assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
     for shard in range(2):
         mine = [node for each, node in placed.there.items() if each.shard == shard]
         assert len({*mine}) == 2
-    assert database.shards("main") == 2
-    placed.events.clear()
-    rolled(placed, database).up()
+    assert placed.database.shards("main") == 2
+    rolled(placed).up()
     assert placed.events == []
 
 
-def test_up_starts_what_is_missing_away_from_its_sister(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
+def test_up_starts_what_is_missing_away_from_its_sister(placed: Placed) -> None:
     lost = ReplicaPlace("main", 2, 1, 0)
     del placed.there[lost]
     sister = placed.there[ReplicaPlace("main", 2, 1, 1)]
-    placed.events.clear()
-    rolled(placed, database).up()
+    rolled(placed).up()
     assert placed.events == [("start", "1/0")]
     assert placed.there[lost] != sister
 
 
-def test_routers_ask_another_number_of_shards_once_all_of_it_are_filled(
-    database: Database,
-) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
+def test_routers_ask_another_number_of_shards_once_all_of_it_are_filled(placed: Placed) -> None:
     new = ReplicaPlace("main", 3, 2, 1)
     placed.failures[new] = "the disk is full"
     with pytest.raises(ValueError, match="5 of 6 replicas are filled: 2/1 the disk is full"):
-        rolled(placed, database, 0.5, shards=3).up()
-    assert database.shards("main") == 2
+        rolled(placed, 0.5, shards=3).up()
+    assert placed.database.shards("main") == 2
     assert len(placed.places("main")) == 4 + 6
     placed.failures.clear()
     placed.events.clear()
-    rolled(placed, database, shards=3).up()
-    assert database.shards("main") == 3
+    rolled(placed, shards=3).up()
+    assert placed.database.shards("main") == 3
     assert {each.shards for each in placed.there} == {3}
     assert {kind for kind, _ in placed.events} == {"end"}
 
 
-def test_more_and_fewer_replicas(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database, replicas=3).up()
+def test_more_and_fewer_replicas(placed: Placed) -> None:
+    rolled(placed, replicas=3).up()
     assert len(placed.there) == 6
-    rolled(placed, database, replicas=1).up()
+    rolled(placed, replicas=1).up()
     assert shown(placed) == ["0/0", "1/0"]
 
 
-def test_a_move_ends_the_former_once_the_new_one_is_filled(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
+def test_a_move_ends_the_former_once_the_new_one_is_filled(placed: Placed) -> None:
     former = ReplicaPlace("main", 2, 0, 0)
     node = placed.there[former]
+    placed.failures[ReplicaPlace("main", 2, 0, 2)] = "no room"
+    with pytest.raises(ValueError, match="0 of 1 replicas are filled: 0/2 no room"):
+        rolled(placed, 0.5).move(0, 0)
+    assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
+    placed.failures.clear()
     placed.events.clear()
-    new = rolled(placed, database).move(0, 0)
+    new = rolled(placed).move(0, 0)
     assert placed.events == [("start", "0/2"), ("end", "0/0")]
     assert placed.looks[new] > 2
     assert placed.there[new] not in {node, placed.there[ReplicaPlace("main", 2, 0, 1)]}
-    placed.events.clear()
-    rolled(placed, database).up()
-    assert placed.events == []
+    rolled(placed).up()
+    assert placed.events == [("start", "0/2"), ("end", "0/0")]
 
 
-def test_a_move_that_is_not_filled_leaves_the_former(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
-    placed.failures[ReplicaPlace("main", 2, 0, 2)] = "no room"
-    with pytest.raises(ValueError, match="0 of 1 replicas are filled: 0/2 no room"):
-        rolled(placed, database, 0.5).move(0, 0)
-    assert shown(placed) == ["0/0", "0/1", "1/0", "1/1"]
-
-
-def test_replicas_that_have_come_to_one_node_are_parted(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
+def test_replicas_that_have_come_to_one_node_are_parted(placed: Placed) -> None:
     one, two = ReplicaPlace("main", 2, 1, 0), ReplicaPlace("main", 2, 1, 1)
     placed.there[one] = placed.there[two]
-    rolled(placed, database).up()
+    rolled(placed).up()
     mine = [node for each, node in placed.there.items() if each.shard == 1]
     assert len({*mine}) == len(mine) == 2
 
 
-def test_down_ends_all_and_lets_routers_be_set(database: Database) -> None:
-    placed = Placed(database)
-    rolled(placed, database).up()
-    rolled(placed, database).down()
+def test_down_ends_all_and_lets_routers_be_set(placed: Placed) -> None:
+    rolled(placed).down()
     assert not placed.there
-    assert database.shards("main") is None
+    assert placed.database.shards("main") is None
 
 
 @pytest.mark.parametrize(
     ("nodes", "more", "told"),
     [
-        ("abc", {"shards": 9}, "GCWS_SHARDS of at most 8, the buckets of the database, got 9"),
+        ("abc", {"shards": 5}, "GCWS_SHARDS of at most 4, the buckets of the database, got 5"),
         ("a", {}, "expected 2 nodes for 2 replicas of a shard, got 1; start nodes by"),
         ("abc", {"replicas": 4}, "expected 4 nodes for 4 replicas of a shard, got 3"),
     ],
@@ -208,31 +185,27 @@ def test_what_cannot_be_placed_is_refused(
 ) -> None:
     placed = Placed(database, nodes)
     with pytest.raises(ValueError, match=told):
-        rolled(placed, database, **more).up()
+        rolled(placed, **more).up()
     assert not placed.there
 
 
 def test_a_move_that_cannot_be_is_refused(database: Database) -> None:
     placed = Placed(database, "ab")
-    rolled(placed, database).up()
+    rolled(placed).up()
     with pytest.raises(ValueError, match="expected a replica that there is, got 0/5; 0/0, 0/1"):
-        rolled(placed, database).move(0, 5)
+        rolled(placed).move(0, 5)
     with pytest.raises(ValueError, match="without a replica of this shard, got none"):
-        rolled(placed, database).move(0, 0)
+        rolled(placed).move(0, 0)
 
 
-def test_a_replica_without_a_node_is_told_when_the_time_is_over(database: Database) -> None:
-    placed = Placed(database)
-    placed.unplaceable.add(ReplicaPlace("main", 2, 1, 1))
+def test_what_a_replica_is_without_is_told_when_the_time_is_over(database: Database) -> None:
+    without_node, of_another_database = Placed(database), Placed(database)
+    without_node.unplaceable.add(ReplicaPlace("main", 2, 1, 1))
     with pytest.raises(ValueError, match="3 of 4 replicas are filled: 1/1 has no node, or starts"):
-        rolled(placed, database, 0.5).up()
-
-
-def test_a_replica_whose_node_has_another_database_is_told(database: Database) -> None:
-    placed = Placed(database)
-    placed.elsewhere.add(ReplicaPlace("main", 2, 0, 1))
-    with pytest.raises(ValueError, match="0/1 is listed by another database"):
-        rolled(placed, database, 0.5).up()
+        rolled(without_node, 0.5).up()
+    of_another_database.elsewhere.add(ReplicaPlace("main", 2, 1, 1))
+    with pytest.raises(ValueError, match="1/1 is listed by another database"):
+        rolled(of_another_database, 0.5).up()
 
 
 def test_names_are_of_places_whatever_a_cell_is_called() -> None:
@@ -250,17 +223,11 @@ def test_the_status_tells_of_each_replica_and_of_shards_without_one(database: Da
     placed.failures[places[3]] = "no room"
     row, _ = database.create("things", {}, 1, None)
     for replica, reached in ((0, 0), (1, -1)):
-        listed = Replica(
-            "main", 0, replica, f"host:{replica}", {row.number: reached}, 1 << 20, 0.5, 0, 2
-        )
-        database.announce(listed)
+        address, positions = f"host:{replica}", {row.number: reached}
+        database.announce(Replica("main", 0, replica, address, positions, 1 << 20, 0.5, 0, 2))
     rows, unanswered = status_of(database, settings, cast("RayPlacement", placed))
-    assert [each[:2] for each in rows] == [
-        ("0/0", "filled"),
-        ("0/1", "is being filled"),
-        ("1/0", "not there"),
-        ("1/1", "no room"),
-    ]
+    states = ["filled", "is being filled", "not there", "no room"]
+    assert [each[:2] for each in rows] == [*zip(["0/0", "0/1", "1/0", "1/1"], states, strict=True)]
     assert rows[0][3:] == ("host:0", "0", "1 MiB", "50% of its machine")
     assert unanswered == [1]
     without, _ = status_of(database, settings, None)

@@ -1,15 +1,12 @@
 """Replicas of shards behind HTTP in this process, which may do what they should not."""
 
-import asyncio
 import socket
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from enum import Enum, auto
 from pathlib import Path
 
-import uvicorn
 from pydantic import SecretStr
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -20,6 +17,7 @@ from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
+from tests.support.service.live_server import serving
 from tests.support.service.ports import HOST
 from tests.support.service.shards import BUCKETS, QUICK
 from tests.support.waiting import wait_until
@@ -94,33 +92,22 @@ class HttpShard:
         poll_seconds: float = QUICK.poll_seconds,
     ) -> None:
         self._bound = socket.create_server((HOST, 0))
-        address = f"{HOST}:{self._bound.getsockname()[1]}"
-        options = replace(QUICK, address=address, replica=replica, poll_seconds=poll_seconds)
+        self.address = f"{HOST}:{self._bound.getsockname()[1]}"
+        options = replace(QUICK, address=self.address, replica=replica, poll_seconds=poll_seconds)
         self.host = ShardHost(
             database, folder / f"{shard}-{replica}", shard, shards, threads=1, options=options
         )
         self.app = FaultyApp(create_shard_app(ShardService(self.host, key, threads=1)))
-        config = uvicorn.Config(
-            self.app,
-            log_level="critical",
-            ws="none",
-            lifespan="on",
-            timeout_graceful_shutdown=1,
-            timeout_keep_alive=75,  # longer than routers keep connections, as in earnest
-        )
-        self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(
-            target=asyncio.run, args=[self._server.serve(sockets=[self._bound])]
-        )
+        self._running = ExitStack()
 
     def start(self) -> None:
-        self._thread.start()
+        # Connections are kept longer than routers keep them, as in earnest.
+        options = {"timeout_graceful_shutdown": 1, "timeout_keep_alive": 75}
+        self._running.enter_context(serving(self.app, self._bound, **options))
 
     def stop(self) -> None:
         """End it: nobody listens at its port any more."""
-        self._server.should_exit = True
-        self._thread.join()
-        self._bound.close()
+        self._running.close()
 
 
 @contextmanager

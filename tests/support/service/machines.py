@@ -63,8 +63,7 @@ class MachineCluster:
             standby.run("pg_basebackup", words)
             standby.start()
         with self.store.entered():
-            self.server.execute("ALTER SYSTEM SET synchronous_standby_names = 'standby'")
-            self.server.execute("SELECT pg_reload_conf()")
+            self.server.wait_for_standby("standby")
             state = "SELECT sync_state FROM pg_stat_replication"
             wait_until(lambda: self.server.execute(state) == [("sync",)])
         return standby

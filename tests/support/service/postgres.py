@@ -108,6 +108,16 @@ class Postgres:
             cursor = connection.execute(statement.encode())
             return cursor.fetchall() if cursor.description else []
 
+    def wait_for_standby(self, name: str) -> None:
+        """Have commits wait for the standby of this name; for none, where that is empty."""
+        self.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
+        self.execute("SELECT pg_reload_conf()")
+
+    def promote(self) -> None:
+        """Have a standby take writes; return once it does."""
+        self.execute("SELECT pg_promote(false)")
+        wait_until(lambda: not self.execute("SELECT pg_is_in_recovery()")[0][0])
+
     @contextmanager
     def database(self) -> Iterator[str]:
         """Lend the URL of a new database."""
@@ -117,6 +127,18 @@ class Postgres:
             yield self.url(name)
         finally:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def running_server(**settings: str) -> Iterator[Postgres]:
+    """Lend a server of the caller's own."""
+    server = Postgres(**settings)
+    try:
+        server.create()
+        server.start()
+        yield server
+    finally:
+        server.remove()
 
 
 @cache

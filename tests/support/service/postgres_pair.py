@@ -49,27 +49,25 @@ class PostgresPair:
         primary.run("pg_basebackup", ["-d", primary.url("postgres"), *options])
         standby.start()
         self._wait_until_it_is("streaming", "state")
-        _wait_for(primary, standby.settings["cluster_name"])
+        primary.wait_for_standby(standby.settings["cluster_name"])
         self._wait_until_it_is("sync", "sync_state")
 
     def promote_standby(self) -> None:
         """Let the standby take the place of a primary that is gone, and wait for no other."""
-        promoted = self.standby
-        _wait_for(promoted, "")
-        promoted.execute("SELECT pg_promote(false)")
-        wait_until(lambda: not promoted.execute("SELECT pg_is_in_recovery()")[0][0])
+        self.standby.wait_for_standby("")
+        self.standby.promote()
         self.primary, self.standby = self.standby, self.primary
 
     @contextmanager
     def asynchronous(self) -> Iterator[None]:
         """Have commits wait for no standby until the block ends, which may have ended it."""
-        _wait_for(self.primary, "")
+        self.primary.wait_for_standby("")
         try:
             yield
         finally:
             self.standby.stop()
             self.standby.start()
-            _wait_for(self.primary, self.standby.settings["cluster_name"])
+            self.primary.wait_for_standby(self.standby.settings["cluster_name"])
 
     def _wait_until_it_is(self, expected: str, column: str) -> None:
         statement = f"SELECT {column} FROM pg_stat_replication"
@@ -81,16 +79,9 @@ class PostgresPair:
         self.primary.remove()
 
 
-def _wait_for(server: Postgres, standby: str) -> None:
-    """Have commits wait for a standby, by its name; for none, where that is empty."""
-    server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{standby}'")
-    server.execute("SELECT pg_reload_conf()")
-
-
 def kill_server(server: Postgres, how: signal.Signals) -> None:
     """End a server as its loss would; return once none of its processes is left."""
-    assert server.process is not None
-    processes = psutil.Process(server.process.pid).children(recursive=True)
+    processes = psutil.Process(server.pid).children(recursive=True)
     server.stop(how)
     # After SIGKILL its children see by themselves that it is gone.
     left = psutil.wait_procs(processes, timeout=_SECONDS)[1]

@@ -1,7 +1,8 @@
 """Shards in this process, the collection that they follow, and the same collection on one node."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import (
     MESSAGES,
+    START,
     ChangeSet,
     Replica,
     Row,
@@ -40,15 +42,8 @@ DIM = 6
 CONFIG = ix.CollectionConfig(dim=DIM)
 QUICK = HostOptions(poll_seconds=0.05, check_seconds=0.1)
 """Notices within a moment what it would notice within ten seconds."""
-
-Vector = Sequence[float]
-
-
-def some_vectors(
-    rng: np.random.Generator, ids: Sequence[str], dim: int = DIM
-) -> dict[str, list[float]]:
-    """Return a vector of small whole numbers for each id, so that many scores are equal."""
-    return {item_id: rng.integers(-3, 4, dim).astype(float).tolist() for item_id in ids}
+Start = Callable[..., AbstractContextManager[list[ShardHost]]]
+"""Takes a number of shards and ``options``, and lends the shards."""
 
 
 def put_of(*ids: str | None, payload: bytes | None = None, **more: Any) -> PreparedPut:  # noqa: ANN401
@@ -62,17 +57,43 @@ def contents(database: Database, number: int) -> dict[str, Row]:
     return {row.id: row for rows in database.read_all(number, 1000) for row in rows}
 
 
+class Copy:
+    """A replica as its follower has it: the keys of its items, by id."""
+
+    def __init__(self, database: Database, number: int) -> None:
+        self.database, self.number = database, number
+        self.items: dict[str, int] = {}
+        self.position = START
+
+    def follow(self) -> None:
+        """Apply what has changed; no key comes behind a head that was seen."""
+        every = range(self.database.buckets)
+        changes = self.database.changes(self.number, every, self.position, 3)
+        with changes as (head, deleted, chunks, _):
+            for item_id in deleted:
+                self.items.pop(item_id, None)
+            for row in chain.from_iterable(chunks):
+                assert self.position.key < row.key <= head.key
+                self.items[row.id] = row.key
+            self.position = head
+
+
 class Written:
     """A collection of a database, and a node to which the same is written.
 
-    ``changes``: what has been written, as routers send it.
+    ``changes``: what has been written, as routers send it. ``seed``: of the vectors.
     """
 
     def __init__(
-        self, database: Database, config: ix.CollectionConfig = CONFIG, name: str = "things"
+        self,
+        database: Database,
+        config: ix.CollectionConfig = CONFIG,
+        name: str = "things",
+        seed: int = 7,
     ) -> None:
         self.database = database
         self.config = config
+        self._rng = np.random.default_rng(seed)
         row, _ = database.create(name, config.to_dict(), 1)
         self.number = row.number
         self.changes: list[ChangeSet] = []
@@ -93,6 +114,13 @@ class Written:
         write = PreparedPut(ids=ids, vectors=space.to_blobs(raw), payloads=payloads)
         self.committer.commit(write)
         self.node.put(ix.ItemBatch(ids, raw, payloads))
+
+    def some_vectors(self, ids: Sequence[str]) -> dict[str, list[float]]:
+        """Return a vector of small whole numbers for each id, so that many scores are equal."""
+        return {each: self._rng.integers(-3, 4, DIM).astype(float).tolist() for each in ids}
+
+    def put_some(self, ids: Sequence[str]) -> None:
+        self.put(self.some_vectors(ids))
 
     def delete(self, ids: Sequence[str]) -> None:
         self.committer.commit(PreparedDelete(ids=ids))
@@ -198,6 +226,17 @@ def together(hosts: Sequence[ShardHost], written: Written) -> list[Row]:
     return sorted(row for host in hosts for row in held(host, written))
 
 
+def check_followed(hosts: Sequence[ShardHost], written: Written) -> None:
+    """Fail unless shards follow, and have together what the database has."""
+    follow(hosts, written)
+    assert together(hosts, written) == written.rows()
+
+
+def fills(hosts: Sequence[ShardHost]) -> list[int]:
+    """Return how often each collection of each host was filled anew."""
+    return [each.fills for host in hosts for each in host.followers]
+
+
 @contextmanager
 def shards(
     database: Database,
@@ -205,21 +244,13 @@ def shards(
     count: int,
     *,
     options: HostOptions = QUICK,
-    policies: ix.Policies = ix.POLICIES,
 ) -> Iterator[list[ShardHost]]:
     """Lend running shards, each over a folder of its own."""
     with ExitStack() as stack:
         hosts = []
         for shard in range(count):
-            host = ShardHost(
-                database,
-                folder / f"{shard}-of-{count}",
-                shard,
-                count,
-                threads=1,
-                policies=policies,
-                options=options,
-            )
+            own = folder / f"{shard}-of-{count}"
+            host = ShardHost(database, own, shard, count, threads=1, options=options)
             stack.callback(host.close)
             host.start()
             hosts.append(host)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
 
 import pytest
 
@@ -57,14 +58,11 @@ def test_clusters_of_two_schemas_are_two(database_url: str, database: Database) 
         assert database.collections() == []
 
 
-def test_a_database_that_is_not_there_is_said_at_once() -> None:
+def test_a_database_that_is_not_there_is_said_at_once(database_url: str) -> None:
     with pytest.raises(StoreUnavailable, match="refused"):
         Database.open(f"postgresql://gcws@{HOST}:{free_port()}/none")
     with pytest.raises(StoreUnavailable, match="does not exist"):
         Database.open(postgres().url("none"))
-
-
-def test_a_closed_database_is_unavailable(database_url: str) -> None:
     database = Database.open(database_url, buckets=4)
     database.close()
     with pytest.raises(StoreUnavailable):
@@ -72,12 +70,10 @@ def test_a_closed_database_is_unavailable(database_url: str) -> None:
 
 
 def test_no_more_connections_than_permitted_are_open(database_url: str) -> None:
-    with closing(
-        Database.open(database_url, buckets=4, max_connections=1, seconds=0.2)
-    ) as database:
-        with database.connections.use(), pytest.raises(StoreUnavailable, match="in use"):
-            database.collections()
-        assert database.collections() == []
+    with closing(Database.open(database_url, buckets=4, max_connections=1, seconds=0.2)) as one:
+        with one.connections.use(), pytest.raises(StoreUnavailable, match="in use"):
+            one.collections()
+        assert one.collections() == []
 
 
 def test_a_name_is_created_once(database: Database) -> None:
@@ -117,11 +113,10 @@ def test_a_dropped_collection_leaves_nothing_and_its_number_is_not_used_again(
     assert database.drop(number)
     assert not database.drop(number)
     assert database.collections() == []
-    for reads in (database.last_moment, database.count, database.metadata):
+    fetch = partial(database.fetch, ids=["a"])
+    for reads in (database.last_moment, database.count, database.metadata, fetch):
         with pytest.raises(ix.CollectionNotFound):
             reads(number)
-    with pytest.raises(ix.CollectionNotFound):
-        database.fetch(number, ["a"])
     with database.connections.use() as connection:
         for table in ("commits", "names", "heads", "dropped"):
             assert connection.column(f"SELECT count(*) FROM {table}") == [0]

@@ -1,11 +1,14 @@
 """Connections that break in COMMIT: what was answered is what is stored."""
 
+import itertools
 import signal
 import socket
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
-from enum import Enum, auto
+from enum import Enum
+from itertools import takewhile
 
 import numpy as np
 import pytest
@@ -25,12 +28,9 @@ WRITERS = 3
 class Cut(Enum):
     """Where a connection is cut."""
 
-    BEFORE = auto()
-    """The database never sees the COMMIT."""
-    RACING = auto()
-    """The database is sent the COMMIT, and its client is cut off at once."""
-    AFTER = auto()
-    """The database has answered, and its client does not see that."""
+    BEFORE = "the database never sees the COMMIT"
+    RACING = "the database is sent the COMMIT, and its client is cut off at once"
+    AFTER = "the database has answered, and its client does not see that"
 
 
 class CutProxy:
@@ -127,6 +127,12 @@ def far(database_url: str, proxy: CutProxy) -> Iterator[Database]:
         yield database
 
 
+def plants_of(database: Database) -> tuple[int, Committer]:
+    """Make a collection; return its number, and what writes to it."""
+    number = database.create("plants", {}, 1)[0].number
+    return number, Committer(database, number, "plants")
+
+
 def pair(name: str) -> PreparedPut:
     """Return two items that are stored together or not at all."""
     return put_of(f"{name}a", f"{name}b")
@@ -135,36 +141,26 @@ def pair(name: str) -> PreparedPut:
 def test_what_was_answered_is_what_is_stored(
     far: Database, database: Database, proxy: CutProxy, rng: np.random.Generator
 ) -> None:
-    number = far.create("plants", {}, 1)[0].number
-    committer = Committer(far, number, "plants")
+    number, committer = plants_of(far)
     answered: dict[str, bool] = {}
-    errors: list[Exception] = []
+    refusals: list[str] = []
 
     def write(writer: int) -> None:
-        count = 0
-        while proxy.cuts < CUTS and not errors:
-            name, count = f"{writer}-{count}-", count + 1
+        for count in takewhile(lambda _: proxy.cuts < CUTS, itertools.count()):
+            name = f"{writer}-{count}-"
             try:
                 committer.commit(pair(name))
             except StoreUnavailable as error:
                 answered[name] = False
-                if "may be stored" in str(error):
-                    errors.append(error)
-            except Exception as error:
-                errors.append(error)
+                refusals.append(str(error))
             else:
                 answered[name] = True
 
     kinds: list[Cut | None] = [*Cut, *[None] * 6]
     proxy.choose = lambda: kinds[rng.integers(len(kinds))]
-    threads = [
-        threading.Thread(target=write, args=(writer,), daemon=True) for writer in range(WRITERS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    with ThreadPoolExecutor(WRITERS) as pool:
+        [*pool.map(write, range(WRITERS))]
+    assert not [each for each in refusals if "may be stored" in each]
     assert proxy.cuts >= CUTS
     assert sum(not stored for stored in answered.values()) > CUTS / 10
     assert sum(answered.values()) > CUTS / 10
@@ -177,8 +173,7 @@ def test_what_was_answered_is_what_is_stored(
 def test_a_write_is_answered_by_what_the_stamp_says(
     far: Database, proxy: CutProxy, cut: Cut
 ) -> None:
-    number = far.create("plants", {}, 1)[0].number
-    committer = Committer(far, number, "plants")
+    number, committer = plants_of(far)
     proxy.choose = iter([cut, *[None] * 9]).__next__
     if cut is Cut.AFTER:
         assert committer.commit(pair("x")) == ix.WriteResult(2, 0)
@@ -191,8 +186,7 @@ def test_a_write_is_answered_by_what_the_stamp_says(
 def test_a_write_whose_end_nobody_knows_says_so(
     far: Database, database: Database, proxy: CutProxy
 ) -> None:
-    number = far.create("plants", {}, 1)[0].number
-    committer = Committer(far, number, "plants")
+    number, committer = plants_of(far)
     committer.commit(pair("x"))
     far.connections.seconds = 0.2
     proxy.choose, proxy.refuses = iter([Cut.AFTER]).__next__, True
@@ -201,77 +195,48 @@ def test_a_write_whose_end_nobody_knows_says_so(
     assert database.count(number) == 4
 
 
-class Standbys:
-    """A server that waits for a standby that there is not."""
-
-    def __init__(self) -> None:
-        self.server = Postgres()
-        self.server.create()
-        self.server.start()
-
-    def wait_for(self, name: str) -> None:
-        """Let commits wait for the standby of this name, or for none."""
-        self.server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{name}'")
-        if name:  # by a restart, after which it certainly holds
-            self.server.stop()
-            self.server.start()
-        else:
-            self.server.execute("SELECT pg_reload_conf()")
-
-    def cancel(self) -> bool:
-        """Cancel the waits of this moment; return whether there was one."""
-        waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
-        return bool(self.server.execute(waiting))
+def wait_for_nobody(server: Postgres) -> None:
+    """Let commits wait for a standby that there is not."""
+    server.wait_for_standby("nobody")
+    server.stop()  # after a restart it certainly holds
+    server.start()
 
 
-@pytest.fixture
-def standbys() -> Iterator[Standbys]:
-    standbys = Standbys()
-    yield standbys
-    standbys.server.remove()
+def cancel_waits(server: Postgres) -> bool:
+    """Cancel the waits for the standby of this moment; return whether there was one."""
+    waiting = "SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+    return bool(server.execute(waiting))
 
 
-def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(standbys: Standbys) -> None:
-    with closing(Database.open(standbys.server.url("postgres"), buckets=4, seconds=2)) as database:
-        number = database.create("plants", {}, 1)[0].number
-        committer = Committer(database, number, "plants")
-        standbys.wait_for("nobody")
-        outcomes: list[object] = []
-
-        def write(name: str) -> None:
-            try:
-                outcomes.append(committer.commit(pair(name)))
-            except StoreUnavailable as error:
-                outcomes.append(str(error))
-
+def test_a_wait_for_the_standby_that_was_cancelled_is_no_success(server: Postgres) -> None:
+    with (
+        closing(Database.open(server.url("postgres"), buckets=4, seconds=2)) as database,
+        ThreadPoolExecutor(1) as thread,
+    ):
+        number, committer = plants_of(database)
+        wait_for_nobody(server)
         # Each wait is cancelled, also that of the question: the answer is that nobody knows.
-        thread = threading.Thread(target=write, args=("x",))
-        thread.start()
-        while thread.is_alive():
-            standbys.cancel()
-        thread.join()
-        [outcome] = outcomes
-        assert "may be stored" in str(outcome)
+        write = thread.submit(committer.commit, pair("x"))
+        while not write.done():
+            cancel_waits(server)
+        with pytest.raises(StoreUnavailable, match="may be stored"):
+            write.result()
 
         # The standby is back: the write is on both.
-        standbys.wait_for("")
+        server.wait_for_standby("")
         committer.commit(pair("y"))
-        standbys.wait_for("nobody")
-        thread = threading.Thread(target=write, args=("z",))
-        thread.start()
-        while not standbys.cancel():
-            assert thread.is_alive()
-        standbys.wait_for("")
-        thread.join()
-        assert outcomes[1] == ix.WriteResult(2, 0)
+        wait_for_nobody(server)
+        write = thread.submit(committer.commit, pair("z"))
+        while not cancel_waits(server):
+            assert not write.done()
+        server.wait_for_standby("")
+        assert write.result() == ix.WriteResult(2, 0)
         assert database.count(number) == 6
 
 
-def test_writes_go_on_after_the_database_was_restarted(standbys: Standbys) -> None:
-    server = standbys.server
+def test_writes_go_on_after_the_database_was_restarted(server: Postgres) -> None:
     with closing(Database.open(server.url("postgres"), buckets=4, seconds=2)) as database:
-        number = database.create("plants", {}, 1)[0].number
-        committer = Committer(database, number, "plants")
+        number, committer = plants_of(database)
         committer.commit(pair("x"))
         server.stop(signal.SIGQUIT)
         with pytest.raises(StoreUnavailable):

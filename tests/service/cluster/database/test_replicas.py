@@ -4,35 +4,9 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedDelete
-from gcws_search.service.cluster.contract import (
-    START,
-    HistoryLost,
-    Position,
-    Replica,
-)
+from gcws_search.service.cluster.contract import HistoryLost, Position, Replica
 from gcws_search.service.cluster.database import Database
-from tests.support.service.shards import contents, put_of
-
-ALL = range(4)
-
-
-class Copy:
-    """A replica as its follower has it."""
-
-    def __init__(self, database: Database, number: int) -> None:
-        self.database, self.number = database, number
-        self.items: dict[str, int] = {}
-        self.position: Position = START
-
-    def follow(self) -> None:
-        """Apply what has changed."""
-        changes = self.database.changes(self.number, ALL, self.position, 2)
-        with changes as (head, deleted, chunks, _):
-            for item_id in deleted:
-                self.items.pop(item_id, None)
-            for rows in chunks:
-                self.items.update((row.id, row.key) for row in rows)
-            self.position = head
+from tests.support.service.shards import Copy, contents, put_of
 
 
 def stored(database: Database, number: int) -> dict[str, int]:
@@ -41,7 +15,7 @@ def stored(database: Database, number: int) -> dict[str, int]:
 
 def test_changes_are_of_one_moment(database: Database, number: int, committer: Committer) -> None:
     committer.commit(put_of("a", "b"))
-    with database.changes(number, ALL, None, 1) as (head, _, chunks, _):
+    with database.changes(number, range(4), None, 1) as (head, _, chunks, _):
         committer.commit(put_of("c"))
         assert [row.id for rows in chunks for row in rows] == ["a", "b"]
         assert head.key == 2
@@ -52,12 +26,8 @@ def test_another_history_is_lost(database: Database, number: int, committer: Com
     copy = Copy(database, number)
     copy.follow()
     known = copy.position
-    for unknown in (
-        Position(1, 1, bytes(16)),
-        Position(1, 9, known.stamp),
-        Position(1, 0, b""),
-    ):
-        copy.position = unknown
+    for unknown in ((1, bytes(16)), (9, known.stamp), (0, b"")):
+        copy.position = Position(1, *unknown)
         with pytest.raises(HistoryLost):
             copy.follow()
     with pytest.raises(ix.CollectionNotFound):
@@ -78,22 +48,23 @@ def test_the_past_is_forgotten_when_all_live_replicas_have_it(
     committer.commit(put_of("c"))
     copy.follow()
 
+    def announce_slow(key: int) -> None:
+        database.announce(announced(key, number, 1, "other cell"))
+        database.trim(keep_seconds=0)
+
     database.trim(keep_seconds=0)  # no replica lives
     database.announce(announced(copy.position.key, number))
     database.trim()  # younger than an hour
-    database.announce(announced(slow.position.key, number, 1, "other cell"))
-    database.trim(keep_seconds=0)
+    announce_slow(slow.position.key)
     slow.follow()
     assert slow.items == copy.items == stored(database, number)
 
     slow.position = Position(2, *slow.position[1:])
-    database.announce(announced(slow.position.key, number, 1, "other cell"))
-    database.trim(keep_seconds=0)
+    announce_slow(slow.position.key)
     slow.follow()
 
     slow.position = Position(2, *slow.position[1:])
-    database.announce(announced(copy.position.key, number, 1, "other cell"))
-    database.trim(keep_seconds=0)
+    announce_slow(copy.position.key)
     with pytest.raises(HistoryLost):
         slow.follow()
     copy.follow()
@@ -128,8 +99,6 @@ def test_replicas_are_listed_by_cell(database: Database, number: int) -> None:
         database.announce(replica)
     database.announce(announced(6, number, 1))
     found = database.replicas("cell")
-    assert [(each.replica, each.positions) for each in found] == [
-        (0, {number: 4}),
-        (1, {number: 6}),
-    ]
+    positions = [(each.replica, each.positions) for each in found]
+    assert positions == [(0, {number: 4}), (1, {number: 6})]
     assert all(0 <= each.seen < 60 for each in found)

@@ -1,11 +1,11 @@
 """What writes do: one by one, in groups, of items without ids, and of several routers at once."""
 
 import threading
-import time
-from collections.abc import Callable
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
-from itertools import chain
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -17,11 +17,11 @@ from gcws_search.service.cluster.committer import (
     PreparedPut,
     PreparedWrite,
 )
-from gcws_search.service.cluster.contract import START, Position, Row
+from gcws_search.service.cluster.contract import Row
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import StoreUnavailable
 from tests.support.service.postgres import postgres
-from tests.support.service.shards import contents, put_of
+from tests.support.service.shards import Copy, contents, put_of
 from tests.support.waiting import wait_until
 from tests.support.waiting_writes import together
 
@@ -37,13 +37,8 @@ def test_an_upsert_counts_new_items_and_replaced_ones(
     assert committer.commit(put_of("b", "c")) == ix.WriteResult(1, 1)
     assert database.count(number) == 3
     assert committer.last.key == database.last_moment(number).key == 4
-
-
-def test_of_an_id_that_comes_twice_an_upsert_takes_the_last(
-    database: Database, number: int, committer: Committer
-) -> None:
-    assert committer.commit(put_of("a", "b", "a")) == ix.WriteResult(2, 0)
-    assert database.fetch(number, ["a"])["a"].vector == b"2 a"
+    assert committer.commit(put_of("d", "b", "d")) == ix.WriteResult(1, 1)
+    assert database.fetch(number, ["d"])["d"].vector == b"2 d", "of two the last"
 
 
 @pytest.mark.parametrize(("ids", "row"), [(("new", "a"), 1), (("new", "other", "new"), 2)])
@@ -51,12 +46,10 @@ def test_an_insert_refuses_an_id_that_exists_or_comes_twice(
     database: Database, number: int, committer: Committer, ids: tuple[str, ...], row: int
 ) -> None:
     committer.commit(put_of("a"))
-    with pytest.raises(ix.ItemExists) as caught:
-        committer.commit(put_of(*ids, mode="insert"))
-    assert (caught.value.item_id, caught.value.row) == (ids[row], row)
-    with pytest.raises(ix.ItemExists) as caught:
-        committer.commit(put_of(*ids, mode="insert", places=[10, 20, 30][: len(ids)]))
-    assert caught.value.row == 10 * (row + 1)
+    for places in (range(3), range(10, 40, 10)):
+        with pytest.raises(ix.ItemExists) as caught:
+            committer.commit(put_of(*ids, mode="insert", places=places[: len(ids)]))
+        assert (caught.value.item_id, caught.value.row) == (ids[row], places[row])
     assert {*contents(database, number)} == {"a"}
     assert database.last_moment(number).key == 1
 
@@ -68,11 +61,8 @@ def test_payloads_are_kept_where_asked_for(
     committer.commit(put_of("a", "new", keeps_payloads=True))
     committer.commit(put_of("b"))
     found = contents(database, number)
-    assert {item_id: row.payload for item_id, row in found.items()} == {
-        "a": b"{}",
-        "b": None,
-        "new": None,
-    }
+    payloads = {item_id: row.payload for item_id, row in found.items()}
+    assert payloads == {"a": b"{}", "b": None, "new": None}
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 3000])
@@ -112,14 +102,9 @@ def test_a_delete_chooses_with_the_lock(
 
     with pytest.raises(TimeoutError):
         committer.commit(PreparedDelete(choose=fails))
-    assert committer.commit(PreparedDelete(ids=["b"])) == 1
-
-
-def test_a_delete_of_nothing_changes_nothing(
-    database: Database, number: int, committer: Committer
-) -> None:
     assert committer.commit(PreparedDelete(ids=["none"])) == 0
-    assert database.last_moment(number).key == 0
+    assert database.last_moment(number).key == 5
+    assert committer.commit(PreparedDelete(ids=["b"])) == 1
 
 
 def test_progress_is_stored_with_the_items_or_not_at_all(
@@ -153,32 +138,23 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
     database: Database, number: int, committer: Committer
 ) -> None:
     committer.commit(put_of("old", payload=b"{}"))
-    results = together(
-        committer,
-        lambda: committer.commit(PreparedDelete(ids=["nothing"])),
-        lambda: committer.commit(put_of("a", "b", payload=b"[]")),
-        lambda: committer.commit(put_of("c", "a", mode="insert")),
-        lambda: committer.commit(put_of("a", "old", keeps_payloads=True)),
-        lambda: committer.commit(PreparedDelete(ids=["b", "old", "b"])),
-        lambda: committer.commit(put_of("b", keeps_payloads=True)),
-        lambda: committer.commit(put_of("old", mode="insert", keeps_payloads=True)),
-    )
-    assert [result for place, result in enumerate(results) if place != 2] == [
-        0,
-        ix.WriteResult(2, 0),
-        ix.WriteResult(0, 2),
-        2,
-        ix.WriteResult(1, 0),
-        ix.WriteResult(1, 0),
+    writes = [
+        PreparedDelete(ids=["nothing"]),
+        put_of("a", "b", payload=b"[]"),
+        put_of("c", "a", mode="insert"),
+        put_of("a", "old", keeps_payloads=True),
+        PreparedDelete(ids=["b", "old", "b"]),
+        put_of("b", keeps_payloads=True),
+        put_of("old", mode="insert", keeps_payloads=True),
     ]
-    assert isinstance(results[2], ix.ItemExists)
+    results = together(committer, *(partial(committer.commit, each) for each in writes))
+    assert isinstance(results.pop(2), ix.ItemExists)
+    one, two, both = ix.WriteResult(1, 0), ix.WriteResult(2, 0), ix.WriteResult(0, 2)
+    assert results == [0, two, both, 2, one, one]
     assert commits(database) <= 3  # the first, the leader's, and all others'
     found = contents(database, number)
-    assert {each: row.payload for each, row in found.items()} == {
-        "a": b"[]",
-        "b": None,
-        "old": None,
-    }
+    payloads = {each: row.payload for each, row in found.items()}
+    assert payloads == {"a": b"[]", "b": None, "old": None}
     keys = [row.key for row in found.values()]
     assert keys == sorted(keys)
     assert database.count(number) == 3
@@ -187,24 +163,16 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
 def test_only_a_write_that_is_too_large_finds_the_disk_full(
     database: Database, database_url: str, number: int, committer: Committer
 ) -> None:
-    postgres().execute(
+    for statement in (
         "CREATE FUNCTION gcws.full() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
         " IF NEW.id = 'big' THEN RAISE EXCEPTION 'full' USING ERRCODE = 'disk_full'; END IF;"
         " RETURN NEW; END $$",
-        database_url.rpartition("/")[2],
-    )
-    postgres().execute(
         f"CREATE TRIGGER refuse BEFORE INSERT ON gcws.items_{number}"
         " FOR EACH ROW EXECUTE FUNCTION gcws.full()",
-        database_url.rpartition("/")[2],
-    )
-    results = together(
-        committer,
-        lambda: committer.commit(put_of("a")),
-        lambda: committer.commit(put_of("b")),
-        lambda: committer.commit(put_of("c", "big")),
-        lambda: committer.commit(put_of("d")),
-    )
+    ):
+        postgres().execute(statement, database_url.rpartition("/")[2])
+    writes = [put_of("a"), put_of("b"), put_of("c", "big"), put_of("d")]
+    results = together(committer, *(partial(committer.commit, each) for each in writes))
     assert isinstance(results[2], ix.DiskFull)
     assert "plants" in str(results[2])
     assert {*contents(database, number)} == {"a", "b", "d"}
@@ -217,32 +185,18 @@ def test_only_a_write_that_is_too_large_finds_the_disk_full(
 def test_submitted_puts_are_read_by_the_leader_and_end_with_their_results(
     database: Database, number: int, committer: Committer
 ) -> None:
-    outcomes: dict[str, object] = {}
-    ended = threading.Semaphore(0)
-
-    def run(lead: Callable[[], None], _: Callable[[], None]) -> None:
-        threading.Thread(target=lead).start()
-
-    def submit(name: str, read: Callable[[], PreparedPut]) -> None:
-        def end(outcome: object) -> None:
-            outcomes[name] = outcome
-            ended.release()
-
-        committer.submit(read, end, run)
+    ended: SimpleQueue[object] = SimpleQueue()
 
     def unreadable() -> PreparedPut:
         raise ix.InvalidVector(expected="a vector", got="none")
 
+    again = put_of("a", mode="insert")
     with committer.lock:
-        submit("a", lambda: put_of("a"))
-        submit("bad", unreadable)
-        submit("again", lambda: put_of("a", mode="insert"))
-        submit("b", lambda: put_of("b"))
-    for _ in range(4):
-        assert ended.acquire(timeout=60)
-    assert outcomes["a"] == outcomes["b"] == ix.WriteResult(1, 0)
-    assert isinstance(outcomes["bad"], ix.InvalidVector)
-    assert isinstance(outcomes["again"], ix.ItemExists)
+        for read in (lambda: put_of("a"), unreadable, lambda: again, lambda: put_of("b")):
+            committer.submit(read, ended.put, lambda lead, _: Thread(target=lead).start())
+    outcomes = [ended.get(timeout=60) for _ in range(4)]
+    assert [each for each in outcomes if each == ix.WriteResult(1, 0)] == [ix.WriteResult(1, 0)] * 2
+    assert {type(each) for each in outcomes} == {ix.WriteResult, ix.InvalidVector, ix.ItemExists}
     assert {*contents(database, number)} == {"a", "b"}
     assert commits(database) == 1
 
@@ -265,13 +219,6 @@ def test_writes_to_a_dropped_collection_find_none(
         committer.commit(PreparedDelete(choose=lambda _: ["a"]))
 
 
-def has_lock(database: Database) -> bool:
-    """Return whether somebody has the lock of a collection."""
-    with database.connections.use() as connection:
-        mode = "SELECT 1 FROM pg_locks WHERE relation = 'heads'::regclass AND mode = %b"
-        return bool(connection.column(mode, "RowExclusiveLock"))
-
-
 def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
     database_url: str, database: Database, number: int
 ) -> None:
@@ -283,15 +230,19 @@ def test_a_router_that_falls_silent_does_not_keep_the_lock_of_a_collection(
     ):
         silent.run("BEGIN")
         silent.run("UPDATE heads SET items = items WHERE collection = %b", number)
-        wait_until(lambda: has_lock(other))
+        with other.connections.use() as connection:
+            locked = "SELECT 1 FROM pg_locks WHERE relation = 'heads'::regclass AND mode = %b"
+            wait_until(lambda: connection.column(locked, "RowExclusiveLock"))
         committer = Committer(other, number, "plants")
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             committer.commit(put_of("a"))
-        end = time.monotonic() + 30
-        while not contents(database, number):
+
+        def is_stored() -> bool:
             with suppress(StoreUnavailable):
                 committer.commit(put_of("b"))
-            assert time.monotonic() < end
+            return bool(contents(database, number))
+
+        wait_until(is_stored, seconds=30)
     assert {*contents(database, number)} == {"b"}
 
 
@@ -396,8 +347,7 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
                 else:
                     counts["deleted"] += result
 
-    copy: dict[str, int] = {}
-    position: Position = START
+    copy = Copy(database, number)
     counting = threading.Lock()
     with ExitStack() as stack:
         routers = [database, stack.enter_context(closing(Database.open(database_url, buckets=4)))]
@@ -408,21 +358,12 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
         ]
         for thread in threads:
             thread.start()
-        is_last = False
-        while True:
-            is_last = not any(thread.is_alive() for thread in threads)
-            with database.changes(number, range(4), position, 10) as (head, deleted, chunks, _):
-                for item_id in deleted:
-                    copy.pop(item_id, None)
-                for row in chain.from_iterable(chunks):
-                    assert position.key < row.key <= head.key
-                    copy[row.id] = row.key
-                position = head
-            if is_last:
-                break
-        assert max(each.last.key for each in committers) == position.key
+        while any(thread.is_alive() for thread in threads):
+            copy.follow()
+        copy.follow()
+        assert max(each.last.key for each in committers) == copy.position.key
     assert not errors
     found = {item_id: row.key for item_id, row in contents(database, number).items()}
-    assert copy == found
+    assert copy.items == found
     assert len(found) == database.count(number) == counts["put"] - counts["deleted"]
     assert database.last_moment(number).key > WRITES

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from gcws_search.service.messages import (
     decode_vectors,
     encode_vectors,
 )
-from tests.support.service.shards import CONFIG, DIM, Written, ask, follow, shards, some_vectors
+from tests.support.service.shards import CONFIG, DIM, Start, Written, ask, follow
 
 COUNT = 60
 SPARSE = ix.CollectionConfig(dim=None)
@@ -36,7 +35,7 @@ def written(
     request: pytest.FixtureRequest, database: Database, rng: np.random.Generator
 ) -> Iterator[Written]:
     written = Written(database, CONFIGS[request.param])
-    dense = some_vectors(rng, [f"i{number}" for number in range(COUNT)])
+    dense = written.some_vectors([f"i{number}" for number in range(COUNT)])
     items: dict[str, Any] = {name: row for name, row in dense.items() if any(row)}
     if written.config.form == "sparse":
         items = {name: sparse(row) for name, row in items.items()}
@@ -53,15 +52,20 @@ def sparse(row: Sequence[float]) -> ix.SparseVector:
     return ix.SparseVector(indices, [row[place] for place in indices])
 
 
+one_kind = pytest.mark.parametrize("written", ["dense"], indirect=True)
+
+
 @pytest.fixture
-def host(database: Database, written: Written, tmp_path: Path) -> Iterator[ShardHost]:
-    with shards(database, tmp_path, 1) as [host]:
+def host(written: Written, start: Start) -> Iterator[ShardHost]:
+    with start(1) as [host]:
         follow([host], written)
         yield host
 
 
-def queries(written: Written, rng: np.random.Generator, count: int = 5) -> ix.RawBatch:
-    rows: list[Any] = [row.tolist() for row in rng.integers(-3, 4, (count, DIM)) + 0.5]
+@pytest.fixture
+def raw(written: Written, rng: np.random.Generator) -> ix.RawBatch:
+    """Return queries."""
+    rows: list[Any] = [row.tolist() for row in rng.integers(-3, 4, (5, DIM)) + 0.5]
     if written.config.form == "sparse":
         rows = [sparse(row) for row in rows]
     return written.node.space.from_items(rows)
@@ -89,10 +93,7 @@ def expected(results: Sequence[ix.QueryResult]) -> list[list[tuple[bytes | None,
     ]
 
 
-def test_hits_are_those_of_a_node(
-    host: ShardHost, written: Written, rng: np.random.Generator
-) -> None:
-    raw = queries(written, rng)
+def test_hits_are_those_of_a_node(host: ShardHost, written: Written, raw: ix.RawBatch) -> None:
     for limit, recall in product([1, 7, COUNT], [0.9, 1.0]):
         params = ix.SearchParams(limit=limit, recall=recall)
         answer = searched(host, written, raw, params=params)
@@ -105,9 +106,8 @@ def test_hits_are_those_of_a_node(
 
 
 def test_filters_payloads_and_vectors_are_those_of_a_node(
-    host: ShardHost, written: Written, rng: np.random.Generator
+    host: ShardHost, written: Written, raw: ix.RawBatch
 ) -> None:
-    raw = queries(written, rng)
     document = '{"must": [{"key": "length", "match": {"value": 3}}]}'
     answer = searched(host, written, raw, filter=document, with_payload=True, with_vector=True)
     where = ix.parse_filter({"must": [{"key": "length", "match": {"value": 3}}]})
@@ -124,20 +124,16 @@ def test_filters_payloads_and_vectors_are_those_of_a_node(
     assert len(answer.blobs) == 6 + blobs_of(said) + 3
 
 
-def test_a_search_around_an_item_leaves_it_out(host: ShardHost, written: Written) -> None:
+def test_a_search_around_an_item_leaves_it_out_where_it_is(
+    host: ShardHost, written: Written
+) -> None:
     for name in ("i0", "i9"):
         row = written.database.fetch(written.number, [name])[name]
         raw = written.node.space.from_blobs([row.vector])
         answer = searched(host, written, raw, skip=name)
         assert hits_of(answer) == expected(written.node.search_around(name, ix.SearchParams()))
-
-
-def test_an_item_that_is_elsewhere_need_not_be_left_out(
-    host: ShardHost, written: Written, rng: np.random.Generator
-) -> None:
-    raw = queries(written, rng, 1)
-    answer = searched(host, written, raw, skip="elsewhere")
-    assert hits_of(answer) == expected(written.node.search(raw, ix.SearchParams()))
+        answer = searched(host, written, raw, skip="elsewhere")
+        assert hits_of(answer) == expected(written.node.search(raw, ix.SearchParams()))
 
 
 @pytest.mark.parametrize("written", ["dense", "centered"], indirect=True)
@@ -149,47 +145,23 @@ def test_names_that_no_coordinate_has_are_searched_with(host: ShardHost, written
     assert hits_of(answer) == expected([found])
 
 
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
+@one_kind
 def test_an_attached_backend_is_searched(
-    host: ShardHost, written: Written, rng: np.random.Generator
+    host: ShardHost, written: Written, raw: ix.RawBatch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """While it is being attached it is waited for, and is not unknown."""
     number, node = written.number, written.node
-    raw = queries(written, rng)
-    with pytest.raises(ix.BackendNotFound):
-        searched(host, written, raw, backend="exact")
-    written.database.add_backend(number, ix.BackendRecord("exact", "exact", "{}", None))
-    ask(host, "refresh", number)
-    while True:
-        answer = ask(host, "describe", number)
-        if {each["name"]: each["status"] for each in answer.head["backends"]}.get(
-            "exact"
-        ) == "ready":
-            break
-    node.attach(ix.ExactParams(), "exact")
-    found = node.search(raw, ix.SearchParams(), backend="exact")
-    assert hits_of(searched(host, written, raw, backend="exact")) == expected(found)
-    written.database.remove_backend(number, "exact")
-    ask(host, "refresh", number)
-    with pytest.raises(ix.BackendNotFound):
-        searched(host, written, raw, backend="exact")
-
-
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-def test_a_backend_that_is_being_attached_is_waited_for_and_is_not_unknown(
-    host: ShardHost,
-    written: Written,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
     attach, may_attach = ix.StoredCollection.attach, threading.Event()
 
     def delayed(*given: Any) -> Any:  # noqa: ANN401
         may_attach.wait()
         return attach(*given)
 
+    node.attach(ix.ExactParams(), "exact")
     monkeypatch.setattr(ix.StoredCollection, "attach", delayed)
-    raw = queries(written, rng)
-    written.database.add_backend(written.number, ix.BackendRecord("exact", "exact", "{}", None))
+    with pytest.raises(ix.BackendNotFound):
+        searched(host, written, raw, backend="exact")
+    written.database.add_backend(number, ix.BackendRecord("exact", "exact", "{}", None))
     try:
         with pytest.raises(Behind):
             searched(host, written, raw, backend="exact", seconds=0.1)
@@ -197,7 +169,12 @@ def test_a_backend_that_is_being_attached_is_waited_for_and_is_not_unknown(
             searched(host, written, raw, backend="other")
     finally:
         may_attach.set()
-    assert hits_of(searched(host, written, raw, backend="exact"))
+    found = node.search(raw, ix.SearchParams(), backend="exact")
+    assert hits_of(searched(host, written, raw, backend="exact")) == expected(found)
+    written.database.remove_backend(number, "exact")
+    ask(host, "refresh", number)
+    with pytest.raises(ix.BackendNotFound):
+        searched(host, written, raw, backend="exact")
 
 
 @pytest.mark.parametrize("written", ["centered"], indirect=True)
@@ -210,11 +187,8 @@ def test_what_a_transform_leaves_nothing_of_is_refused_at_its_row(
     assert caught.value.loc[0] == 1
 
 
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-def test_too_long_an_answer_is_refused(
-    host: ShardHost, written: Written, rng: np.random.Generator
-) -> None:
-    raw = queries(written, rng)
+@one_kind
+def test_too_long_an_answer_is_refused(host: ShardHost, written: Written, raw: ix.RawBatch) -> None:
     with pytest.raises(AnswerTooLarge):
         searched(host, written, raw, with_payload=True, max_bytes=100)
     searched(host, written, raw, with_payload=True, max_bytes=100_000)
@@ -248,7 +222,7 @@ def test_items_are_counted_and_listed(host: ShardHost, written: Written) -> None
     assert listed(sample=10 * COUNT, seed=3) == every
 
 
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
+@one_kind
 def test_a_number_beyond_64_bits_is_filtered_by(host: ShardHost, written: Written) -> None:
     big = '{"must": [{"key": "length", "match": {"value": 36893488147419103232}}]}'
     assert ask(host, "count", written.number, filter=big).head == {"count": 0}
@@ -284,21 +258,12 @@ def test_descriptions_are_those_of_a_node(host: ShardHost, written: Written) -> 
     assert set(audited) == {"results", "allowance", "waiting"}
 
 
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-def test_backends_are_compared(host: ShardHost, written: Written, rng: np.random.Generator) -> None:
-    raw = queries(written, rng)
+@one_kind
+def test_backends_are_compared(host: ShardHost, written: Written, raw: ix.RawBatch) -> None:
     said, blobs = encode_vectors(raw)
     params = asdict(ix.SearchParams())
-    answer = ask(
-        host,
-        "compare",
-        written.number,
-        blobs,
-        queries=[said],
-        params=params,
-        skip=[],
-        backends=None,
-    )
+    head: dict[str, Any] = {"queries": [said], "params": params, "skip": [], "backends": None}
+    answer = ask(host, "compare", written.number, blobs, **head)
     own = written.node.compare([raw], ix.SearchParams())
     best = np.frombuffer(answer.blobs[0]).reshape(answer.head["shape"])
     assert np.array_equal(best, own.best)
@@ -306,26 +271,17 @@ def test_backends_are_compared(host: ShardHost, written: Written, rng: np.random
     assert (mine["name"], mine["recall"]) == (theirs.name, theirs.recall)
 
 
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-def test_a_shard_says_what_it_has(host: ShardHost, written: Written) -> None:
+@one_kind
+def test_a_shard_says_what_it_has_and_what_it_does_not(host: ShardHost, written: Written) -> None:
     said = ask(host, "status", 0).head
     assert said["identity"] == written.database.identity
     assert (said["shard"], said["shards"]) == (0, 1)
     assert said["collections"] == {str(written.number): written.head}
     assert said["bytes"] > 0
-
-
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-def test_a_collection_that_the_database_does_not_have_is_not_found(host: ShardHost) -> None:
-    for _ in range(2):
+    for method in ("count", "count", "follow"):
         with pytest.raises(ix.CollectionNotFound):
-            ask(host, "count", 999)
-    with pytest.raises(ix.CollectionNotFound):
-        ask(host, "follow", 999, key=0)
-
-
-@pytest.mark.parametrize("written", ["dense"], indirect=True)
-@pytest.mark.parametrize("method", ["nothing", "", None])
-def test_what_is_no_method_is_refused(host: ShardHost, written: Written, method: Any) -> None:  # noqa: ANN401
-    with pytest.raises(Malformed):
-        ask(host, method, written.number)
+            ask(host, method, 999, key=0)
+    nothing: Any
+    for nothing in ("nothing", "", None):
+        with pytest.raises(Malformed):
+            ask(host, nothing, written.number)

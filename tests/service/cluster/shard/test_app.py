@@ -1,23 +1,16 @@
 """A shard behind HTTP, in this process and as one of its own."""
 
 import asyncio
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, MutableMapping
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import httpx
-import numpy as np
 import pytest
-import uvicorn
 from starlette.requests import Request
 from typer.testing import CliRunner
 
@@ -26,31 +19,26 @@ from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import Place
 from gcws_search.service.cluster.host import ShardHost
-from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService, create_shard_app
+from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService
 from gcws_search.service.messages import Message, decode, encode
-from tests.support.service.ports import HOST, free_port
-from tests.support.service.shards import QUICK, SECONDS, Written, some_vectors
+from tests.support.service.http_shards import KEY, HttpShard
+from tests.support.service.programs import Program
+from tests.support.service.shards import SECONDS, Written
+from tests.support.waiting import wait_until
 
-KEY = "between us"
 HEADERS = {"Authorization": f"Bearer {KEY}"}
 URL = "/v1/messages"
 
 
 @pytest.fixture
 def client(database: Database, tmp_path: Path) -> Iterator[httpx.Client]:
-    host = ShardHost(database, tmp_path, 0, 1, threads=1, options=QUICK)
-    app = create_shard_app(ShardService(host, KEY, threads=2))
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", ws="none", lifespan="on"))
-    with socket.create_server((HOST, 0)) as bound:
-        thread = threading.Thread(target=asyncio.run, args=[server.serve(sockets=[bound])])
-        thread.start()
-        try:
-            url = f"http://{HOST}:{bound.getsockname()[1]}"
-            with httpx.Client(base_url=url, timeout=SECONDS) as client:
-                yield client
-        finally:
-            server.should_exit = True
-            thread.join()
+    shard = HttpShard(database, tmp_path, 0, 1, 0)
+    shard.start()
+    try:
+        with httpx.Client(base_url=f"http://{shard.address}", timeout=SECONDS) as client:
+            yield client
+    finally:
+        shard.stop()
 
 
 def count_message(written: Written, **more: object) -> bytes:
@@ -58,26 +46,17 @@ def count_message(written: Written, **more: object) -> bytes:
     return encode(Message({**head, "seconds": SECONDS, **more}))
 
 
-def wait_until_ready(client: httpx.Client) -> None:
-    end = time.monotonic() + SECONDS
-    while client.get("/readyz").status_code != 200:
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def test_a_message_is_answered_once_the_shard_is_as_far(
-    client: httpx.Client, written: Written, rng: np.random.Generator
+    client: httpx.Client, written: Written
 ) -> None:
-    written.put(some_vectors(rng, ["a", "b", "c"]))
+    written.put_some(["a", "b", "c"])
     answer = client.post(URL, content=count_message(written), headers=HEADERS)
     assert answer.status_code == 200
     assert decode(answer.content).head["count"] == 3
 
 
-def test_a_shard_that_is_not_as_far_says_so_in_time(
-    client: httpx.Client, written: Written, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ["a"]))
+def test_a_shard_that_is_not_as_far_says_so_in_time(client: httpx.Client, written: Written) -> None:
+    written.put_some(["a"])
     start = time.monotonic()
     ahead = count_message(written, at=written.head + 1, seconds=0.2)
     answer = decode(client.post(URL, content=ahead, headers=HEADERS).content)
@@ -125,13 +104,11 @@ def test_nonsense_is_answered_as_such(client: httpx.Client, nonsense: bytes) -> 
     assert decode(answer.content).head["error"] == "Malformed"
 
 
-def test_health_and_metrics_need_no_key(
-    client: httpx.Client, written: Written, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ["a"]))
+def test_health_and_metrics_need_no_key(client: httpx.Client, written: Written) -> None:
+    written.put_some(["a"])
     assert client.get("/livez").json() == {"status": "live"}
     client.post(URL, content=count_message(written), headers=HEADERS)
-    wait_until_ready(client)
+    wait_until(lambda: client.get("/readyz").status_code == 200)
     assert client.get("/readyz").json() == {"status": "ready", "database": "reachable"}
     text = client.get("/metrics").text
     assert 'gcws_shard_messages_total{method="count"} 1.0' in text
@@ -145,46 +122,29 @@ def variables(url: str) -> dict[str, str]:
     return found | {"GCWS_THREADS": "1"}
 
 
-@contextmanager
-def running(url: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the command until the block ends."""
-    command = [sys.executable, "-m", "gcws_search", "shard", "--data-dir", str(folder), *words]
-    process = subprocess.Popen(
-        command, env=os.environ | variables(url), stderr=subprocess.PIPE, text=True
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
 def test_a_process_announces_itself_and_answers(
     database_url: str,
     database: Database,
     written: Written,
     tmp_path: Path,
-    rng: np.random.Generator,
 ) -> None:
     names = [f"i{number}" for number in range(20)]
-    written.put(some_vectors(rng, names))
-    port = free_port()
-    words = ["--shard", "1", "--replica", "2", "--shards", "2", "--port", str(port)]
-    with running(database_url, tmp_path / "files", *words) as process:
-        end = time.monotonic() + 120
-        while not (found := database.replicas("main")) or not found[0].positions:
-            assert process.poll() is None, process.stderr and process.stderr.read()
-            assert time.monotonic() < end
-            time.sleep(0.05)
-        assert [each[:4] for each in found] == [("main", 1, 2, f"{HOST}:{port}")]
+    written.put_some(names)
+    words = ["shard", "--shard=1", "--replica=2", "--shards=2"]
+    program = Program("files", words, tmp_path, variables(database_url))
+    try:
+        program.wait_until_ready()
+        found = wait_until(lambda: [each for each in database.replicas("main") if each.positions])
+        assert [each[:4] for each in found] == [("main", 1, 2, program.address)]
         content = count_message(written)
-        address = f"http://{found[0].address}{URL}"
-        answer = httpx.post(address, content=content, headers=HEADERS, timeout=SECONDS)
+        answer = httpx.post(program.url + URL, content=content, headers=HEADERS, timeout=SECONDS)
         mine = {*buckets_of(1, 2, 4)}
         expected = sum(bucket_of(name, 4) in mine for name in names)
         assert decode(answer.content).head["count"] == expected
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        program.end()
+        assert program.process.returncode == 0
+    finally:
+        program.kill()
 
 
 @pytest.mark.parametrize(

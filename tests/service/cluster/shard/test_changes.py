@@ -1,10 +1,9 @@
 """Changes that routers send to shards: applied as they are, and read where any is missed."""
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
@@ -21,7 +20,7 @@ from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.messages import Malformed
-from tests.support.service.shards import Written, ask, follow, send, shards, some_vectors, together
+from tests.support.service.shards import Start, Written, ask, fills, follow, send, together
 from tests.support.waiting import wait_until
 
 IDLE = HostOptions(poll_seconds=3600.0)
@@ -29,21 +28,21 @@ IDLE = HostOptions(poll_seconds=3600.0)
 
 
 @pytest.fixture
-def hosts(database: Database, written: Written, tmp_path: Path) -> Iterator[list[ShardHost]]:
+def hosts(written: Written, start: Start) -> Iterator[list[ShardHost]]:
     """Return two shards that know the collection, and do not ask for it by themselves."""
-    with shards(database, tmp_path, 2, options=IDLE) as running:
+    with start(2, options=IDLE) as running:
         follow(running, written)
         yield running
 
 
-def write(written: Written, rng: np.random.Generator) -> list[ChangeSet]:
+def write(written: Written) -> list[ChangeSet]:
     """Put, replace and delete items; return what that changed."""
     before = len(written.changes)
     ids = [f"i{number}" for number in range(12)]
-    written.put(some_vectors(rng, ids))
-    written.put(some_vectors(rng, ids[3:6]))
+    written.put_some(ids)
+    written.put_some(ids[3:6])
     written.delete(ids[4:8])
-    written.put(some_vectors(rng, [ids[5], "möre"]))
+    written.put_some([ids[5], "möre"])
     return written.changes[before:]
 
 
@@ -58,13 +57,16 @@ def unread(hosts: list[ShardHost], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Database, "changes", unavailable)
 
 
+def send_all(hosts: list[ShardHost], written: Written, changes: list[ChangeSet]) -> None:
+    """Send changes; fail unless shards have together what the database has."""
+    send(hosts, written, changes)
+    assert together(hosts, written) == written.rows()
+
+
 @pytest.mark.usefixtures("unread")
-def test_changes_are_applied_without_the_database(
-    hosts: list[ShardHost], written: Written, rng: np.random.Generator
-) -> None:
+def test_changes_are_applied_without_the_database(hosts: list[ShardHost], written: Written) -> None:
     for _ in range(2):
-        send(hosts, written, write(written, rng))
-        assert together(hosts, written) == written.rows()
+        send_all(hosts, written, write(written))
 
 
 @pytest.mark.parametrize(
@@ -81,45 +83,35 @@ def test_changes_are_applied_without_the_database(
 def test_what_is_missed_is_read(
     hosts: list[ShardHost],
     written: Written,
-    rng: np.random.Generator,
     sent: Callable[[list[ChangeSet]], list[ChangeSet]],
 ) -> None:
-    send(hosts, written, sent(write(written, rng)))
-    assert together(hosts, written) == written.rows()
-    send(hosts, written, write(written, rng))
-    assert together(hosts, written) == written.rows()
+    send_all(hosts, written, sent(write(written)))
+    send_all(hosts, written, write(written))
 
 
-def test_a_restart_begins_where_sent_changes_ended(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    with shards(database, tmp_path, 2, options=IDLE) as hosts:
+def test_a_restart_begins_where_sent_changes_ended(written: Written, start: Start) -> None:
+    with start(2, options=IDLE) as hosts:
         follow(hosts, written)
-        send(hosts, written, write(written, rng))
-    with shards(database, tmp_path, 2, options=IDLE) as hosts:
+        send(hosts, written, write(written))
+    with start(2, options=IDLE) as hosts:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Database, "changes", None)
             assert wait_until(lambda: all(host.followers for host in hosts))
         follow(hosts, written)
-        send(hosts, written, write(written, rng))
-        assert together(hosts, written) == written.rows()
-        assert not any(each.fills for host in hosts for each in host.followers)
+        send_all(hosts, written, write(written))
+        assert not any(fills(hosts))
 
 
-def test_more_than_may_wait_is_read_instead(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    small = HostOptions(poll_seconds=3600.0, queue_bytes=10)
-    with shards(database, tmp_path, 1, options=small) as hosts:
+def test_more_than_may_wait_is_read_instead(written: Written, start: Start) -> None:
+    with start(1, options=replace(IDLE, queue_bytes=10)) as hosts:
         follow(hosts, written)
-        send(hosts, written, write(written, rng))
-        assert together(hosts, written) == written.rows()
+        send_all(hosts, written, write(written))
 
 
 def test_a_change_of_another_history_is_not_applied(
-    hosts: list[ShardHost], written: Written, rng: np.random.Generator
+    hosts: list[ShardHost], written: Written
 ) -> None:
-    changes = write(written, rng)
+    changes = write(written)
     send(hosts, written, changes)
     last = changes[-1].after
     other = ChangeSet(
@@ -128,24 +120,25 @@ def test_a_change_of_another_history_is_not_applied(
         ["i0"],
         [Row(last.key + 1, "i1", changes[0].rows[0].vector, None)],
     )
-    written.put(some_vectors(rng, ["i2"]))  # else nothing is waited for, and nothing applied
-    send(hosts, written, [other])
-    assert together(hosts, written) == written.rows()
+    written.put_some(["i2"])  # else nothing is waited for, and nothing applied
+    send_all(hosts, written, [other])
 
 
 # What a commit says
 
 
-def test_changes_lead_from_one_position_to_the_next(
-    written: Written, rng: np.random.Generator
-) -> None:
-    changes = write(written, rng)
+def test_changes_lead_from_one_position_to_the_next(written: Written) -> None:
+    written.delete(["unknown"])  # stores nothing, and nothing is said of it
+    changes = write(written)
     assert changes[0].before == START
     assert [each.before for each in changes[1:]] == [each.after for each in changes[:-1]]
     assert changes[-1].after.key == written.head
     assert [each.deleted for each in changes] == [[], [], ["i4", "i5", "i6", "i7"], []]
     for change in changes:
         assert change.rows == sorted(change.rows)
+    sent = [encode_change(each) for each in changes]
+    blobs = [blob for each in sent for blob in each.blobs]
+    assert decode_changes([each.head for each in sent], blobs) == changes
 
 
 def commit_together(committer: Committer, writes: Sequence[Any]) -> None:
@@ -167,23 +160,6 @@ def test_writes_of_one_group_are_one_change(written: Written) -> None:
     assert (second.deleted, second.rows) == (["a"], [])
 
 
-def test_nothing_is_said_of_a_write_that_stores_nothing(written: Written) -> None:
-    written.delete(["unknown"])
-    assert written.changes == []
-
-
-# Messages
-
-
-def test_changes_come_out_of_a_message_as_they_were(
-    written: Written, rng: np.random.Generator
-) -> None:
-    changes = write(written, rng)
-    sent = [encode_change(each) for each in changes]
-    blobs = [blob for each in sent for blob in each.blobs]
-    assert decode_changes([each.head for each in sent], blobs) == changes
-
-
 @pytest.mark.parametrize(
     "said",
     [
@@ -195,7 +171,6 @@ def test_changes_come_out_of_a_message_as_they_were(
 def test_what_is_no_change_is_refused(
     hosts: list[ShardHost], written: Written, said: dict[str, Any]
 ) -> None:
-    with pytest.raises(Malformed, match="a change"):
-        ask(hosts[0], "follow", written.number, [b""] * 7, key=1, changes=[said])
-    with pytest.raises(Malformed, match="a change"):
-        ask(hosts[0], "follow", written.number, [], key=1, changes=[said])
+    for blobs in ([b""] * 7, []):
+        with pytest.raises(Malformed, match="a change"):
+            ask(hosts[0], "follow", written.number, blobs, key=1, changes=[said])

@@ -9,7 +9,6 @@ from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -24,13 +23,15 @@ from tests.support.service.postgres import postgres
 from tests.support.service.shards import (
     BUCKETS,
     DIM,
+    Start,
     Written,
     ask,
+    check_followed,
+    fills,
     follow,
     held,
     send,
     shards,
-    some_vectors,
     together,
 )
 from tests.support.waiting import wait_until
@@ -45,30 +46,25 @@ def ids(number: int) -> list[str]:
 
 @pytest.mark.parametrize("number", range(1, ALL + 1))
 def test_shards_have_the_items_of_their_buckets_under_the_keys_of_the_database(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator, number: int
+    written: Written, start: Start, number: int
 ) -> None:
-    written.put(some_vectors(rng, ids(40)))
-    with shards(database, tmp_path, number) as hosts:
-        follow(hosts, written)
-        assert together(hosts, written) == written.rows()
+    written.put_some(ids(40))
+    with start(number) as hosts:
+        check_followed(hosts, written)
         for shard, host in enumerate(hosts):
-            rows = held(host, written)
-            assert {bucket_of(row.id, database.buckets) % number for row in rows} == {shard}
-        written.put(some_vectors(rng, ids(20)))  # updates
+            assert {bucket_of(row.id, BUCKETS) % number for row in held(host, written)} == {shard}
+        written.put_some(ids(20))  # updates
         written.delete(ids(30)[10:])
-        written.put(some_vectors(rng, ["i12", "new"]))
-        follow(hosts, written)
-        assert together(hosts, written) == written.rows()
+        written.put_some(["i12", "new"])
+        check_followed(hosts, written)
 
 
 # Interruptions
 
 
-def test_searches_go_on_without_the_database(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ids(30)))
-    with shards(database, tmp_path, 1) as [host]:
+def test_searches_go_on_without_the_database(written: Written, start: Start) -> None:
+    written.put_some(ids(30))
+    with start(1) as [host]:
         follow([host], written)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(Database, "collections", unavailable)
@@ -77,33 +73,24 @@ def test_searches_go_on_without_the_database(
             assert len(held(host, written)) == 30
             with pytest.raises(Behind):
                 ask(host, "count", written.number, at=written.head + 1, seconds=0.2)
-        written.put(some_vectors(rng, ["more"]))
-        follow([host], written)
+        written.put_some(["more"])
+        check_followed([host], written)
         assert wait_until(lambda: host.is_reachable)
-        assert together([host], written) == written.rows()
 
 
-STOPS = ("delete", "prepare", "commit", "save_load")
-
-
-@pytest.mark.parametrize("step", STOPS)
+@pytest.mark.parametrize("step", ["delete", "prepare", "commit", "save_load"])
 @pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_kill_at_any_step_is_followed_up(
-    database: Database,
-    written: Written,
-    tmp_path: Path,
-    rng: np.random.Generator,
-    step: str,
-    number: int,
+    database: Database, written: Written, tmp_path: Path, step: str, number: int
 ) -> None:
     """The files are copied as a kill would leave them, and a host is started over the copy."""
-    written.put(some_vectors(rng, ids(20)))
+    written.put_some(ids(20))
     first, copy = tmp_path / "first", tmp_path / "copy"
     with shards(database, first, 1, options=SMALL_CHUNKS) as [host]:
         follow([host], written)
-        written.put(some_vectors(rng, ids(10)))
+        written.put_some(ids(10))
         written.delete(["i12", "i13"])
-        written.put(some_vectors(rng, ["i13", "other"]))
+        written.put_some(["i13", "other"])
         calls = count()
         original = getattr(ix.StoredCollection, step)
 
@@ -118,70 +105,53 @@ def test_a_kill_at_any_step_is_followed_up(
         assert together([host], written) == written.rows()
         if not copy.exists():  # the step is not taken as often
             copy_files(first, copy)
-    written.put(some_vectors(rng, ["i2", "more"]))
-    with shards(database, copy, 1, options=SMALL_CHUNKS) as [host]:
-        follow([host], written)
-        assert together([host], written) == written.rows()
-        assert [each.fills for each in host.followers] == [0]
+    written.put_some(["i2", "more"])
+    with shards(database, copy, 1, options=SMALL_CHUNKS) as hosts:
+        check_followed(hosts, written)
+        assert fills(hosts) == [0]
 
 
-def test_a_fill_that_was_killed_goes_on_where_it_was(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ids(20)))
-    with (
-        shards(database, tmp_path, 1, options=SMALL_CHUNKS) as [host],
-        pytest.MonkeyPatch.context() as patched,
-    ):
+def test_a_fill_that_was_killed_goes_on_where_it_was(written: Written, start: Start) -> None:
+    written.put_some(ids(20))
+    with start(1, options=SMALL_CHUNKS) as [host], pytest.MonkeyPatch.context() as patched:
         patched.setattr(ix.StoredCollection, "commit", failing_from(3))
         assert wait_until(lambda: any(each.failures for each in host.followers))
         with pytest.raises(Behind):
             ask(host, "count", written.number, seconds=0.1)
     written.delete(["i0", "i19"])
-    written.put(some_vectors(rng, ["i1", "i19"]))
-    with shards(database, tmp_path, 1, options=SMALL_CHUNKS) as [host]:
-        follow([host], written)
-        assert together([host], written) == written.rows()
-        assert [each.fills for each in host.followers] == [0]
+    written.put_some(["i1", "i19"])
+    with start(1, options=SMALL_CHUNKS) as hosts:
+        check_followed(hosts, written)
+        assert fills(hosts) == [0]
 
 
 # Files of no use
 
 
-def test_a_damaged_file_is_filled_again(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+@pytest.mark.parametrize("of_no_use", ["damaged", "of another number of shards"])
+def test_a_file_of_no_use_is_filled_again(
+    written: Written, start: Start, tmp_path: Path, of_no_use: str
 ) -> None:
-    written.put(some_vectors(rng, ids(30)))
-    with shards(database, tmp_path, 1) as hosts:
+    written.put_some(ids(30))
+    with start(1 if of_no_use == "damaged" else 2) as hosts:
         follow(hosts, written)
-    [path] = tmp_path.glob("*/c*.sqlite")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2 :: 97] = bytes(len(data[len(data) // 2 :: 97]))
-    path.write_bytes(data)
-    with shards(database, tmp_path, 1) as [host]:
-        follow([host], written)
-        assert together([host], written) == written.rows()
-        assert [each.fills for each in host.followers] == [1]
-
-
-def test_a_file_of_another_number_of_shards_is_filled_again(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ids(30)))
-    with shards(database, tmp_path, 2) as hosts:
-        follow(hosts, written)
-    (tmp_path / "0-of-2").rename(tmp_path / "0-of-1")
-    with shards(database, tmp_path, 1) as [host]:
-        follow([host], written)
-        assert together([host], written) == written.rows()
-        assert [each.fills for each in host.followers] == [1]
+    if of_no_use == "damaged":
+        [path] = tmp_path.glob("*/c*.sqlite")
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2 :: 97] = bytes(len(data[len(data) // 2 :: 97]))
+        path.write_bytes(data)
+    else:
+        (tmp_path / "0-of-2").rename(tmp_path / "0-of-1")
+    with start(1) as hosts:
+        check_followed(hosts, written)
+        assert fills(hosts) == [1]
 
 
 def test_a_file_of_another_cluster_is_filled_again(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+    written: Written, start: Start, tmp_path: Path
 ) -> None:
-    written.put(some_vectors(rng, ids(30)))
-    with shards(database, tmp_path, 1) as hosts:
+    written.put_some(ids(30))
+    with start(1) as hosts:
         follow(hosts, written)
     with (
         postgres().database() as other_url,
@@ -190,15 +160,14 @@ def test_a_file_of_another_cluster_is_filled_again(
     ):
         assert others.number == written.number
         others.put({"x": [1.0, 2.0, 3.0]})
-        with shards(other, tmp_path, 1) as [host]:
-            follow([host], others)
-            assert together([host], others) == others.rows()
-            assert [each.fills for each in host.followers] == [1]
+        with shards(other, tmp_path, 1) as hosts:
+            check_followed(hosts, others)
+            assert fills(hosts) == [1]
 
 
 @pytest.mark.parametrize("writes_again", [False, True])
 def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted(
-    tmp_path: Path, rng: np.random.Generator, *, writes_again: bool
+    tmp_path: Path, *, writes_again: bool
 ) -> None:
     """A copy of the database is made, and put in its place after further writes."""
     server = postgres()
@@ -206,14 +175,14 @@ def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted
         name = url.rpartition("/")[2]
         with closing(Database.open(url, buckets=BUCKETS)) as database:
             written = Written(database)
-            written.put(some_vectors(rng, ids(20)))
+            written.put_some(ids(20))
         server.execute(f"CREATE DATABASE {name}_early TEMPLATE {name}")
         with (
             closing(Database.open(url, buckets=BUCKETS)) as database,
             shards(database, tmp_path, 1) as hosts,
         ):
             written.committer = Committer(database, written.number, "things")
-            written.put(some_vectors(rng, ids(25)[10:]))
+            written.put_some(ids(25)[10:])
             follow(hosts, written)
         server.execute(f"DROP DATABASE {name} WITH (FORCE)")
         server.execute(f"ALTER DATABASE {name}_early RENAME TO {name}")
@@ -224,30 +193,30 @@ def test_a_database_restored_to_an_earlier_moment_is_followed_once_it_is_adopted
             written.database = database
             written.committer = Committer(database, written.number, "things")
             if writes_again:  # up to the same key
-                written.put(some_vectors(rng, ids(15)))
+                written.put_some(ids(15))
             assert wait_until(lambda: bool(host.dispute))
             with pytest.raises(Malformed, match="cluster adopt"):
                 ask(host, "status", 0)
             with pytest.raises(Behind):
                 ask(host, "count", written.number, seconds=0.1)
-            assert [each.fills for each in host.followers] == [0]
+            assert fills([host]) == [0]
         Database.adopt(url)
         with (
             closing(Database.open(url, buckets=BUCKETS)) as database,
             shards(database, tmp_path, 1) as [host],
         ):
             written.database = database
-            assert wait_until(lambda: [each.fills for each in host.followers] == [1])
+            assert wait_until(lambda: fills([host]) == [1])
             assert wait_until(lambda: held(host, written) == written.rows())
         written.close()
 
 
 def test_damage_that_a_search_meets_has_the_file_filled_again(
-    database: Database, tmp_path: Path, rng: np.random.Generator
+    database: Database, start: Start
 ) -> None:
     centered = ix.CollectionConfig(dim=DIM, transform=ix.Transform(center=(0.5,) * DIM))
-    with closing(Written(database, centered)) as written, shards(database, tmp_path, 1) as [host]:
-        written.put(some_vectors(rng, ids(9)))
+    with closing(Written(database, centered)) as written, start(1) as [host]:
+        written.put_some(ids(9))
         follow([host], written)
         [follower] = host.followers
         before = follower.collection
@@ -268,10 +237,10 @@ def test_damage_that_a_search_meets_has_the_file_filled_again(
 
 
 def test_collections_come_and_go_with_those_of_the_database(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+    database: Database, written: Written, start: Start, tmp_path: Path
 ) -> None:
-    with shards(database, tmp_path, 1) as [host], closing(Written(database, name="more")) as more:
-        more.put(some_vectors(rng, ids(5)))
+    with start(1) as [host], closing(Written(database, name="more")) as more:
+        more.put_some(ids(5))
         follow([host], more)
         assert ask(host, "count", more.number).head == {"count": 5}
         assert len([*tmp_path.glob("*/c*.sqlite")]) == 2
@@ -280,36 +249,26 @@ def test_collections_come_and_go_with_those_of_the_database(
         with pytest.raises(ix.CollectionNotFound):
             ask(host, "count", more.number)
         assert ask(host, "count", written.number).head == {"count": 0}
-
-
-def test_files_of_collections_that_were_dropped_meanwhile_are_dropped_at_the_start(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, ids(5)))
-    with shards(database, tmp_path, 1) as hosts:
-        follow(hosts, written)
     database.drop(written.number)
-    with shards(database, tmp_path, 1) as [host]:
+    with start(1) as [host]:
         assert wait_until(lambda: host.is_ready)
         assert [*tmp_path.glob("*/c*.sqlite")] == []
 
 
-def test_a_full_disk_is_waited_for(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    with shards(database, tmp_path, 1) as [host]:
-        written.put(some_vectors(rng, ids(5)))
+def test_a_full_disk_is_waited_for(written: Written, start: Start) -> None:
+    with start(1) as [host]:
+        written.put_some(ids(5))
         follow([host], written)
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(ix.StoredCollection, "commit", failing_from(1))
-            written.put(some_vectors(rng, ids(8)))
+            written.put_some(ids(8))
             assert wait_until(lambda: host.followers[0].failures > 1)
             assert ask(host, "count", written.number).head == {"count": 5}
             assert "no space left" in host.refusal
         follow([host], written)
         assert wait_until(lambda: not host.refusal)
         assert together([host], written) == written.rows()
-        assert host.followers[0].fills == 0
+        assert fills([host]) == [0]
 
 
 # Any writes
@@ -330,11 +289,10 @@ _WRITE: st.SearchStrategy[tuple[str, list[str]]] = st.one_of(
 def test_shards_together_are_the_database_whatever_is_written(
     steps: list[tuple[str, list[str]]], count_of_shards: int, seed: int
 ) -> None:
-    rng = np.random.default_rng(seed)
     with (
         postgres().database() as url,
         closing(Database.open(url, buckets=BUCKETS)) as database,
-        closing(Written(database)) as written,
+        closing(Written(database, seed=seed)) as written,
         TemporaryDirectory() as folder,
         ExitStack() as running,
     ):
@@ -342,7 +300,7 @@ def test_shards_together_are_the_database_whatever_is_written(
         hosts = running.enter_context(start())
         for step, chosen in [*steps, ("follow", [])]:
             if step == "put":
-                written.put(some_vectors(rng, chosen))
+                written.put_some(chosen)
             elif step == "delete":
                 written.delete(chosen)
             elif step == "restart":
@@ -353,7 +311,7 @@ def test_shards_together_are_the_database_whatever_is_written(
                 written.changes.clear()
                 send(hosts, written, sent if step == "send" else [])
                 assert together(hosts, written) == written.rows()
-                assert not any(each.fills for host in hosts for each in host.followers)
+                assert not any(fills(hosts))
 
 
 def unavailable(*_: object, **__: object) -> NoReturn:

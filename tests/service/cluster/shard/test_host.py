@@ -6,7 +6,6 @@ from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pytest
 
 from gcws_search import index as ix
@@ -17,11 +16,11 @@ from tests.support.service.shards import (
     BUCKETS,
     QUICK,
     SECONDS,
+    Start,
     Written,
+    check_followed,
+    fills,
     follow,
-    shards,
-    some_vectors,
-    together,
 )
 from tests.support.waiting import wait_until
 
@@ -43,16 +42,16 @@ def test_a_shard_that_cannot_be_is_refused(
         ShardHost(database, tmp_path, shard, number)
 
 
-def test_a_folder_has_one_replica(database: Database, tmp_path: Path) -> None:
-    with shards(database, tmp_path, 1), pytest.raises(ix.DirectoryLocked):
+def test_a_folder_has_one_replica(database: Database, start: Start, tmp_path: Path) -> None:
+    with start(1), pytest.raises(ix.DirectoryLocked):
         ShardHost(database, tmp_path / "0-of-1", 0, 1)
 
 
 def test_a_replica_lists_itself_and_what_it_has_reached(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
+    database: Database, written: Written, start: Start
 ) -> None:
-    written.put(some_vectors(rng, ["a", "b"]))
-    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+    written.put_some(["a", "b"])
+    with start(1, options=ANNOUNCED) as [host]:
         follow([host], written)
 
         def is_listed() -> bool:
@@ -65,19 +64,15 @@ def test_a_replica_lists_itself_and_what_it_has_reached(
         assert (found.shard, found.replica, found.address) == (0, 3, "here:1")
         assert found.nbytes > 0
         assert 0 < found.share < 1
-        written.put(some_vectors(rng, ["c"]))
+        written.put_some(["c"])
         assert wait_until(is_listed)
         assert database.replicas("main") == []
 
 
 def test_a_replica_that_is_filled_is_not_listed_before(
-    database: Database,
-    written: Written,
-    tmp_path: Path,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database, written: Written, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written.put(some_vectors(rng, ["a", "b"]))
+    written.put_some(["a", "b"])
     goes_on, polls = threading.Event(), count()
     prepare, collections = ix.StoredCollection.prepare, Database.collections
 
@@ -91,7 +86,7 @@ def test_a_replica_that_is_filled_is_not_listed_before(
 
     monkeypatch.setattr(ix.StoredCollection, "prepare", waiting)
     monkeypatch.setattr(Database, "collections", counted)
-    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+    with start(1, options=ANNOUNCED) as [host]:
         assert wait_until(lambda: next(polls) > 50)
         assert database.replicas("cell") == []
         assert not host.is_ready
@@ -101,19 +96,15 @@ def test_a_replica_that_is_filled_is_not_listed_before(
 
 
 def test_a_replica_that_cannot_be_filled_is_listed_with_what_it_has(
-    database: Database,
-    written: Written,
-    tmp_path: Path,
-    rng: np.random.Generator,
-    monkeypatch: pytest.MonkeyPatch,
+    database: Database, written: Written, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written.put(some_vectors(rng, ["a", "b"]))
+    written.put_some(["a", "b"])
 
     def full(*_: object, **__: object) -> NoReturn:
         raise ix.DiskFull("c1")
 
     monkeypatch.setattr(ix.StoredCollection, "commit", full)
-    with shards(database, tmp_path, 1, options=ANNOUNCED) as [host]:
+    with start(1, options=ANNOUNCED) as [host]:
         assert wait_until(lambda: len(database.replicas("cell")) == 1)
         assert wait_until(lambda: "no space left" in database.replicas("cell")[0].refusal)
         assert database.replicas("cell")[0].positions == {written.number: -1}
@@ -121,23 +112,18 @@ def test_a_replica_that_cannot_be_filled_is_listed_with_what_it_has(
 
 
 def test_what_no_replica_needs_is_forgotten_by_those_that_are_listed(
-    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trims = count()
     monkeypatch.setattr(Database, "trim", lambda _: next(trims))
-    options = replace(ANNOUNCED, trim_seconds=0.0)
-    with shards(database, tmp_path, 1, options=options):
+    with start(1, options=replace(ANNOUNCED, trim_seconds=0.0)):
         assert wait_until(lambda: next(trims) > 50)
 
 
-def test_a_host_ends_amid_a_fill(
-    database: Database, written: Written, tmp_path: Path, rng: np.random.Generator
-) -> None:
-    written.put(some_vectors(rng, [f"i{number}" for number in range(200)]))
-    one_by_one = replace(QUICK, chunk_rows=1)
-    with shards(database, tmp_path, 1, options=one_by_one) as [host]:
+def test_a_host_ends_amid_a_fill(written: Written, start: Start) -> None:
+    written.put_some([f"i{number}" for number in range(200)])
+    with start(1, options=replace(QUICK, chunk_rows=1)) as [host]:
         assert wait_until(lambda: bool(host.catalog.list()))
-    with shards(database, tmp_path, 1) as [host]:
-        follow([host], written)
-        assert together([host], written) == written.rows()
-        assert [each.fills for each in host.followers] == [0]
+    with start(1) as [host]:
+        check_followed([host], written)
+        assert fills([host]) == [0]
