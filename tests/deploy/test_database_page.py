@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -13,9 +13,9 @@ import pytest
 
 from tests.support.documents.markdown import blocks
 from tests.support.paths import REPOSITORY
-from tests.support.service.client import Client, Json, fill
+from tests.support.service.client import Client, Json, fill, running
 from tests.support.service.cluster import ClusterClient
-from tests.support.service.postgres import Postgres, programs
+from tests.support.service.postgres import Postgres, programs, running_server
 
 PAGE: Final = REPOSITORY / "docs" / "database.md"
 URL: Final = "/v1/collections/plants"
@@ -23,14 +23,9 @@ URL: Final = "/v1/collections/plants"
 
 @pytest.fixture
 def server() -> Iterator[Postgres]:
-    server = Postgres()
-    try:
-        server.create()
-        server.start()
+    with running_server() as server:
         server.execute("CREATE ROLE root SUPERUSER LOGIN")  # the role "gcws" is the page's to make
         yield server
-    finally:
-        server.remove()
 
 
 def run(server: Postgres, folder: Path, *, where: str) -> None:
@@ -54,15 +49,8 @@ def url_of(server: Postgres, database: str) -> str:
     return f"postgresql://owner:password@{server.host}:{server.port}/{database}"
 
 
-@contextmanager
-def cluster(server: Postgres, database: str, folder: Path) -> Iterator[Client]:
-    client = ClusterClient(url_of(server, database), folder, shards=2)
-    client.start()
-    try:
-        client.wait_until_ready()
-        yield client
-    finally:
-        client.stop()
+def cluster(server: Postgres, database: str, folder: Path) -> AbstractContextManager[ClusterClient]:
+    return running(ClusterClient(url_of(server, database), folder))
 
 
 def everything(client: Client) -> Json:

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from gcws_search.service.cluster.server import ShardService
 from tests.support.paths import REPOSITORY
-from tests.support.service.client import fill, started
+from tests.support.service.client import Client, application, fill, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
 
@@ -46,34 +46,27 @@ def read(path: Path) -> Any:  # noqa: ANN401 (YAML)
 @pytest.fixture
 def metrics(tmp_path: Path) -> Iterator[str]:
     """Yield the metrics of a service that has done a little of everything."""
-    client = started(tmp_path, audit_share=1.0)
-    try:
-        client.wait_until_ready()
+    with running(Client(application(tmp_path, audit_share=1.0)[0])) as client:
         fill(client)
         client.post("/v1/collections/plants/query", json={"id": "a", "recall": 0.8})
-        client.app.state.service.collection("plants").finish_background_work()
+        client.finish_background_work("plants")
         yield client.get("/metrics").text
-    finally:
-        client.stop()
 
 
 @pytest.fixture
 def cluster_metrics(tmp_path: Path) -> Iterator[str]:
     """Yield the metrics of a router and of a shard; one replica of another shard failed."""
-    with postgres().database() as url:
-        client = ClusterClient(url, tmp_path / "cluster", shards=2, replicas=2)
-        client.start()
-        try:
-            client.wait_until_ready()
-            fill(client)
-            client.shards.replicas[0][0].broken = ConnectionRefusedError("nobody listens")
-            for _ in range(4):
-                assert client.post("/v1/collections/plants/query", json={"id": "a"}).is_success
-            registry = CollectorRegistry()
-            registry.register(ShardService(client.shards.replicas[1][0].host, "a key", 1))
-            yield client.get("/metrics").text + generate_latest(registry).decode()
-        finally:
-            client.stop()
+    with (
+        postgres().database() as url,
+        running(ClusterClient(url, tmp_path / "cluster", replicas=2)) as client,
+    ):
+        fill(client)
+        client.shards.replicas[0][0].broken = ConnectionRefusedError("nobody listens")
+        for _ in range(4):
+            assert client.post("/v1/collections/plants/query", json={"id": "a"}).is_success
+        registry = CollectorRegistry()
+        registry.register(ShardService(client.shards.replicas[1][0].host, "a key", 1))
+        yield client.get("/metrics").text + generate_latest(registry).decode()
 
 
 def expressions() -> Iterator[str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from gcws_search.index import notes_of_backend
-from tests.support.service.client import Client, Json, fill
+from tests.support.service.client import Client, Json, fill, running
 from tests.support.service.cluster import ClusterClient
 
 URL = "/v1/collections/plants"
@@ -16,10 +16,7 @@ QUERY = {"vector": [1, 0, 2, 3], "recall": 1, "backend": "own"}
 def test_all_shards_have_the_same_landmarks_and_snapshots_keep_them(
     database_url: str, data_dir: Path, rng: np.random.Generator
 ) -> None:
-    client = ClusterClient(database_url, data_dir, shards=SHARDS)
-    client.start()
-    try:
-        client.wait_until_ready()
+    with running(ClusterClient(database_url, data_dir, shards=SHARDS)) as client:
         client.put(URL, json={"dim": 5})
         rows = rng.standard_normal((40, 5)).tolist()
         items = [{"id": str(number), "vector": row} for number, row in enumerate(rows)]
@@ -39,8 +36,6 @@ def test_all_shards_have_the_same_landmarks_and_snapshots_keep_them(
         assert restored.status_code == 200, restored.text
         assert client.post(f"{URL}/query", json=asked).json()["hits"] == hits
         assert landmarks(client) == before
-    finally:
-        client.stop()
 
 
 def landmarks(client: ClusterClient) -> list[Json]:
@@ -70,15 +65,12 @@ def shown(client: Client) -> set[tuple[str, ...]]:
 def test_a_backend_is_attached_to_all_replicas_and_dropped_from_all(
     database_url: str, tmp_path: Path
 ) -> None:
-    client = ClusterClient(database_url, tmp_path, replicas=2)
-    client.start()
-    client.wait_until_ready()
-    fill(client)
-    attached = client.post(f"{URL}/backends", json={"kind": "exact", "name": "own"})
-    assert attached.status_code == 201, attached.text
-    assert statuses(client) == {200}
-    assert shown(client) == {("gcws", "own")}
-    assert client.delete(f"{URL}/backends/own").status_code == 204
-    assert statuses(client) == {404}
-    assert shown(client) == {("gcws",)}
-    client.stop()
+    with running(ClusterClient(database_url, tmp_path, replicas=2)) as client:
+        fill(client)
+        attached = client.post(f"{URL}/backends", json={"kind": "exact", "name": "own"})
+        assert attached.status_code == 201, attached.text
+        assert statuses(client) == {200}
+        assert shown(client) == {("gcws", "own")}
+        assert client.delete(f"{URL}/backends/own").status_code == 204
+        assert statuses(client) == {404}
+        assert shown(client) == {("gcws",)}

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from gcws_search.index import Policies
 from gcws_search.index.contracts.policies import ProbePolicy
 from tests.support.service.bodies import npy
-from tests.support.service.client import Client, Json, started
+from tests.support.service.client import Client, Json, running, started
 from tests.support.service.cluster import ClusterClient
 
 ROWS = 240
@@ -81,16 +81,9 @@ class Twins:
         self.node = started(folder / "node", policies=policies or Policies())
         self.node.wait_until_ready()
 
-    @contextmanager
-    def cluster(self, shards: int, **more: Json) -> Iterator[ClusterClient]:
+    def cluster(self, shards: int, **more: Json) -> AbstractContextManager[ClusterClient]:
         """Lend a cluster over the database, with so many shards."""
-        client = ClusterClient(self.url, self.folder, shards=shards, **more)
-        try:
-            client.start()
-            client.wait_until_ready()
-            yield client
-        finally:
-            client.stop()
+        return running(ClusterClient(self.url, self.folder, shards=shards, **more))
 
     def tell(
         self, client: Client, method: str, path: str, expected: Json = None, **more: Json
@@ -105,14 +98,8 @@ class Twins:
 
     def put(self, client: Client, name: str, ids: Sequence[int], *, moved: int = 0) -> None:
         """Put some of the items, each with the vector of another where they are to move."""
-        items = [
-            {
-                "id": i,
-                "vector": self.vectors[(i + moved) % ROWS],
-                "payload": {"group": i % 5, "n": i},
-            }
-            for i in ids
-        ]
+        rows = ((i, self.vectors[(i + moved) % ROWS], {"group": i % 5, "n": i}) for i in ids)
+        items = [dict(zip(("id", "vector", "payload"), row, strict=True)) for row in rows]
         self.tell(client, "PUT", f"/{name}/items", json={"items": items})
 
     def fill(self, client: Client, name: str, backend: Json) -> None:
@@ -129,8 +116,6 @@ class Twins:
     def delete(self, client: Client, name: str, ids: Sequence[int]) -> None:
         answer = {"deleted": len(ids)}
         self.tell(client, "POST", f"/{name}/items/delete", answer, json={"ids": [*ids]})
-
-    # Asking
 
     def same(self, client: Client, path: str, **more: Json) -> Json:
         """Return the answer of the node to a question, after a check of the cluster's."""
@@ -179,21 +164,15 @@ class Twins:
         found = self.same(client, f"/{name}/query/batch", json={"queries": queries + others}).json()
         assert len(found["results"]) == len(queries) + 2
         if isinstance(self.vectors[0], list):
-            self.same(
-                client,
-                f"/{name}/query/batch?limit=7&recall=1&offset=2",
-                content=npy(np.array(self.vectors[::9], np.float32)),
-                headers={"Content-Type": "application/x-npy"},
-            )
+            content, kind = npy(np.array(self.vectors[::9], np.float32)), "application/x-npy"
+            url = f"/{name}/query/batch?limit=7&recall=1&offset=2"
+            self.same(client, url, content=content, headers={"Content-Type": kind})
 
-    def scores(self, client: Client, name: str, body: Json) -> tuple[list[float], list[float]]:
+    def scores(self, client: Client, name: str, body: Json) -> list[list[float]]:
         """Return the scores of the node's hits and the cluster's; of ties others may be shown."""
         url = f"/v1/collections/{name}/query"
-        node, cluster = (
-            [hit["score"] for hit in each.post(url, json=body).json()["hits"]]
-            for each in (self.node, client)
-        )
-        return node, cluster
+        found = [each.post(url, json=body).json()["hits"] for each in (self.node, client)]
+        return [[hit["score"] for hit in hits] for hits in found]
 
     def check_no_less(self, client: Client, name: str, body: Json) -> None:
         """Check that the hits of each rank are as good as the node's or better."""

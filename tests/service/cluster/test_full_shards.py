@@ -18,7 +18,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.settings import Settings
-from tests.support.service.client import assert_problem, fill
+from tests.support.service.client import assert_problem, fill, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.shards import BUCKETS, QUICK, Written, ask, follow, together
 from tests.support.waiting import wait_until
@@ -28,33 +28,28 @@ ITEM = {"items": [{"id": "new", "vector": [1, 2, 3, 4]}]}
 FULL: Final = "no space left"
 
 
-class Full:
-    """Replicas that say they can store nothing more."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.hosts: list[ShardHost] = []
-        said = property(lambda host: FULL if host in self.hosts else "")
-        monkeypatch.setattr(ShardHost, "refusal", said)
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch) -> list[ShardHost]:
+    """Return the hosts that say they can store nothing more."""
+    hosts: list[ShardHost] = []
+    said = property(lambda host: FULL if host in hosts else "")
+    monkeypatch.setattr(ShardHost, "refusal", said)
+    return hosts
 
 
 @pytest.fixture
 def cluster(database_url: str, data_dir: Path) -> Iterator[ClusterClient]:
-    client = ClusterClient(database_url, data_dir, replicas=2)
-    client.start()
-    try:
-        client.wait_until_ready()
+    with running(ClusterClient(database_url, data_dir, replicas=2)) as client:
         fill(client)
         client.app.state.service.room.max_age_seconds = 0
         yield client
-    finally:
-        client.stop()
 
 
 def test_a_sister_takes_the_writes_of_a_full_replica(
-    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    cluster: ClusterClient, full: list[ShardHost], caplog: pytest.LogCaptureFixture
 ) -> None:
-    full, last = Full(monkeypatch), cluster.shards.replicas[1][1]
-    full.hosts.append(last.host)
+    last = cluster.shards.replicas[1][1]
+    full.append(last.host)
     assert cluster.put(f"{URL}/items", json=ITEM).status_code == 200
     assert "shard 1, replica shard-1-1 is left out: no space left" in caplog.text
     before = last.asked
@@ -65,7 +60,7 @@ def test_a_sister_takes_the_writes_of_a_full_replica(
     text = cluster.get("/metrics").text
     assert 'gcws_router_full_replicas{shard="1"} 1.0' in text
     assert 'gcws_router_replicas{shard="1"} 1.0' in text
-    full.hosts.clear()
+    full.clear()
     for _ in range(4):
         assert cluster.post(f"{URL}/query", json={"id": "a"}).status_code == 200
     assert last.asked > before
@@ -73,10 +68,9 @@ def test_a_sister_takes_the_writes_of_a_full_replica(
 
 
 def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
-    cluster: ClusterClient, monkeypatch: pytest.MonkeyPatch
+    cluster: ClusterClient, full: list[ShardHost]
 ) -> None:
-    full = Full(monkeypatch)
-    full.hosts += [each.host for each in cluster.shards.replicas[1]]
+    full += [each.host for each in cluster.shards.replicas[1]]
     for answer in (
         cluster.put(f"{URL}/items", json=ITEM),
         cluster.post(f"{URL}/load", content=b'{"id": "new", "vector": [1, 2, 3, 4]}'),
@@ -88,7 +82,7 @@ def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
     hits = cluster.post(f"{URL}/query", json={"id": "a"}).json()["hits"]
     assert {hit["id"] for hit in hits} == {"b", "c", "7"}
     assert cluster.delete(f"{URL}/items/c").status_code == 204
-    full.hosts.pop()
+    full.pop()
     assert cluster.put(f"{URL}/items", json=ITEM).status_code == 200
 
 

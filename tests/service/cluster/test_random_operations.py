@@ -13,7 +13,7 @@ from tests.fuzz.test_fuzz import (  # noqa: F401
     test_requests_made_from_the_page_get_answers_it_declares,
 )
 from tests.model.run import life, over_cluster
-from tests.support.service.client import Client
+from tests.support.service.client import Client, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
 
@@ -33,9 +33,6 @@ def test_random_operations_are_answered_as_a_model_says(
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     """Return a client of a cluster, for what is made from the page."""
-    with postgres().database() as url:
-        client = ClusterClient(url, tmp_path_factory.mktemp("fuzz") / "data")
-        client.start()
-        client.wait_until_ready()
+    folder = tmp_path_factory.mktemp("fuzz") / "data"
+    with postgres().database() as url, running(ClusterClient(url, folder)) as client:
         yield client
-        client.stop()

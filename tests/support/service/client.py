@@ -1,10 +1,10 @@
 """An application without a network: its start and end, requests to it, what they must answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import httpx
 from fastapi import FastAPI
@@ -17,6 +17,7 @@ START_SECONDS = 600
 """The first start on a machine compiles kernels."""
 
 Json: TypeAlias = Any
+AnyClient = TypeVar("AnyClient", bound="Client")
 
 
 class Client:
@@ -116,6 +117,17 @@ def started(data_dir: Path, *, policies: Policies = POLICIES, **settings: Json) 
     client = Client(application(data_dir, policies=policies, **settings)[0])
     client.start()
     return client
+
+
+@contextmanager
+def running(client: AnyClient) -> Iterator[AnyClient]:
+    """Have an application started and ready until the block ends."""
+    client.start()
+    try:
+        client.wait_until_ready()
+        yield client
+    finally:
+        client.stop()
 
 
 Serve = Callable[..., Client]

@@ -4,7 +4,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from enum import Enum, auto
+from enum import Enum
 from pathlib import Path
 
 from pydantic import SecretStr
@@ -16,7 +16,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json
+from tests.support.service.client import Client, Json, running
 from tests.support.service.live_server import serving
 from tests.support.service.ports import HOST
 from tests.support.service.shards import BUCKETS, QUICK
@@ -30,14 +30,10 @@ SHARD_SECONDS = 1.0
 class Fault(Enum):
     """What a replica does with messages in the place of an answer."""
 
-    SILENT = auto()
-    """It never answers."""
-    NONSENSE = auto()
-    """It answers with a page."""
-    BROKEN = auto()
-    """It answers 500."""
-    CUT = auto()
-    """Its answer ends in the middle."""
+    SILENT = "it never answers"
+    NONSENSE = "it answers with a page"
+    BROKEN = "it answers 500"
+    CUT = "its answer ends in the middle"
 
 
 class FaultyApp:
@@ -145,16 +141,11 @@ def router(
         durability="normal",
         **more,
     )
-    client = Client(create_app(settings))
-    client.start()
-    try:
-        client.wait_until_ready()
+    with running(Client(create_app(settings))) as client:
         if replicas is not None:
             wait_until(lambda: listed(client, shards) == [replicas] * shards)
             wait_until(lambda: client.get("/readyz").json()["database"] == "reachable")
         yield client
-    finally:
-        client.stop()
 
 
 def metric(client: Client, line: str) -> float:

@@ -138,7 +138,7 @@ def test_writes_of_a_group_succeed_and_fail_by_themselves(
     database: Database, number: int, committer: Committer
 ) -> None:
     committer.commit(put_of("old", payload=b"{}"))
-    writes = [
+    writes: list[PreparedWrite] = [
         PreparedDelete(ids=["nothing"]),
         put_of("a", "b", payload=b"[]"),
         put_of("c", "a", mode="insert"),

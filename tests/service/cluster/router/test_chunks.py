@@ -11,8 +11,8 @@ import pytest
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.messages import decode
+from tests.support.service.client import running
 from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
-from tests.support.service.postgres import postgres
 
 SECONDS = 10.0
 ROWS = 10
@@ -20,14 +20,10 @@ ROWS = 10
 
 
 @pytest.fixture
-def client(tmp_path: Path) -> Iterator[ClusterClient]:
-    with postgres().database() as url:
-        client = ClusterClient(url, tmp_path, load_chunk_rows=ROWS)
-        client.start()
-        client.wait_until_ready()
+def client(database_url: str, tmp_path: Path) -> Iterator[ClusterClient]:
+    with running(ClusterClient(database_url, tmp_path, load_chunk_rows=ROWS)) as client:
         assert client.put("/v1/collections/c", json={"dim": 2}).status_code == 201
         yield client
-        client.stop()
 
 
 @pytest.fixture
@@ -39,11 +35,8 @@ def collection(client: ClusterClient) -> ClusterCollection:
 
 def load(client: ClusterClient, rows: int) -> None:
     lines = "".join(f'{{"id": "{row}", "vector": [1, {row}]}}\n' for row in range(rows))
-    answer = client.post(
-        "/v1/collections/c/load",
-        content=lines.encode(),
-        headers={"Content-Type": "application/x-ndjson"},
-    )
+    kind = {"Content-Type": "application/x-ndjson"}
+    answer = client.post("/v1/collections/c/load", content=lines.encode(), headers=kind)
     assert answer.json()["inserted"] == rows
 
 

@@ -1,7 +1,6 @@
 """Queries sent to the shards together, batches sent in parts, and names of items under way."""
 
 import asyncio
-import io
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,7 +8,8 @@ import pytest
 
 from gcws_search import index as ix
 from gcws_search.service.cluster.collection import PART_ROWS
-from tests.support.service.client import Client, Json, Serve
+from tests.support.service.bodies import npy
+from tests.support.service.client import Client, Json, Serve, running
 from tests.support.service.cluster import ClusterClient
 from tests.support.service.postgres import postgres
 
@@ -24,17 +24,19 @@ NPY = {"Content-Type": "application/x-npy"}
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterClient]:
-    with postgres().database() as url:
-        client = ClusterClient(url, tmp_path_factory.mktemp("cluster"), max_answer_bytes=2000)
-        client.start()
-        client.wait_until_ready()
+    folder, rows = tmp_path_factory.mktemp("cluster"), range(1, 201)
+    with (
+        postgres().database() as url,
+        running(ClusterClient(url, folder, max_answer_bytes=2000)) as client,
+    ):
         client.put(URL, json={"dim": 4})
-        items = [
-            {"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in range(1, 201)
-        ]
+        items = [{"id": i, "vector": [1, i, 2, 1], "payload": {"text": TEXT}} for i in rows]
         client.put(f"{URL}/items", json={"items": items})
         yield client
-        client.stop()
+
+
+async def ask(client: Client, bodies: list[Json]) -> list[Json]:
+    return await asyncio.gather(*(client.http.post(f"{URL}/query", json=each) for each in bodies))
 
 
 @pytest.mark.parametrize(
@@ -53,13 +55,9 @@ def test_a_query_is_answered_whatever_comes_with_it(
 ) -> None:
     query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
 
-    async def ask(bodies: list[Json]) -> list[Json]:
-        work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
-        return await asyncio.gather(*work)
-
-    [alone] = client.run(ask([{**query, **more}]))
+    [alone] = client.run(ask(client, [{**query, **more}]))
     assert alone.status_code == status
-    among = client.run(ask([query, {**query, **more}] * TOGETHER))
+    among = client.run(ask(client, [query, {**query, **more}] * TOGETHER))
     assert [each.status_code for each in among] == [200, status] * TOGETHER
     assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
 
@@ -70,13 +68,8 @@ def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterCli
         counts = [line for line in lines if line.startswith("gcws_searches_total{")]
         return sum(float(line.rpartition(" ")[2]) for line in counts)
 
-    async def ask() -> None:
-        body = {"vector": [1, 7, 2, 2], "limit": 5}
-        work = (client.http.post(f"{URL}/query", json=body) for _ in range(TOGETHER))
-        await asyncio.gather(*work)
-
     before = count()
-    client.run(ask())
+    client.run(ask(client, [{"vector": [1, 7, 2, 2], "limit": 5}] * TOGETHER))
     assert count() - before == TOGETHER
 
 
@@ -93,18 +86,13 @@ def centered(serve: Serve, rng: np.random.Generator) -> Client:
     return client
 
 
-def npy(vectors: np.ndarray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, vectors.astype(np.float32))
-    return file.getvalue()
-
-
 def test_each_query_of_many_parts_is_answered_as_if_alone(
     centered: Client, rng: np.random.Generator
 ) -> None:
     vectors = rng.integers(-9, 9, (2 * PART_ROWS + 3, 3))
     url = f"{URL}/query/batch?limit=7&recall=1"
-    answer = centered.post(url, content=npy(vectors), headers=NPY).json()["results"]
+    content = npy(vectors.astype(np.float32))
+    answer = centered.post(url, content=content, headers=NPY).json()["results"]
     assert len(answer) == len(vectors)
     for row in (0, 1, PART_ROWS - 1, PART_ROWS, 2 * PART_ROWS, len(vectors) - 1):
         query = {"vector": vectors[row].tolist(), "limit": 7, "recall": 1}
