@@ -41,3 +41,9 @@ def server() -> Iterator[Postgres]:
     """Return a database's server that no other test uses."""
     with running_server() as server:
         yield server
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    """Run tests that are coroutines by asyncio."""
+    return "asyncio"

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -23,6 +23,7 @@ from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable
 from gcws_search.service.messages import VERSION, Message, decode, encode
 
 SECONDS = 5.0
+pytestmark = pytest.mark.anyio
 Answer = Callable[[bytes], bytes] | Exception | None
 """What a replica does: answer, fail, or (None) never answer."""
 
@@ -47,34 +48,35 @@ class Told(HttpReplica):
 
 
 class Listed(HttpReplicas):
-    """Replicas of all shards."""
+    """Replicas of all shards, which are others each time that somebody looks again."""
 
     def __init__(self, *shards: Sequence[Told]) -> None:
         self.shards = shards
+        self.renewals: list[Sequence[Sequence[Told]]] = []
 
     def start(self) -> None: ...
 
-    async def renew(self) -> None: ...
-
-    async def close(self) -> None: ...
+    async def renew(self) -> None:
+        if self.renewals:
+            self.shards = self.renewals.pop(0)
 
 
 def said(**head: Any) -> Callable[[bytes], bytes]:  # noqa: ANN401
     return lambda _: encode(Message(head))
 
 
-def told(error: Exception) -> Callable[[bytes], bytes]:
-    return lambda _: encode_error(error)
+def gone(name: str) -> Told:
+    return Told(name, ConnectionRefusedError("nobody listens"))
 
 
-def run(work: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401
-    return asyncio.run(work)
+def shards_of(*shards: Sequence[Told], seconds: float = SECONDS) -> ShardSet:
+    return ShardSet(Listed(*shards), seconds)
 
 
-def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, Any]]:
+async def asked(*shards: Sequence[Told], seconds: float = SECONDS) -> list[dict[str, Any]]:
     """Return what the shards answer."""
-    found = ShardSet(Listed(*shards), seconds)
-    return [answer.head for answer in run(found.ask_all(Message({"method": "status"})))]
+    found = await shards_of(*shards, seconds=seconds).ask_all(Message({"method": "status"}))
+    return [answer.head for answer in found]
 
 
 def of_version(version: int) -> Callable[[bytes], bytes]:
@@ -97,101 +99,83 @@ def of_version(version: int) -> Callable[[bytes], bytes]:
     ],
     ids=["silent", "gone", "late", "empty", "page", "cut", "version", "behind", "broken"],
 )
-def test_a_sister_answers(answer: Answer) -> None:
+async def test_a_sister_answers(answer: Answer) -> None:
     bad, good = Told("bad", answer), Told("good", said(by="good"))
     for order in ([bad, good], [good, bad]):
-        assert asked(order, seconds=0.5) == [{"by": "good"}]
+        assert await asked(order, seconds=0.5) == [{"by": "good"}]
     assert bad.asked
 
 
-def test_what_is_wrong_with_the_question_is_told_by_the_first() -> None:
-    errors: list[Exception] = [
+@pytest.mark.parametrize(
+    "error",
+    [
         ix.InvalidVector(expected="4 values", got="3 values", loc=(1, "x")),
         ix.BackendNotFound("none"),
         ix.ItemNotFound("none"),
         AnswerTooLarge(100),
-    ]
-    for error in errors:
-        one, two = (Told(name, told(error)) for name in "ab")
-        with pytest.raises(type(error)) as found:
-            asked([one, two])
-        assert str(found.value) == str(error)
-        assert vars(found.value) == vars(error)
-        assert len(one.asked) + len(two.asked) == 1
+    ],
+    ids=lambda error: type(error).__name__,
+)
+async def test_what_is_wrong_with_the_question_is_told_by_the_first(error: Exception) -> None:
+    one, two = (Told(name, lambda _: encode_error(error)) for name in "ab")
+    with pytest.raises(type(error)) as found:
+        await asked([one, two])
+    assert str(found.value) == str(error)
+    assert vars(found.value) == vars(error)
+    assert len(one.asked) + len(two.asked) == 1
 
 
-def test_shards_without_an_answer_are_named() -> None:
-    gone = ConnectionRefusedError("nobody listens")
-    shards = [[Told("a", gone), Told("b", gone)], [Told("c", said(by="c"))], [Told("d", None)], []]
+async def test_shards_without_an_answer_are_named() -> None:
+    shards = [[gone("a"), gone("b")], [Told("c", said(by="c"))], [Told("d", None)], []]
     with pytest.raises(ShardUnavailable) as found:
-        asked(*shards, seconds=0.3)
+        await asked(*shards, seconds=0.3)
     assert found.value.missing == [0, 2, 3]
 
 
-class Renewed(Listed):
-    """Replicas that are others as soon as somebody looks again."""
-
-    def __init__(self, *renewals: Sequence[Sequence[Told]]) -> None:
-        super().__init__(*renewals[0])
-        self.renewals = [*renewals[1:]]
-
-    async def renew(self) -> None:
-        if self.renewals:
-            self.shards = tuple(self.renewals.pop(0))
-
-
-def test_replicas_that_were_listed_since_are_asked_where_none_known_answers() -> None:
-    first, second, third = (Told(name, ConnectionRefusedError()) for name in "abc")
+async def test_replicas_that_were_listed_since_are_asked_where_none_known_answers() -> None:
+    first, second, third = map(gone, "abc")
     last = Told("d", said(by="d"))
-    listed = Renewed([[first, second]], [[second, third]], [[last, third]])
-    found = run(ShardSet(listed, SECONDS).ask(0, 1, Message({})))
+    listed = Listed([first, second])
+    listed.renewals = [[[second, third]], [[last, third]]]
+    found = await ShardSet(listed, SECONDS).ask(0, 1, Message({}))
     assert found.head == {"by": "d"}
     assert [len(each.asked) for each in (first, second, third, last)] == [1, 1, 1, 1]
 
 
-def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked() -> None:
-    one, other = Told("a", ConnectionRefusedError()), Told("b", said(by="b"))
-    shards = ShardSet(Renewed([[one]], [[other], [other]]), SECONDS)
+async def test_a_list_that_is_of_another_number_of_shards_by_then_is_not_asked() -> None:
+    listed, other = Listed([gone("a")]), Told("b", said(by="b"))
+    listed.renewals = [[[other], [other]]]
     with pytest.raises(ShardUnavailable):
-        run(shards.ask(0, 1, Message({})))
+        await ShardSet(listed, SECONDS).ask(0, 1, Message({}))
     assert not other.asked
 
 
-def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard() -> None:
-    class Silent(Listed):
-        async def renew(self) -> None:
-            await asyncio.sleep(60)
-
-    shards = ShardSet(Silent([Told("a", ConnectionRefusedError())]), 0.2)
+async def test_a_list_that_cannot_be_read_is_waited_for_as_long_as_a_shard(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Listed, "renew", lambda _: asyncio.sleep(60))
     with pytest.raises(ShardUnavailable):
-        asyncio.run(asyncio.wait_for(shards.ask(0, 1, Message({})), 10))
+        await asyncio.wait_for(shards_of([gone("a")], seconds=0.2).ask(0, 1, Message({})), 10)
 
 
-def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
+async def test_a_replica_that_failed_is_asked_last_until_it_answers() -> None:
     bad, good = Told("bad", ConnectionResetError()), Told("good", said(by="good"))
-    shards = ShardSet(Listed([bad, good]), SECONDS)
-
-    async def ask(times: int) -> None:
-        for _ in range(times):
-            await shards.ask(0, 1, Message({}))
-
-    run(ask(2))
+    shards = shards_of([bad, good])
+    for _ in range(2):
+        await shards.ask(0, 1, Message({}))
     before = len(bad.asked)
     assert before
-    run(ask(20))
+    for _ in range(20):
+        await shards.ask(0, 1, Message({}))
     assert len(bad.asked) == before
     assert sum(shards.failures.values()) == before
 
 
-def test_replicas_of_each_shard_take_turns() -> None:
+async def test_replicas_of_each_shard_take_turns() -> None:
     replicas = [Told(name, said(by=name)) for name in "abcd"]
-    shards = ShardSet(Listed(replicas[:2], replicas[2:]), SECONDS)
-
-    async def ask() -> None:
-        for _ in range(10):
-            await shards.ask_all(Message({}))
-
-    run(ask())
+    shards = shards_of(replicas[:2], replicas[2:])
+    for _ in range(10):
+        await shards.ask_all(Message({}))
     assert [len(replica.asked) for replica in replicas] == [5] * 4
 
 
@@ -199,19 +183,15 @@ def followed(message: bytes) -> bytes:
     return encode(Message({"key": decode(message).head["key"]}))
 
 
-def test_writes_that_wait_together_ask_a_replica_once() -> None:
-    one, gone = Told("one", followed), Told("gone", ConnectionRefusedError())
-    shards = ShardSet(Listed([one], [gone]), SECONDS)
-
-    async def writes() -> None:
-        await asyncio.gather(*(shards.follow(7, Moment(0, key)) for key in range(1, 51)))
-
-    run(writes())
+async def test_writes_that_wait_together_ask_a_replica_once() -> None:
+    one = Told("one", followed)
+    shards = shards_of([one], [gone("gone")])
+    await asyncio.gather(*(shards.follow(7, Moment(0, key)) for key in range(1, 51)))
     assert 1 <= len(one.asked) <= 3
     assert max(message.head["key"] for message in one.asked) == 50
 
 
-def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
+async def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
     begun, released = asyncio.Event(), asyncio.Event()
 
     class Slow(Told):
@@ -221,57 +201,54 @@ def test_a_write_that_a_replica_has_waits_for_no_other() -> None:
                 await released.wait()
             return await super().ask(message, seconds)
 
-    shards = ShardSet(Listed([Slow("one", followed)]), SECONDS)
-
-    async def writes() -> None:
-        await shards.follow(7, Moment(0, 1))
-        second = asyncio.ensure_future(shards.follow(7, Moment(0, 2)))
-        await begun.wait()
-        await shards.follow(7, Moment(0, 1))
-        assert not second.done()
-        released.set()
-        await second
-
-    run(writes())
+    shards = shards_of([Slow("one", followed)])
+    await shards.follow(7, Moment(0, 1))
+    second = asyncio.ensure_future(shards.follow(7, Moment(0, 2)))
+    await begun.wait()
+    await shards.follow(7, Moment(0, 1))
+    assert not second.done()
+    released.set()
+    await second
 
 
-def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
-    shards, stop = ShardSet(Listed([Told("one", None)]), SECONDS), threading.Event()
+async def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
+    shards, stop = shards_of([Told("one", None)]), threading.Event()
+    before = asyncio.all_tasks()
+    shards.start(asyncio.get_running_loop())
 
-    def waited() -> bool:
-        work = shards.ask_all(Message({"method": "pairs"}), seconds=3600)
-        try:
-            shards.wait(work, stop)
-        except CancelledError:
-            return False
-        return True
+    def wait() -> None:
+        with pytest.raises(CancelledError):
+            shards.wait(shards.ask_all(Message({"method": "pairs"}), seconds=3600), stop)
 
-    async def stopped() -> None:
-        shards.start(asyncio.get_running_loop())
-        waiting = asyncio.create_task(asyncio.to_thread(waited))
-        await asyncio.sleep(0)
-        stop.set()
-        assert not await waiting
-        assert len(asyncio.all_tasks()) == 1
-
-    run(stopped())
+    waiting = asyncio.create_task(asyncio.to_thread(wait))
+    await asyncio.sleep(0)
+    stop.set()
+    await waiting
+    assert asyncio.all_tasks() == before
 
 
-def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
+async def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
     """However long ago it failed."""
-    one = Told("one", ConnectionRefusedError())
-    shards = ShardSet(Listed([one]), SECONDS)
+    one = gone("one")
+    shards = shards_of([one])
     shards.rest_seconds = 0.0
-
-    async def writes() -> int:
-        for key in range(1, 6):
-            await shards.follow(7, Moment(0, key))
-        return len(one.asked)
-
-    assert run(writes()) == 1
+    for key in range(1, 6):
+        await shards.follow(7, Moment(0, key))
+    assert len(one.asked) == 1
     one.answer = said(key=5)
-    run(shards.ask(0, 1, Message({})))
-    assert run(writes()) > 2
+    await shards.ask(0, 1, Message({}))
+    for key in range(1, 6):
+        await shards.follow(7, Moment(0, key))
+    assert len(one.asked) > 2
+
+
+async def publish(shards: ShardSet, *changes: ChangeSet) -> None:
+    """Send changes, and wait until replicas have the last."""
+    shards.start(asyncio.get_running_loop())
+    for change in changes:
+        shards.publish(7, change, 4)
+    await asyncio.sleep(0)
+    await shards.follow(7, Moment(0, changes[-1].after.key))
 
 
 def a_change(key: int, size: int = 8, deleted: int = 0) -> ChangeSet:
@@ -289,53 +266,27 @@ def sent_keys(replica: Told) -> list[list[int]]:
     return found
 
 
-def test_changes_go_with_the_next_question_in_their_order() -> None:
-    one, gone = Told("one", followed), Told("gone", ConnectionRefusedError())
-    shards = ShardSet(Listed([one, gone]), SECONDS)
-
-    async def writes() -> None:
-        shards.start(asyncio.get_running_loop())
-        for key in (1, 2, 3):
-            shards.publish(7, a_change(key), 4)
-        await asyncio.sleep(0)
-        await shards.follow(7, Moment(0, 3))
-        shards.publish(7, a_change(4), 4)
-        await asyncio.sleep(0)
-        await shards.follow(7, Moment(0, 4))
-
-    run(writes())
+async def test_changes_go_with_the_next_question_in_their_order() -> None:
+    one, other = Told("one", followed), gone("gone")
+    shards = shards_of([one, other])
+    await publish(shards, *map(a_change, (1, 2, 3)))
+    await publish(shards, a_change(4))
     assert sent_keys(one) == [[1, 2, 3], [4]]
-    assert len(gone.asked) == 1
+    assert len(other.asked) == 1
 
 
-def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
-    one = Told("one", ConnectionRefusedError())
-    shards = ShardSet(Listed([one]), SECONDS)
-
-    async def writes() -> None:
-        shards.start(asyncio.get_running_loop())
-        for key in (1, 2):
-            shards.publish(7, a_change(key), 4)
-            await asyncio.sleep(0)
-            await shards.follow(7, Moment(0, key))
-            one.answer = followed
-            await shards.ask(0, 1, Message({"key": 0, "changes": []}))
-
-    run(writes())
+async def test_changes_of_a_message_that_was_lost_are_not_sent_again() -> None:
+    one = gone("one")
+    shards = shards_of([one])
+    for key in (1, 2):
+        await publish(shards, a_change(key))
+        one.answer = followed
+        await shards.ask(0, 1, Message({"key": 0, "changes": []}))
     assert sent_keys(one) == [[1], [], [2], []]
 
 
-def test_more_changes_than_may_wait_are_left_to_the_database() -> None:
+async def test_more_changes_than_may_wait_are_left_to_the_database() -> None:
     one = Told("one", followed)
-    shards = ShardSet(Listed([one]), SECONDS)
-
-    async def writes() -> None:
-        shards.start(asyncio.get_running_loop())
-        shards.publish(7, a_change(1, deleted=20_000), 4)
-        shards.publish(7, a_change(1, size=1 << 24), 4)
-        shards.publish(7, a_change(2), 4)
-        await asyncio.sleep(0)
-        await shards.follow(7, Moment(0, 2))
-
-    run(writes())
+    too_many, too_large = a_change(1, deleted=20_000), a_change(1, size=1 << 24)
+    await publish(shards_of([one]), too_many, too_large, a_change(2))
     assert sent_keys(one) == [[2]]
