@@ -8,10 +8,8 @@ from tests.crashes.servers import Asking
 from tests.crashes.states import (
     BESIDE,
     SHARED,
-    Entries,
     Item,
     Items,
-    State,
     Writer,
     config_of,
     entries_of,
@@ -58,25 +56,19 @@ def held(asking: Asking, collection: str) -> dict[str, Item]:
 
 def check(port: int, writers: Sequence[Writer], random_: random.Random) -> None:
     """Compare everything a server holds with what the writers know; they go on from there."""
-    asking = Asking(port)
-    try:
+    with Asking(port) as asking:
         names = [each["name"] for each in _answer(asking, "GET", "/v1/collections")["collections"]]
         known = {SHARED, *(f"own-{writer.number}" for writer in writers)}
         found = {name: held(asking, name) for name in names if name in known}
+        backends = _answer(asking, "GET", f"/v1/collections/{SHARED}")["backends"]
+        is_beside = any(each["name"] == BESIDE for each in backends)
         for writer in writers:
             path = f"/v1/collections/own-{writer.number}/snapshots"
             snapshots = len(_answer(asking, "GET", path)["snapshots"])
-            beside = writer.number == 0 and _is_beside(asking)
+            beside = writer.number == 0 and is_beside
             _settle(writer, found, beside=beside, snapshots=snapshots)
         for name, items in found.items():
             _check_answers(asking, name, items, random_)
-    finally:
-        asking.close()
-
-
-def _is_beside(asking: Asking) -> bool:
-    backends = _answer(asking, "GET", f"/v1/collections/{SHARED}")["backends"]
-    return any(each["name"] == BESIDE for each in backends)
 
 
 def _settle(writer: Writer, found: Mapping[str, Items], *, beside: bool, snapshots: int) -> None:
@@ -91,26 +83,18 @@ def _settle(writer: Writer, found: Mapping[str, Items], *, beside: bool, snapsho
         if (state.items, state.beside, held) == (items, beside, snapshots):
             writer.possible = [state]
             return
-    seen = State(items, beside)
-    told = [_difference(seen, each) for each in writer.possible]
-    raise Lost(f"writer {writer.number}: none of what is possible", snapshots, told)
+    told = [_difference(items, state.items) for state in writer.possible]
+    states = [(state.beside, state.snapshot is not None) for state in writer.possible]
+    raise Lost(f"writer {writer.number}: none of what is possible", beside, snapshots, states, told)
 
 
-def _difference(found: State, wanted: State) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "beside": (found.beside, wanted.beside),
-        "snapshot": wanted.snapshot is not None,
-    }
-    for name in {*found.items, *wanted.items}:
-        ours, theirs = found.items.get(name), wanted.items.get(name)
-        if ours is None or theirs is None:
-            told[name] = (ours is not None, theirs is not None)
-            continue
-        told[name] = {
-            key: (ours.get(key), theirs.get(key))
-            for key in {*ours, *theirs}
-            if ours.get(key) != theirs.get(key)
-        }
+def _difference(found: Mapping[str, Items], wanted: Mapping[str, Items]) -> dict[str, Any]:
+    """Return the items that differ, by collection; None for a collection that there is not."""
+    told: dict[str, Any] = {}
+    for name in {*found, *wanted}:
+        ours, theirs = ({**each.get(name, {None: None})} for each in (found, wanted))
+        keys = {key for key in {*ours, *theirs} if ours.get(key) != theirs.get(key)}
+        told[name] = {key: (ours.get(key), theirs.get(key)) for key in keys}
     return told
 
 
@@ -137,14 +121,13 @@ def _check_answers(asking: Asking, name: str, items: Items, random_: random.Rand
 def _hits(
     asking: Asking, path: str, items: Items, asked: Iterable[str], *, recall: float
 ) -> list[Any]:
-    queries = [{"vector": _sent(items[key][0]), "limit": _LIMIT, "recall": recall} for key in asked]
+    vectors = [
+        dict(zip(("indices", "values"), zip(*items[key][0], strict=True), strict=True))
+        for key in asked
+    ]
+    queries = [{"vector": each, "limit": _LIMIT, "recall": recall} for each in vectors]
     answer = _answer(asking, "POST", f"{path}/query/batch", {"queries": queries})
     return [result["hits"] for result in answer["results"]]
-
-
-def _sent(entries: Entries) -> Any:  # noqa: ANN401
-    places, values = zip(*entries, strict=True)
-    return {"indices": places, "values": values}
 
 
 def _check_hits(

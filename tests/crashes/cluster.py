@@ -134,7 +134,7 @@ class ClusterTrial:
         clients.killed = kind
         with clients.running():
             time.sleep(self._random.uniform(0.2, 1.5))
-            lost = getattr(self, f"_kill_{kind}")()
+            lost = getattr(self, f"_kill_{kind}")() or []
             self.cluster.wait_until_whole(but=lost)
             # Writes of one collection have one order: none of before is under way after that.
             clients.wait_for_write(time.monotonic())
@@ -172,22 +172,22 @@ class ClusterTrial:
 
     # Replicas and routers
 
-    def _kill_replica(self) -> list[str]:
+    def _kill_replica(self) -> None:
         victim = self._random.choice(self.cluster.wait_until_whole())
         began = time.monotonic()
         os.kill(process_of(victim), signal.SIGKILL)
         self.cluster.wait_until_whole(but=[victim.address])
         self._note("a replica is listed after its kill", time.monotonic() - began)
-        return []
 
-    def _kill_router(self) -> list[str]:
+    def _kill_router(self) -> None:
         self._restart(self._random.choice(self._routers))
-        return []
 
-    def _restart(self, router: Program) -> None:
-        router.kill()
-        router.start()
-        router.wait_until_ready()
+    def _restart(self, *routers: Program) -> None:
+        for router in routers:
+            router.kill()
+            router.start()
+        for router in routers:
+            router.wait_until_ready()
 
     def _kill_point(self) -> list[str]:
         name = [*POINTS][self.kills["point"] % len(POINTS)]
@@ -203,9 +203,7 @@ class ClusterTrial:
             self._trap.disarm()
         if victim in listed:
             lost.append(listed[victim].address)
-        for router in self._routers:
-            if victim == router.process.pid:
-                self._restart(router)
+        self._restart(*(each for each in self._routers if victim == each.process.pid))
         return lost
 
     def _lead_to_point(self, needs: Needs, there: Sequence[Replica]) -> list[str]:
@@ -240,20 +238,19 @@ class ClusterTrial:
         self._pause()
         self.servers.primary.start()
 
-    def _kill_database(self) -> list[str]:
+    def _kill_database(self) -> None:
         kill_server(self.servers.primary, self._how())
         self._pause()
         began = time.monotonic()
         self.servers.primary.start()
         self._note_writes("the primary's restart", began, gone=began)
-        return []
 
     def _note_writes(self, what: str, began: float, *, gone: float) -> None:
         """Note how long it took until a write was acknowledged that was asked for after a loss."""
         acknowledged = self.clients.wait_for_write(gone)
         self._note(f"a write is acknowledged after {what}", acknowledged - began)
 
-    def _kill_standby(self) -> list[str]:
+    def _kill_standby(self) -> None:
         servers, clients = self.servers, self.clients
         kill_server(servers.standby, self._how())
         gone = time.monotonic()
@@ -265,13 +262,12 @@ class ClusterTrial:
         began = time.monotonic()
         servers.standby.start()
         self._note_writes("the standby's return", began, gone=gone)
-        return []
 
     def _expect_none_acknowledged(self, gone: float) -> None:
         alone = self.clients.answered_since(gone, successfully=True)
         expect(not alone, "acknowledged on one machine alone", alone)
 
-    def _kill_promotion(self) -> list[str]:
+    def _kill_promotion(self) -> None:
         servers = self.servers
         began = time.monotonic()
         kill_server(servers.primary, self._how())
@@ -279,7 +275,6 @@ class ClusterTrial:
         servers.promote_standby()
         self._note_writes("the primary's loss and a promotion", began, gone=gone)
         servers.add_standby()
-        return []
 
     def _kill_zombie(self) -> list[str]:
         """Lose the primary, promote its standby, start the first again, and restart all others."""
@@ -325,13 +320,12 @@ class ClusterTrial:
 
     # Ray
 
-    def _kill_head(self) -> list[str]:
+    def _kill_head(self) -> None:
         cluster = self.cluster
         if cluster.head is not None:
             kill_all(cluster.head)
         self._pause()
         cluster.start_head()
-        return []
 
     def _kill_node(self) -> list[str]:
         cluster, there = self.cluster, self.cluster.wait_until_whole()
@@ -361,10 +355,7 @@ class ClusterTrial:
         cluster.start_head()
         for number in running:
             cluster.restart_node(number)
-        for router in self._routers:
-            router.start()
-        for router in self._routers:
-            router.wait_until_ready()
+        self._restart(*self._routers)
         return [each.address for each in there]
 
     # Comparing
@@ -378,24 +369,21 @@ class ClusterTrial:
     def changed(self, statement: str) -> Iterator[None]:
         """Change the items of the database behind everybody's back, until the block ends."""
         table = f"items_{self._collection.number}"
-        before = f"CREATE TABLE before AS TABLE {table}"
-        undo = f"DELETE FROM {table}; INSERT INTO {table} TABLE before; DROP TABLE before"
-        change = statement.format(self._collection.number)
         with self.cluster.database.connections.use() as connection:
-            for each in (before, change):
-                connection.execute(each.encode())
+            connection.execute(f"CREATE TABLE before AS TABLE {table}".encode())
+            connection.execute(statement.format(self._collection.number).encode())
             try:
                 yield
             finally:
-                for each in undo.split("; "):
-                    connection.execute(each.encode())
+                for undo in (f"DELETE FROM {table}", f"INSERT INTO {table} TABLE before"):
+                    connection.execute(undo.encode())
+                connection.execute(b"DROP TABLE before")
 
     def check(self) -> None:
         """Compare what was acknowledged, what the database has, and what each replica has."""
         database, collection = self.cluster.database, self._collection
         rows = database.page(collection.number, after=0, limit=1 << 20, with_vector=True)
-        config = ix.CollectionConfig.from_dict(collection.config)
-        space = ix.StoredCollection.in_memory("things", config, threads=1).space
+        space = ix.VectorSpace.of(ix.CollectionConfig.from_dict(collection.config))
         versions = {row.id: orjson.loads(row.payload or b"{}")["version"] for row in rows}
         self.clients.are_as_acknowledged(versions)
         for row in rows:

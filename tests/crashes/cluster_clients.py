@@ -12,13 +12,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import httpx
 import numpy as np
 
 from tests.crashes.checking import expect
 from tests.support.service.programs import Program
+from tests.support.waiting import wait_until
 
 NAME: Final = "things"
 URL: Final = f"/v1/collections/{NAME}"
@@ -49,11 +50,8 @@ def vector_of(item_id: str, version: int) -> list[float]:
 
 def item_of(item_id: str, version: int, **payload: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return an item as it is sent."""
-    return {
-        "id": item_id,
-        "vector": vector_of(item_id, version),
-        "payload": {"version": version, **payload},
-    }
+    payload["version"] = version
+    return {"id": item_id, "vector": vector_of(item_id, version), "payload": payload}
 
 
 class AnsweredWrite(NamedTuple):
@@ -102,21 +100,17 @@ class Clients:
 
     def failed(self, killed: str, asked: str) -> dict[str, int]:
         """Return what failed when something was killed: writes or searches."""
-        return {
-            what: number
-            for (of, kind, what), number in self.failures.items()
-            if (of, kind) == (killed, asked)
-        }
+        failures = self.failures.items()
+        return {what: n for (of, kind, what), n in failures if (of, kind) == (killed, asked)}
 
     @contextmanager
     def running(self) -> Iterator[None]:
         """Write and search until the block ends."""
         self._stopping.clear()
         self.writes.clear()
-        work = [partial(self._write, number) for number in range(_WRITERS)]
+        work = [self._probe, *(partial(self._write, number) for number in range(_WRITERS))]
         work += [partial(self._search, number) for number in range(_READERS)]
         threads = [threading.Thread(target=self._guarded, args=[each]) for each in work]
-        threads.append(threading.Thread(target=self._guarded, args=[self._probe]))
         for thread in threads:
             thread.start()
         try:
@@ -146,28 +140,30 @@ class Clients:
     def answered_since(self, moment: float, *, successfully: bool) -> list[AnsweredWrite]:
         """Return the writes that began after a moment and were acknowledged, or were not."""
         with self._changing:
-            return [
-                each
-                for each in self.writes
-                if each.began > moment and (each.status == OK) is successfully
-            ]
+            since = [each for each in self.writes if each.began > moment]
+            return [each for each in since if (each.status == OK) is successfully]
 
     def wait_for_write(self, moment: float, *, successfully: bool = True) -> float:
         """Return when the first such write was answered; by the monotonic clock."""
-        end = time.monotonic() + 2 * SECONDS
-        while not (found := self.answered_since(moment, successfully=successfully)):
+        found: list[AnsweredWrite] = []
+
+        def is_answered() -> bool:
             self._raise_errors()
-            expect(time.monotonic() < end, "no write is acknowledged", self.told)
-            time.sleep(0.01)
+            found[:] = self.answered_since(moment, successfully=successfully)
+            return bool(found)
+
+        wait_until(is_answered, lambda: f"no write is acknowledged: {self.told}")
         return min(each.ended for each in found)
 
     def wait_for_searches(self, more: int) -> None:
         """Return when some more searches have found all."""
-        wanted, end = self.searches + more, time.monotonic() + SECONDS
-        while self.searches < wanted:
+        wanted = self.searches + more
+
+        def are_answered() -> bool:
             self._raise_errors()
-            expect(time.monotonic() < end, "no search is answered", self.told)
-            time.sleep(0.01)
+            return self.searches >= wanted
+
+        wait_until(are_answered, lambda: f"no search is answered: {self.told}")
 
     def are_as_acknowledged(self, versions: State) -> None:
         """Compare what is there with what was acknowledged; take what is there from now on."""
@@ -184,12 +180,7 @@ class Clients:
     # Asking
 
     def ask(
-        self,
-        number: int,
-        kind: Literal["write", "search"],
-        method: str,
-        path: str,
-        document: dict[str, Any],
+        self, number: int, kind: str, method: str, path: str, document: dict[str, Any]
     ) -> tuple[int, Any]:
         """Return an answer's status and document; 0 where there is none."""
         router = self._routers[number % len(self._routers)]
@@ -221,9 +212,8 @@ class Clients:
         while not self._stopping.wait(0.05):
             [state] = self.possible[number]
             version += 1
-            ids = [
-                f"w{number}-{each}" for each in draw.sample(range(_ITEMS), draw.randint(1, _BATCH))
-            ]
+            places = draw.sample(range(_ITEMS), draw.randint(1, _BATCH))
+            ids = [f"w{number}-{each}" for each in places]
             if draw.random() < 1 / 3:
                 after = {each: known for each, known in state.items() if each not in ids}
                 method, path = "POST", "/items/delete"
@@ -260,15 +250,17 @@ class Clients:
 
     def read_probe(self, number: int) -> None:
         """Read the probe through a router: it is as it was acknowledged, or later."""
-        router, known = self._routers[number], self._probed
-        address = f"{router.url}{URL}/items/{PROBE}"
-        end = time.monotonic() + SECONDS
-        while (answer := self._http.get(address)).status_code != OK:
-            expect(answer.status_code == 503, "an acknowledged item is not there", answer.text)
-            expect(time.monotonic() < end, "the probe is not read", answer.text)
-            time.sleep(0.05)
-        found = answer.json()["payload"]["version"]
-        expect(found >= known, "an old item is read", found, known)
+        known, address = self._probed, f"{self._routers[number].url}{URL}/items/{PROBE}"
+
+        def answer() -> httpx.Response | None:
+            got = self._http.get(address)
+            expect(got.status_code in (OK, 503), "an acknowledged item is not there", got.text)
+            return got if got.status_code == OK else None
+
+        found = wait_until(answer, lambda: "the probe is not read")
+        assert found is not None
+        version = found.json()["payload"]["version"]
+        expect(version >= known, "an old item is read", version, known)
 
     def _search(self, number: int) -> None:
         while not self._stopping.wait(0.05):

@@ -1,6 +1,5 @@
 """Servers of the test build, seen from outside: started, asked, killed."""
 
-import http.client
 import json
 import os
 import select
@@ -13,14 +12,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+import httpx
+
 from tests.crashes.points import VARIABLE
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST, free_port
 
 START_SECONDS: Final = 600.0
-_OK: Final = http.client.OK
+_OK: Final = 200
+_LINES: Final = {"Content-Type": "application/x-ndjson"}
 # Not a time-out: a server that does not answer is a failure.
-_ENDED: Final = (ConnectionError, http.client.BadStatusLine, http.client.IncompleteRead)
+_ENDED: Final = httpx.NetworkError, httpx.RemoteProtocolError
 
 
 class Ended(Exception):
@@ -31,7 +33,7 @@ class Asking:
     """One connection to a server; made anew when the server has closed it."""
 
     def __init__(self, port: int) -> None:
-        self._connection = http.client.HTTPConnection(HOST, port, timeout=120)
+        self.http = httpx.Client(base_url=f"http://{HOST}:{port}", timeout=120)
 
     def ask(
         self,
@@ -41,46 +43,39 @@ class Asking:
         **headers: str,
     ) -> tuple[int, Any]:
         """Return an answer's status and document; bytes are sent as lines, or as headers say."""
-        kind = {"Content-Type": "application/json"}
-        if isinstance(document, bytes):
-            body, kind = document, {"Content-Type": "application/x-ndjson"}
-        else:
-            body = b"" if document is None else json.dumps(document).encode()
         named = {name.replace("_", "-"): value for name, value in headers.items()}
+        if isinstance(document, bytes):
+            sent: dict[str, Any] = {"content": document, "headers": _LINES | named}
+        else:
+            sent = {"json": document, "headers": named}
         try:
-            self._connection.request(method, path, body, kind | named)
-            answer = self._connection.getresponse()
-            content = answer.read()
+            answer = self.http.request(method, path, **sent)
         except _ENDED as error:
             raise Ended(str(error)) from None
-        is_json = "json" in (answer.getheader("Content-Type") or "")
-        return answer.status, json.loads(content) if is_json else content.decode()
+        is_json = "json" in answer.headers.get("Content-Type", "")
+        return answer.status_code, answer.json() if is_json else answer.text
 
     def lines(self, path: str, body: bytes) -> Iterator[Any]:
         """Yield the lines that a load is answered with, as they come."""
-        kinds = {"Content-Type": "application/x-ndjson", "Accept": "application/x-ndjson"}
+        kinds = _LINES | {"Accept": "application/x-ndjson"}
         try:
-            self._connection.request("POST", path, body, kinds)
-            answer = self._connection.getresponse()
-            if answer.status != _OK:
-                raise AssertionError(answer.read())
-            while line := answer.readline():
-                if not line.endswith(b"\n"):
-                    raise Ended("half a line")
-                yield json.loads(line)
-        except _ENDED as error:
+            with self.http.stream("POST", path, content=body, headers=kinds) as answer:
+                if answer.status_code != _OK:
+                    raise AssertionError(answer.read())
+                yield from map(json.loads, answer.iter_lines())
+        except (*_ENDED, json.JSONDecodeError) as error:  # half a line
             raise Ended(str(error)) from None
 
     def success(self, method: str, path: str, document: Any = None, **headers: str) -> Any:  # noqa: ANN401
         """Return the document of an answer that must be a success."""
         status, answer = self.ask(method, path, document, **headers)
-        if status >= http.client.BAD_REQUEST:
+        if status >= 400:
             raise AssertionError((method, path, status, answer))
         return answer
 
     def close(self) -> None:
         """Close the connection."""
-        self._connection.close()
+        self.http.close()
 
     def __enter__(self) -> "Asking":
         return self

@@ -252,21 +252,19 @@ class Writer:
             raise self._error
 
     def _run(self, port: int, state: State) -> None:
-        asking = Asking(port)
         try:
-            while True:
-                request = self._changes.draw(state)
-                self.possible = [state, *request.after]
-                self._make(asking, request)
-                state = request.after[-1]
-                self.possible = [state]
-                self.acknowledged += 1
+            with Asking(port) as asking:
+                while True:
+                    request = self._changes.draw(state)
+                    self.possible = [state, *request.after]
+                    self._make(asking, request)
+                    state = request.after[-1]
+                    self.possible = [state]
+                    self.acknowledged += 1
         except Ended:
             self.unanswered += 1
         except BaseException as error:
             self._error = error
-        finally:
-            asking.close()
 
     def _make(self, asking: Asking, request: Request) -> None:
         if request.method == "LOAD":

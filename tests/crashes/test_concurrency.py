@@ -2,8 +2,9 @@
 
 import threading
 import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,7 @@ def write(server: Running, history: History, writer: int) -> None:
             history.ended[version] = time.monotonic()
 
 
-def read(server: Running, history: History, finished: threading.Event, *, paging: bool) -> None:
+def read(server: Running, history: History, finished: threading.Event, *, paging: int) -> None:
     with Asking(server.port) as asking:
         while not finished.is_set():
             began = time.monotonic()
@@ -75,15 +76,8 @@ def is_possible(history: History, began: float, ended: float, version: Version) 
     A write is surely replaced when another began after its acknowledgement and was itself
     acknowledged before the read began.
     """
-    if version == NONE:
-        acknowledged = 0.0
-    elif version in history.ended:
-        acknowledged = history.ended[version]
-    else:
-        return history.began[version] <= ended
-    if version != NONE and history.began[version] > ended:
-        return False
-    return not any(
+    acknowledged = 0.0 if version == NONE else history.ended.get(version, inf)
+    return history.began.get(version, 0.0) <= ended and not any(
         history.began[other] > acknowledged and done < began
         for other, done in history.ended.items()
     )
@@ -93,32 +87,19 @@ def test_the_last_write_wins_and_no_reader_sees_half_of_one(
     servers: Nursery, tmp_path: Path
 ) -> None:
     history, finished = History(), threading.Event()
-    errors: list[BaseException] = []
-
-    def thread(work: Callable[..., None], *given: Any, **more: Any) -> threading.Thread:  # noqa: ANN401
-        def run() -> None:
-            try:
-                work(*given, **more)
-            except BaseException as error:
-                errors.append(error)
-
-        started = threading.Thread(target=run)
-        started.start()
-        return started
-
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+    with (
+        servers.serving(tmp_path / "data") as server,
+        Asking(server.port) as asking,
+        ThreadPoolExecutor() as threads,
+    ):
         asking.success("PUT", URL, {"dim": 3, "backend": {"kind": "gcws", "params": {"bands": 4}}})
         put(asking, NONE)
-        readers = [
-            thread(read, server, history, finished, paging=paging) for paging in (True, False)
-        ]
-        writers = [thread(write, server, history, number) for number in range(WRITERS)]
-        for each in writers:
-            each.join()
+        readers = [threads.submit(read, server, history, finished, paging=each) for each in (0, 1)]
+        writers = [threads.submit(write, server, history, number) for number in range(WRITERS)]
+        wait(writers)
         finished.set()
-        for each in readers:
-            each.join()
-        assert errors == []
+        for each in (*writers, *readers):
+            each.result()
         assert history.halves == []
         assert len(history.ended) == WRITERS * TURNS
         assert [seen for seen in history.seen if not is_possible(history, *seen)] == []

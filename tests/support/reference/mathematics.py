@@ -116,14 +116,6 @@ def gcws_sample(
     return best.slot, best.level
 
 
-def s_curve(similarity: float, width: int, bands: int) -> float:
-    """Return 1 - (1 - s^r)^L, the probability that any of L bands of r samples matches."""
-    unmatched = 1.0
-    for _ in range(bands):
-        unmatched *= 1.0 - similarity**width
-    return 1.0 - unmatched
-
-
 def miss_bound(similarity: float, depth: int, probed: int, bands: int, deepest: int) -> float:
     """Return (1 - s^d)^j · (1 - s^{d+1})^{L-j} ([PUFF], [FOREST]).
 

@@ -35,11 +35,13 @@ def npy(array: Json, version: tuple[int, int] | None = None) -> bytes:
     return out.getvalue()
 
 
-def arrow(columns: dict[str, Json], batch_rows: int | None = None) -> bytes:
+def arrow(columns: dict[str, Json], batch_rows: int | None = None, times: int = 1) -> bytes:
+    """Return a stream that has the rows of some columns so many times."""
     table = pa.table(columns)
     out = io.BytesIO()
     with pa.ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table, max_chunksize=batch_rows)
+        for _ in range(times):
+            writer.write_table(table, max_chunksize=batch_rows)
     return out.getvalue()
 
 

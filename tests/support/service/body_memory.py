@@ -3,7 +3,6 @@
 import ctypes
 import gc
 import gzip
-import io
 import json
 import os
 import sys
@@ -31,6 +30,7 @@ from gcws_search.service.ingest.ndjson import read_ndjson
 from gcws_search.service.ingest.source import ByteReader, Source, inflate
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings
+from tests.support.service import bodies
 
 _libc: Final = ctypes.CDLL(None)
 MIB: Final = 1 << 20
@@ -209,15 +209,6 @@ def arrow_columns(size: int) -> Iterator[tuple[str, dict[str, Any]]]:
     yield "one row again and again", {"vector": repeated(long, size // 4)}
 
 
-def arrow_stream(columns: dict[str, Any], count: int = 1) -> bytes:
-    file = io.BytesIO()
-    batch = pa.record_batch(columns)
-    with pa.ipc.new_stream(file, batch.schema) as stream:
-        for _ in range(count):
-            stream.write_batch(batch)
-    return file.getvalue()
-
-
 def arrays(size: int) -> Iterator[tuple[str, AnyArray]]:
     """Yield arrays of about ``size`` bytes."""
     for dtype in (np.bool_, np.int8, np.float16, np.float32, np.float64, np.uint64):
@@ -227,12 +218,6 @@ def arrays(size: int) -> Iterator[tuple[str, AnyArray]]:
         yield f"{ones.dtype} by columns", np.asfortranarray(ones.reshape(-1, 16))
 
 
-def npy_file(array: AnyArray) -> bytes:
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
-
-
 def as_reader(body: bytes) -> ByteReader:
     chunks = [body]
     return ByteReader(lambda: chunks.pop() if chunks else b"", max_read_bytes=len(body))
@@ -240,14 +225,12 @@ def as_reader(body: bytes) -> ByteReader:
 
 def query_cases(size: int) -> Iterator[Case]:
     """Yield queries of about ``size`` bytes that are no JSON."""
-    for name, array in arrays(size):
-        body = npy_file(array)
-        most = TIMES * len(body) + SPARE_BYTES
-        yield Case(f"queries of {name}", len(body), partial(read_npy, body), most)
+    files = [(name, bodies.npy(array), read_npy) for name, array in arrays(size)]
     for name, columns in arrow_columns(size):
-        body = arrow_stream(columns)
+        files.append((f"Arrow, {name}", bodies.arrow(columns), read_arrow))
+    for name, body, read in files:
         most = TIMES * len(body) + SPARE_BYTES
-        yield Case(f"queries of Arrow, {name}", len(body), partial(read_arrow, body), most)
+        yield Case(f"queries of {name}", len(body), partial(read, body), most)
 
 
 def read_npy(body: bytes) -> object:
@@ -278,16 +261,18 @@ def loads(size: int) -> Iterator[tuple[str, bytes, Callable[[Source], object]]]:
     yield "one line", b" " * size, lines
     yield "empty lines", b"\n" * size, lines
     for name, array in arrays(size):
-        yield f"rows of {name}", npy_file(array), array_rows
+        yield f"rows of {name}", bodies.npy(array), array_rows
     for name, array in [*arrays(STREAM_BYTES // 2)][::5]:
-        yield f"a few rows of {name}", npy_file(array), array_rows
+        yield f"a few rows of {name}", bodies.npy(array), array_rows
     for name, columns in arrow_columns(STREAM_BYTES // 8):
-        yield f"Arrow, {name}", arrow_stream(columns, 8 * size // STREAM_BYTES), batches
+        stream = bodies.arrow(columns, times=8 * size // STREAM_BYTES)
+        yield f"Arrow, {name}", stream, batches
         rows = len(next(iter(columns.values())))
         ids = pa.array(np.arange(rows))
         words = pa.array(["a"] * rows)
         more = {"id": ids, **columns, **{f"f{number}": words for number in range(5)}}
-        body = arrow_stream({name: column[: rows // 64] for name, column in more.items()}, 32)
+        some = {name: column[: rows // 64] for name, column in more.items()}
+        body = bodies.arrow(some, times=32)
         yield f"Arrow of many columns, {name}", body, batches
 
 

@@ -3,8 +3,9 @@
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -143,10 +144,13 @@ class Load:
         self._errors: list[BaseException] = []
 
     @contextmanager
-    def running(self) -> Iterator[History]:
-        """Write and read until the block ends, and compare all then."""
+    def running(self, may_fail: Collection[tuple[int, str]] = ()) -> Iterator[History]:
+        """Write and read until the block ends; then compare all.
+
+        ``may_fail``: routers, and what they may answer beside success.
+        """
         routers = self._things.cluster.routers
-        kinds = (self._write, self._read_strictly, self._read)
+        kinds = (self._write, partial(self._read_shared, consistency="strict"), self._read)
         threads = [
             threading.Thread(target=self._repeat, args=[work, router])
             for router in range(len(routers))
@@ -164,6 +168,7 @@ class Load:
                 thread.join()
         for error in self._errors:
             raise error
+        assert {*self.history.failures} <= {*may_fail}, self.history.refusals
         self._things.check(self.history)
 
     def _repeat(self, work: Callable[[int, httpx.Client], None], router: int) -> None:
@@ -232,8 +237,8 @@ class Load:
         return answer
 
     def _write(self, router: int, http: httpx.Client) -> None:
-        if self._may_write.is_set():
-            with self._writing[router]:
+        with self._writing[router]:
+            if self._may_write.is_set():
                 self._put_or_delete(router, http)
 
     def _put_or_delete(self, router: int, http: httpx.Client) -> None:
@@ -250,9 +255,6 @@ class Load:
             return
         write.is_refused = answer.status_code != 200
         write.ended = time.monotonic()
-
-    def _read_strictly(self, router: int, http: httpx.Client) -> None:
-        self._read_shared(router, http, "strict")
 
     def _read(self, router: int, http: httpx.Client) -> None:
         self._read_shared(router, http, "session")

@@ -22,13 +22,12 @@ def test_a_replica_cut_from_a_router_fails_no_request_and_is_asked_again(
     network, router = cluster.network, cluster.routers[0].machine
     replica, sister = (each.machine for each in cluster.replicas[0])
     before = late(cluster, 0)
-    with load.running() as history:
+    with load.running():
         with network.without(router, replica):
             load.go_on(times=20)
             wait_until(lambda: late(cluster, 0) > before)
         with network.without(router, sister):
             load.go_on(times=20)
-        assert history.failures == {}, history.refusals
 
 
 @pytest.mark.parametrize("lost", ["questions", "answers"])
@@ -38,33 +37,26 @@ def test_a_replica_cut_from_a_router_one_way_fails_no_request(
     network, router = cluster.network, cluster.routers[0].machine
     replica = cluster.replicas[1][1].machine
     before = late(cluster, 1)
-    with load.running() as history:
-        if lost == "questions":
-            network.cut_one_way(router, replica)
-        else:
-            network.cut_one_way(replica, router)
+    with load.running():
+        network.cut_one_way(*((router, replica) if lost == "questions" else (replica, router)))
         load.go_on(times=10)
-        wait_until(
-            lambda: late(cluster, 1) > before
-        )  # a replica late before is left out for a while
+        wait_until(lambda: late(cluster, 1) > before)  # one late before is left out for a while
         network.mend(router, replica)
-        assert history.failures == {}, history.refusals
 
 
 def test_a_replica_whose_link_is_slow_fails_no_request(cluster: MachineCluster, load: Load) -> None:
     before = late(cluster, 0)
-    with load.running() as history:
-        with cluster.network.slow(cluster.replicas[0][1].machine, SLOW):
-            load.go_on(times=20)
-            wait_until(lambda: late(cluster, 0) > before)
-        assert history.failures == {}, history.refusals
+    with load.running(), cluster.network.slow(cluster.replicas[0][1].machine, SLOW):
+        load.go_on(times=20)
+        wait_until(lambda: late(cluster, 0) > before)
 
 
 def test_a_shard_cut_from_a_router_is_named_and_left_out_where_that_is_asked_for(
     cluster: MachineCluster, load: Load
 ) -> None:
     network, router = cluster.network, cluster.routers[0]
-    with load.running() as history:
+    kinds = ("put", "delete", "strict", "session", "base")
+    with load.running({(0, f"{kind} 503") for kind in kinds}):
         with network.without(router.machine, *(each.machine for each in cluster.replicas[1])):
             load.go_on(routers=(1,))
             load.fail("base", 0)
@@ -72,8 +64,6 @@ def test_a_shard_cut_from_a_router_is_named_and_left_out_where_that_is_asked_for
             partial = asked(router, query("base", allow_partial=True))
             load.go_on("put", routers=(0,), times=2)
         load.go_on(routers=(0,))
-        failed = {router for router, _ in history.failures}
-    assert failed == {0}
     assert refused.status_code == 503
     assert refused.json()["code"] == "shard_unavailable"
     assert "shard 1 (of 2)" in refused.json()["detail"]
@@ -88,36 +78,32 @@ def test_a_shard_cut_from_a_router_is_named_and_left_out_where_that_is_asked_for
 
 
 def test_a_frozen_replica_fails_no_request(cluster: MachineCluster, load: Load) -> None:
-    with load.running() as history:
+    with load.running():
         with frozen(cluster.replicas[0][1].process.pid):
             load.go_on(times=20)
         load.go_on(times=20)
-        assert history.failures == {}, history.refusals
 
 
 def test_a_frozen_router_loses_nothing_and_the_other_one_goes_on(
     cluster: MachineCluster, load: Load
 ) -> None:
-    with load.running() as history:
-        with frozen(cluster.routers[0].process.pid):
-            load.go_on(routers=(1,), times=20)
-        load.go_on(times=20)
-        failed = {*history.failures}
     # The frozen one may have had the lock, and have lost it. Searches that it was answering may be
     # out of time once it goes on.
     refused = {(router, f"{kind} 503") for router in (0, 1) for kind in ("put", "delete")}
-    assert failed <= refused | {(0, f"{kind} 503") for kind in ("base", "session", "strict")}
+    with load.running(refused | {(0, f"{kind} 503") for kind in ("base", "session", "strict")}):
+        with frozen(cluster.routers[0].process.pid):
+            load.go_on(routers=(1,), times=20)
+        load.go_on(times=20)
 
 
 @pytest.mark.long
 def test_a_rolling_restart_of_all_replicas_fails_no_request(
     cluster: MachineCluster, load: Load
 ) -> None:
-    with load.running() as history:
+    with load.running():
         for each in [replica for shard in cluster.replicas for replica in shard]:
             each.end()
             each.start()
             each.wait_until_ready()
             cluster.wait_until_whole()
             load.go_on()
-        assert history.failures == {}, history.refusals
