@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -24,6 +23,7 @@ from tests.support.documents.markdown import blocks
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST
 from tests.support.service.postgres import Postgres, programs
+from tests.support.waiting import wait_until
 
 SECONDS: Final = 120.0
 NO_SECRETS: Final = {"GCWS_ALLOW_NO_KEY"}
@@ -34,13 +34,10 @@ OURS: Final = [name for name, each in cluster_services().items() if "build" in e
 # What the file says
 
 
-def test_nothing_of_the_profile_is_started_unasked() -> None:
+@pytest.mark.parametrize("name", cluster_services())
+def test_a_service_is_confined_inside_and_not_started_unasked(name: str) -> None:
     services = read_compose()["services"].items()
     assert {name for name, each in services if not each.get("profiles")} == {"search"}
-
-
-@pytest.mark.parametrize("name", cluster_services())
-def test_a_service_is_confined_and_inside(name: str) -> None:
     service = cluster_services()[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
@@ -57,9 +54,8 @@ def test_secrets_are_files_and_only_those_that_are_needed(name: str) -> None:
     service, secrets = cluster_services()[name], read_compose()["secrets"]
     given = {key: str(value) for key, value in service["environment"].items()}
     read = {key: value for key, value in given.items() if SECRETS in value}
-    assert {value.partition(SECRETS)[2].rstrip("}") for value in read.values()} == {
-        *service["secrets"]
-    }
+    files = {value.partition(SECRETS)[2].rstrip("}") for value in read.values()}
+    assert files == {*service["secrets"]}
     assert {*service["secrets"]} <= secrets.keys()
     assert all(key.endswith(("_FILE", "_PATH")) for key in read)
     assert not {key for key in given if key.endswith(("_KEY", "_URL", "_PASSWORD"))} - NO_SECRETS
@@ -88,8 +84,12 @@ def test_each_process_has_files_of_its_own() -> None:
     assert "VOLUME /data" in [f"{each.keyword} {each.text}" for each in instructions()]
 
 
-def test_each_router_has_a_port() -> None:
-    router = cluster_services()["router"]
+def test_each_router_has_a_port_and_there_are_nodes_for_all_replicas() -> None:
+    services = cluster_services()
+    for name in ("head", "node"):
+        replicas = int(services[name]["environment"]["GCWS_REPLICAS"])
+        assert services["node"]["deploy"]["replicas"] >= replicas
+    router = services["router"]
     [port] = router["ports"]
     assert port.startswith("${GCWS_BIND:-127.0.0.1}:")
     host, ports, inner = filled_in(port, {}).split(":")
@@ -97,24 +97,12 @@ def test_each_router_has_a_port() -> None:
     assert (host, last - first + 1, inner) == ("127.0.0.1", router["deploy"]["replicas"], "8000")
 
 
-def test_there_are_nodes_for_all_replicas() -> None:
-    services = cluster_services()
-    for name in ("head", "node"):
-        replicas = int(services[name]["environment"]["GCWS_REPLICAS"])
-        assert services["node"]["deploy"]["replicas"] >= replicas
-
-
 # What the commands do
 
 
 @pytest.fixture
-def variables() -> dict[str, str]:
-    return {}
-
-
-@pytest.fixture
-def rehearsal(tmp_path: Path, variables: dict[str, str]) -> Rehearsal:
-    rehearsal = Rehearsal(tmp_path, variables)
+def rehearsal(tmp_path: Path) -> Rehearsal:
+    rehearsal = Rehearsal(tmp_path)
     rehearsal.make_secrets()
     return rehearsal
 
@@ -186,12 +174,10 @@ def test_a_standby_copies_the_primary_and_confirms_commits(
             stderr=log,
         )
     try:
-        end = time.monotonic() + SECONDS
         asked = "SELECT application_name, sync_state FROM pg_stat_replication"
-        while server.execute(asked) != [("standby", "sync")]:
-            assert process.poll() is None, (standby.folder / "log").read_text()
-            assert time.monotonic() < end
-            time.sleep(0.05)
+        said = (standby.folder / "log").read_text
+        wait_until(lambda: process.poll() or server.execute(asked) == [("standby", "sync")], said)
+        assert process.poll() is None, said()
         with psycopg.connect(server.url("gcws"), options="-c synchronous_commit=on") as connection:
             connection.execute("CREATE TABLE t AS SELECT 1 AS a")
         server.stop()

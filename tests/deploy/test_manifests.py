@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from gcws_search.commands.app import app
 from gcws_search.service.settings import Settings
 from gcws_search.version import program_version
+from tests.support.documents.compose import cluster_services
 from tests.support.documents.dockerfile import instructions
 from tests.support.paths import REPOSITORY
 
@@ -39,49 +40,41 @@ def printed(*words: str) -> str:
     return shown.output
 
 
+def closed(required: list[str], /, **properties: object) -> dict[str, Any]:
+    """Return the schema of an object that has these properties alone."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": required,
+        "additionalProperties": False,
+    }
+
+
 # What KubeRay's RayCluster asks for around its pods; those are checked as Kubernetes' own.
+_NUMBER: Final = {"type": "integer", "minimum": 0}
 _GROUP: Final = {
-    "type": "object",
-    "properties": {
-        "rayStartParams": {"type": "object", "additionalProperties": {"type": "string"}},
-        "template": {"type": "object"},
-    },
-    "required": ["rayStartParams", "template"],
-    "additionalProperties": False,
+    "rayStartParams": {"type": "object", "additionalProperties": {"type": "string"}},
+    "template": {"type": "object"},
 }
-_NUMBERS: Final = {
-    name: {"type": "integer", "minimum": 0} for name in ("replicas", "minReplicas", "maxReplicas")
-}
-RAY_CLUSTER: Final = {
-    "type": "object",
-    "properties": {
-        "apiVersion": {"const": "ray.io/v1"},
-        "kind": {"const": "RayCluster"},
-        "metadata": {"type": "object", "required": ["name"]},
-        "spec": {
-            "type": "object",
-            "properties": {
-                "headGroupSpec": _GROUP,
-                "workerGroupSpecs": {
-                    "type": "array",
-                    "items": _GROUP
-                    | {
-                        "properties": {
-                            **_GROUP["properties"],  # type: ignore[dict-item]
-                            **_NUMBERS,
-                            "groupName": {"type": "string"},
-                        },
-                        "required": ["groupName", "minReplicas", "maxReplicas", "template"],
-                    },
-                },
-            },
-            "required": ["headGroupSpec"],
-            "additionalProperties": False,
-        },
-    },
-    "required": ["apiVersion", "kind", "metadata", "spec"],
-    "additionalProperties": False,
-}
+_WORKERS: Final = closed(
+    ["groupName", "minReplicas", "maxReplicas", "template"],
+    groupName={"type": "string"},
+    replicas=_NUMBER,
+    minReplicas=_NUMBER,
+    maxReplicas=_NUMBER,
+    **_GROUP,
+)
+RAY_CLUSTER: Final = closed(
+    ["apiVersion", "kind", "metadata", "spec"],
+    apiVersion={"const": "ray.io/v1"},
+    kind={"const": "RayCluster"},
+    metadata={"type": "object", "required": ["name"]},
+    spec=closed(
+        ["headGroupSpec"],
+        headGroupSpec=closed([*_GROUP], **_GROUP),
+        workerGroupSpecs={"type": "array", "items": _WORKERS},
+    ),
+)
 
 
 def documents(text: str) -> list[dict[str, Any]]:
@@ -185,9 +178,8 @@ def test_pods_are_confined_as_compose_says(text: str) -> None:
 @both
 def test_what_is_mounted_is_there(text: str) -> None:
     for each in documents(text):
-        claimed = {
-            claim["metadata"]["name"] for claim in each["spec"].get("volumeClaimTemplates", [])
-        }
+        claims = each["spec"].get("volumeClaimTemplates", [])
+        claimed = {claim["metadata"]["name"] for claim in claims}
         for pod in pods(yaml.safe_dump(each)):
             [container] = pod["spec"]["containers"]
             mounted = [mount["name"] for mount in container["volumeMounts"]]
@@ -199,17 +191,10 @@ def test_what_is_mounted_is_there(text: str) -> None:
 def test_each_pod_is_given_the_secrets_that_it_reads(text: str) -> None:
     for pod in pods(text):
         [container] = pod["spec"]["containers"]
-        read = {
-            each["value"].rpartition("/")[2]
-            for each in container["env"]
-            if each["name"].endswith(("_FILE", "_PATH"))
-        }
-        [sources] = [
-            volume["projected"]["sources"]
-            for volume in pod["spec"]["volumes"]
-            if volume["name"] == "secrets"
-        ]
-        names = [source["secret"]["name"] for source in sources]
+        files = [one for one in container["env"] if one["name"].endswith(("_FILE", "_PATH"))]
+        read = {one["value"].rpartition("/")[2] for one in files}
+        [secrets] = [one for one in pod["spec"]["volumes"] if one["name"] == "secrets"]
+        names = [source["secret"]["name"] for source in secrets["projected"]["sources"]]
         given = set().union(*(SECRETS[name] for name in names))
         assert read == given
         for name in names:
@@ -225,11 +210,8 @@ def test_settings_are_settings_of_the_service(text: str) -> None:
         named = {each["name"] for each in container["env"]}
         set_here = {name.removeprefix("GCWS_").lower() for name in named if "GCWS_" in name}
         assert set_here <= set(Settings.model_fields)
-        assert named - {f"GCWS_{name.upper()}" for name in set_here} <= {
-            "REPLICA",
-            "RAY_AUTH_TOKEN_PATH",
-            "RAY_AUTH_MODE",
-        }
+        others = {"REPLICA", "RAY_AUTH_TOKEN_PATH", "RAY_AUTH_MODE"}
+        assert named - {f"GCWS_{name.upper()}" for name in set_here} <= others
 
 
 @both
@@ -259,9 +241,8 @@ def test_one_pod_at_a_time_is_taken_of_those_that_stand_in_for_each_other(text: 
     budgets = [each["spec"] for each in of_kind(text, "PodDisruptionBudget")]
     assert all(budget["maxUnavailable"] == 1 for budget in budgets)
     wanted = [budget["selector"]["matchLabels"] for budget in budgets]
-    several = [
-        each["spec"]["template"]["metadata"]["labels"] for each in of_kind(text, "StatefulSet")
-    ]
+    sets = of_kind(text, "StatefulSet")
+    several = [each["spec"]["template"]["metadata"]["labels"] for each in sets]
     for cluster in of_kind(text, "RayCluster"):
         groups = cluster["spec"]["workerGroupSpecs"]
         several += [group["template"]["metadata"]["labels"] for group in groups]
@@ -272,44 +253,41 @@ def test_one_pod_at_a_time_is_taken_of_those_that_stand_in_for_each_other(text: 
         assert [one for one in wanted if one.items() <= labels.items()] == [labels]
 
 
+def named(text: str, kind: str, name: str) -> dict[str, Any]:
+    """Return what is said of the one document of a kind and a name."""
+    [found] = [each for each in of_kind(text, kind) if each["metadata"]["name"] == name]
+    spec: dict[str, Any] = found["spec"]
+    return spec
+
+
+def check_owns_data(stateful: dict[str, Any]) -> dict[str, Any]:
+    """Fail unless pods have their data claimed; return their container."""
+    [claim] = stateful["volumeClaimTemplates"]
+    [container] = stateful["template"]["spec"]["containers"]
+    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
+    assert paths[claim["metadata"]["name"]] == "/data"
+    found: dict[str, Any] = container
+    return found
+
+
 def test_the_one_node_owns_its_data_and_is_asked_for_what_it_answers() -> None:
     [stateful] = of_kind(TEXTS["one node"], "StatefulSet")
     assert stateful["spec"]["replicas"] == 1
-    [claim] = stateful["spec"]["volumeClaimTemplates"]
-    [container] = stateful["spec"]["template"]["spec"]["containers"]
-    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    assert paths[claim["metadata"]["name"]] == "/data"
-    asked = {
-        name: container[f"{name}Probe"]["httpGet"]["path"]
-        for name in ("startup", "liveness", "readiness")
-    }
-    assert asked == {"startup": "/livez", "liveness": "/livez", "readiness": "/readyz"}
+    container = check_owns_data(stateful["spec"])
+    probes = ("startupProbe", "livenessProbe", "readinessProbe")
+    paths = [container[probe]["httpGet"]["path"] for probe in probes]
+    assert paths == ["/livez", "/livez", "/readyz"]
 
 
 @ours
 def test_a_router_keeps_its_snapshots_when_its_pod_is_replaced(text: str) -> None:
-    [routers] = [
-        each for each in of_kind(text, "StatefulSet") if each["metadata"]["name"] == "gcws-router"
-    ]
-    [container] = routers["spec"]["template"]["spec"]["containers"]
-    paths = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
-    [claim] = routers["spec"]["volumeClaimTemplates"]
-    assert paths[claim["metadata"]["name"]] == "/data"
-    [named] = [
-        each["spec"]
-        for each in of_kind(text, "Service")
-        if each["metadata"]["name"] == routers["spec"]["serviceName"]
-    ]
-    assert named["clusterIP"] == "None"
+    routers = named(text, "StatefulSet", "gcws-router")
+    check_owns_data(routers)
+    assert named(text, "Service", routers["serviceName"])["clusterIP"] == "None"
 
 
 def test_images_of_a_cluster_have_the_version_as_their_tag() -> None:
-    compose = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
-    images = {
-        service["image"]
-        for service in compose["services"].values()
-        if "cluster" in service.get("profiles", []) and "build" in service
-    }
+    images = {each["image"] for each in cluster_services().values() if "build" in each}
     assert images == {f"gcws-search-cluster:{program_version()}"}
 
 
@@ -324,11 +302,8 @@ def test_there_is_a_set_for_each_shard() -> None:
         values = {one["name"]: one.get("value") for one in container["env"]}
         assert (values["GCWS_SHARDS"], values["GCWS_CELL"]) == ("3", "b")
         assert container["image"] == "mine:1"
-    assert {each["metadata"]["name"] for each in of_kind(TEXTS["plain"], "Service")} == {
-        "gcws-shard",
-        "gcws-router",
-        "gcws-routers",
-    }
+    services = {each["metadata"]["name"] for each in of_kind(TEXTS["plain"], "Service")}
+    assert services == {"gcws-shard", "gcws-router", "gcws-routers"}
 
 
 def test_the_job_s_script_is_one_for_the_shell(tmp_path: Path) -> None:

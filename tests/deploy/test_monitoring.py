@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -96,6 +97,9 @@ def labels(expression: str) -> Iterator[tuple[str, str]]:
 
 
 def test_every_metric_of_rules_and_board_exists(metrics: str, cluster_metrics: str) -> None:
+    assert names('sum(rate(gcws_serches_total{a="gcws_x"}[5m])) / up') == {
+        "gcws_serches_total", "up",
+    }  # fmt: skip
     families = [*text_string_to_metric_families(cluster_metrics)]
     families += text_string_to_metric_families(metrics)
     known = {sample.name: sample.labels for family in families for sample in family.samples}
@@ -113,23 +117,17 @@ def test_every_metric_of_rules_and_board_exists(metrics: str, cluster_metrics: s
     assert not wrong
 
 
-def test_a_metric_that_does_not_exist_is_noticed() -> None:
-    assert names('sum(rate(gcws_serches_total{a="gcws_x"}[5m])) / up') == {
-        "gcws_serches_total", "up",
-    }  # fmt: skip
-
-
 def test_the_board_has_no_two_panels_in_one_place() -> None:
-    places = set()
     panels = json.loads(BOARD.read_text())["panels"]
     assert len({panel["id"] for panel in panels}) == len(panels)
-    for panel in panels:
-        grid = panel["gridPos"]
-        assert grid["x"] + grid["w"] <= 24
-        for x in range(grid["x"], grid["x"] + grid["w"]):
-            for y in range(grid["y"], grid["y"] + grid["h"]):
-                assert (x, y) not in places
-                places.add((x, y))
+    grids = [panel["gridPos"] for panel in panels]
+    places = [
+        (grid["x"] + x, grid["y"] + y)
+        for grid in grids
+        for x, y in product(range(grid["w"]), range(grid["h"]))
+    ]
+    assert len({*places}) == len(places)
+    assert max(x for x, _ in places) < 24
 
 
 @needs_promtool
@@ -146,17 +144,14 @@ def test_alerts_are_raised_by_what_they_name_alone() -> None:
 
 
 def test_every_alert_is_tried_quiet_and_raised() -> None:
+    """And operations.md says what to do about it."""
     named = [rule["alert"] for group in read(RULES)["groups"] for rule in group["rules"]]
     quiet, raised = read(SERIES)["tests"]
-    assert [each["alertname"] for each in quiet["alert_rule_test"]] == named
-    assert [each["alertname"] for each in raised["alert_rule_test"]] == named
+    for tried in (quiet, raised):
+        assert [each["alertname"] for each in tried["alert_rule_test"]] == named
     assert all(each["exp_alerts"] for each in raised["alert_rule_test"])
-
-
-def test_operations_says_what_to_do_about_every_alert() -> None:
     text = (REPOSITORY / "docs" / "operations.md").read_text()
-    rules = [rule for group in read(RULES)["groups"] for rule in group["rules"]]
-    assert not [rule["alert"] for rule in rules if f"`{rule['alert']}`" not in text]
+    assert not [name for name in named if f"`{name}`" not in text]
 
 
 def test_the_profile_mounts_what_is_there() -> None:

@@ -44,13 +44,11 @@ def cluster_services() -> dict[str, dict[str, Any]]:
 class Rehearsal:
     """Services of the profile as processes of this machine.
 
-    ``folder``: has the secrets, and what processes write. ``variables``: what the caller of compose
-    has set.
+    ``folder``: has the secrets, and what processes write.
     """
 
-    def __init__(self, folder: Path, variables: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.variables = variables
         self.services = cluster_services()
 
     def make_secrets(self) -> list[str]:
@@ -69,15 +67,13 @@ class Rehearsal:
     def command(self, name: str) -> list[str]:
         """Return a service's command; that of the image where it has none."""
         [usual] = [each.command for each in instructions() if each.keyword == "CMD"]
-        return [
-            filled_in(word, self.variables) for word in self.services[name].get("command", usual)
-        ]
+        return [filled_in(word, {}) for word in self.services[name].get("command", usual)]
 
     def environment(self, name: str) -> dict[str, str]:
         """Return a service's variables; a file of secrets is there if the service is given it."""
         service, found = self.services[name], {}
         for key, value in service["environment"].items():
-            text = filled_in(str(value), self.variables)
+            text = filled_in(str(value), {})
             secret = text.removeprefix(SECRETS)
             if secret != text:
                 assert secret in service["secrets"]
@@ -95,25 +91,20 @@ class Rehearsal:
     ) -> "subprocess.Popen[bytes]":
         """Start a program of a service's image, with the variables of both alone.
 
-        ``words``: of the program, such as the service's command. ``name``: of the service.
-        ``exchanged``: Words, and what stands for them on this machine. ``more``: variables that
+        ``exchanged``: words, and what stands for them on this machine. ``more``: variables that
         differ on this machine.
         """
         [entry] = [each.command for each in instructions() if each.keyword == "ENTRYPOINT"]
         assert entry == ["gcws-search"]
-        image = {
-            key: value
-            for each in instructions()
-            if each.keyword == "ENV"
-            for key, value in each.settings.items()
-            if key.startswith("GCWS_")
-        }
         passed = {key: os.environ[key] for key in ("PATH", "HOME") if key in os.environ}
+        for each in instructions():
+            if each.keyword == "ENV":
+                passed |= {k: text for k, text in each.settings.items() if k.startswith("GCWS_")}
         command = [each for word in words for each in exchanged.get(word, [word])]
         with (self.folder / f"{name}.log").open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "gcws_search", *command],
-                env={**passed, **image, **self.environment(name), **more},
+                env={**passed, **self.environment(name), **more},
                 cwd=self.folder,
                 stdout=log,
                 stderr=log,

@@ -3,8 +3,7 @@
 import shutil
 import subprocess
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from tests.support.documents.compose import Rehearsal
 from tests.support.service.ports import HOST, free_port
 from tests.support.service.postgres import Postgres
 from tests.support.service.ray_cluster import SECONDS, kill_all
+from tests.support.waiting import wait_until
 
 WORDS: Final = "docker compose exec head gcws-search "
 
@@ -42,15 +42,10 @@ class Profile:
             "head:6379": [self.head],
             "--node-manager-port=6380": [f"--node-manager-port={free_port()}"],
         }
-        more = {
-            "GCWS_DATA_DIR": str(self.rehearsal.folder / f"{name}-{number}"),
-            "GCWS_PORT": str(port),
-        }
-        command = self.rehearsal.command(name)
-        assert self.rehearsal.services[name]["restart"] == "unless-stopped"
-        self.starts.append(
-            partial(self.rehearsal.start, command, name, exchanged=exchanged, more=more)
-        )
+        files = self.rehearsal.folder / f"{name}-{number}"
+        more = {"GCWS_DATA_DIR": str(files), "GCWS_PORT": str(port)}
+        command, start = self.rehearsal.command(name), self.rehearsal.start
+        self.starts.append(partial(start, command, name, exchanged=exchanged, more=more))
         self.processes.append(self.starts[-1]())
         return port
 
@@ -61,13 +56,14 @@ class Profile:
 
     def wait_for(self, holds: Callable[[], bool]) -> None:
         """Return once something holds; what ends meanwhile is started again."""
-        end = time.monotonic() + SECONDS
-        while not holds():
+
+        def holds_now() -> bool:
             for place, each in enumerate(self.processes):
                 if each.poll() is not None:
                     self.processes[place] = self.starts[place]()
-            assert time.monotonic() < end, self.logs()
-            time.sleep(0.1)
+            return holds()
+
+        wait_until(holds_now, self.logs, seconds=SECONDS)
 
     def logs(self) -> str:
         """Return the end of what all have said."""
@@ -79,7 +75,7 @@ class Profile:
 def profile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
     """Start all but the placement; paths are short, as those of Unix sockets must be."""
     folder = Path(tempfile.mkdtemp(prefix="gcws-compose-", dir="/tmp"))
-    profile = Profile(Rehearsal(folder, {}))
+    profile = Profile(Rehearsal(folder))
     commands = profile.rehearsal.make_secrets()
     server = Postgres()
     try:
@@ -102,14 +98,10 @@ def profile(monkeypatch: pytest.MonkeyPatch) -> Iterator[Profile]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def status_of(url: str) -> int:
+def is_ready(router: str) -> bool:
     with suppress(httpx.TransportError):
-        return httpx.get(url, timeout=SECONDS).status_code
-    return 0
-
-
-def asked(url: str, body: Mapping[str, object], *, puts: bool = False) -> httpx.Response:
-    return (httpx.put if puts else httpx.post)(url, json=body, timeout=SECONDS)
+        return httpx.get(f"{router}/readyz", timeout=SECONDS).status_code == 200
+    return False
 
 
 @pytest.mark.long
@@ -117,14 +109,14 @@ def test_what_one_router_stores_the_other_finds(profile: Profile) -> None:
     count = profile.rehearsal.services["router"]["deploy"]["replicas"]
     routers = [f"http://{HOST}:{profile.start('router')}" for _ in range(count)]
     for router in routers:
-        profile.wait_for(lambda router=router: status_of(f"{router}/readyz") == 200)  # type: ignore[misc]
+        profile.wait_for(partial(is_ready, router))
     first, last = (f"{router}/v1/collections/c" for router in (routers[0], routers[-1]))
-    assert asked(first, {"dim": 2}, puts=True).status_code == 201
+    assert httpx.put(first, json={"dim": 2}, timeout=SECONDS).status_code == 201
     items = [{"id": str(row), "vector": [1 + row, -1]} for row in range(20)]
-    stored = asked(f"{first}/items", {"items": items}, puts=True)
+    stored = httpx.put(f"{first}/items", json={"items": items}, timeout=SECONDS)
     assert stored.json() == {"inserted": 20, "updated": 0}
     query = {"vector": [3, -1], "limit": 20, "recall": 1, "consistency": "strict", "explain": True}
-    found = asked(f"{last}/query", query).json()
+    found = httpx.post(f"{last}/query", json=query, timeout=SECONDS).json()
     assert found["hits"][0] == {"id": "2", "score": 1.0, "payload": None}
     assert {hit["id"] for hit in found["hits"]} == {str(row) for row in range(20)}
     assert found["shards"] == {"total": 2, "answered": 2, "missing": []}
