@@ -10,6 +10,7 @@ import pytest
 
 from gcws_search.index import Policies
 from gcws_search.index.contracts.policies import ProbePolicy
+from tests.support.data.generated import clustered, counts
 from tests.support.service.bodies import npy
 from tests.support.service.client import Client, Json, running, started
 from tests.support.service.cluster import ClusterClient
@@ -28,27 +29,21 @@ TABLES = {
 
 
 def dense_signed(rng: np.random.Generator) -> list[Json]:
-    centres = rng.normal(size=(6, 12))
-    rows = centres[rng.integers(6, size=ROWS)] + 0.3 * rng.normal(size=(ROWS, 12))
-    return [row.tolist() for row in rows]
+    return [row.tolist() for row in clustered(rng, ROWS, 0, dim=12)[0]]
 
 
-def counts(rng: np.random.Generator) -> list[Json]:
-    found = []
-    for _ in range(ROWS):
-        chosen = np.unique(rng.zipf(1.4, 12) % 60)
-        found.append({"indices": chosen.tolist(), "values": rng.poisson(2, len(chosen)).tolist()})
-        found[-1]["values"][0] += 1
-    return found
+def sparse_counts(rng: np.random.Generator) -> list[Json]:
+    rows = map(counts(rng, ROWS, 0, words=60)[0].row, range(ROWS))
+    return [{"indices": i.tolist(), "values": values.tolist()} for i, values in rows]
 
 
 def tf_idf(rng: np.random.Generator) -> list[Json]:
-    found = []
-    for _ in range(ROWS):
-        chosen = np.unique(rng.zipf(1.4, 20) % 500)
-        values = rng.gamma(1.0, 1.0, len(chosen)) * rng.choice([1, 1, 1, -1], len(chosen))
-        found.append({"indices": chosen.tolist(), "values": values.tolist()})
-    return found
+    rows = sparse_counts(rng)
+    for row in rows:
+        count = len(row["values"])
+        weights = rng.gamma(1.0, 1.0, count) * rng.choice([1, 1, 1, -1], count)
+        row["values"] = (weights * row["values"]).tolist()
+    return rows
 
 
 def copies(rng: np.random.Generator) -> list[Json]:
@@ -59,7 +54,7 @@ def copies(rng: np.random.Generator) -> list[Json]:
 
 KINDS: dict[str, tuple[Json, Callable[[np.random.Generator], list[Json]]]] = {
     "dense": ({"dim": 12, "transform": {"center": [0.25] * 12}}, dense_signed),
-    "counts": ({"dim": 60, "transform": {"power": 0.5, "normalize": "l2"}}, counts),
+    "counts": ({"dim": 60, "transform": {"power": 0.5, "normalize": "l2"}}, sparse_counts),
     "tf-idf": ({"dim": None}, tf_idf),
     "copies": ({"dim": 12}, copies),
 }

@@ -1,10 +1,13 @@
 """A cluster in this process: an application over a database, and shards as threads."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import pytest
 
 from gcws_search.index import POLICIES, Policies
 from gcws_search.service.app import create_app
@@ -13,6 +16,7 @@ from gcws_search.service.cluster.committer import Committer
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.shards import HttpReplica, HttpReplicas
+from gcws_search.service.messages import decode
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Json
 from tests.support.service.shards import answer
@@ -49,6 +53,19 @@ class ThreadReplica(HttpReplica):
         self._threads.shutdown()
 
 
+def before_each_message(
+    monkeypatch: pytest.MonkeyPatch, hook: Callable[[ThreadReplica, Json, float], Awaitable[None]]
+) -> None:
+    """Have a replica, the head of a message and its seconds seen before it is answered."""
+    ask = ThreadReplica.ask
+
+    async def watched(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
+        await hook(replica, decode(message).head, seconds)
+        return await ask(replica, message, seconds)
+
+    monkeypatch.setattr(ThreadReplica, "ask", watched)
+
+
 class Shards(HttpReplicas):
     """Hosts of all shards over folders, as threads."""
 
@@ -66,18 +83,13 @@ class Shards(HttpReplicas):
         self.replicas: list[list[ThreadReplica]] = []
         self.shards = self.replicas
         for shard in range(shards):
-            names = [f"shard-{shard}-{replica}" for replica in range(replicas)]
-            self.replicas.append(
-                [
-                    ThreadReplica(self._host(folder / name, shard, shards, policies), name, self)
-                    for name in names
-                ]
-            )
-
-    def _host(self, folder: Path, shard: int, shards: int, policies: Policies) -> ShardHost:
-        host = ShardHost(self.database, folder, shard, shards, threads=1, policies=policies)
-        host.start()
-        return host
+            self.replicas.append([])
+            for name in (f"shard-{shard}-{replica}" for replica in range(replicas)):
+                host = ShardHost(
+                    self.database, folder / name, shard, shards, threads=1, policies=policies
+                )
+                host.start()
+                self.replicas[-1].append(ThreadReplica(host, name, self))
 
     def start(self) -> None: ...
 

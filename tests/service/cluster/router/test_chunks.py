@@ -10,9 +10,13 @@ import pytest
 
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
-from gcws_search.service.messages import decode
-from tests.support.service.client import running
-from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica
+from tests.support.service.client import Json, running
+from tests.support.service.cluster import (
+    BUCKETS,
+    ClusterClient,
+    ThreadReplica,
+    before_each_message,
+)
 
 SECONDS = 10.0
 ROWS = 10
@@ -43,19 +47,17 @@ def load(client: ClusterClient, rows: int) -> None:
 def test_a_chunk_is_stored_while_shards_take_in_the_one_before(
     client: ClusterClient, collection: ClusterCollection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, overlaps = ThreadReplica.ask, set[bool]()
+    overlaps = set[bool]()
 
-    async def ask(self: ThreadReplica, message: bytes, seconds: float) -> bytes:
+    async def hold(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
         """Let the shards have the first chunk once the second one is stored."""
-        head = decode(message).head
         if head["method"] == "follow" and head["key"] <= ROWS:
             end = time.monotonic() + SECONDS
             while collection.committer.commits < 2 and time.monotonic() < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             overlaps.add(collection.committer.commits >= 2)
-        return await asked(self, message, seconds)
 
-    monkeypatch.setattr(ThreadReplica, "ask", ask)
+    before_each_message(monkeypatch, hold)
     collection.shards.follow_seconds = SECONDS
     load(client, 3 * ROWS)
     assert overlaps == {True}
@@ -79,20 +81,19 @@ def test_a_small_write_waits_for_the_shards_of_its_items_alone(
     monkeypatch: pytest.MonkeyPatch,
     item_id: str,
 ) -> None:
-    asked, seen = ThreadReplica.ask, dict[int, list[bool]]()
+    seen = dict[int, list[bool]]()
     shard = bucket_of(item_id, BUCKETS) % len(client.shards.replicas)
     is_answered = threading.Event()
 
-    async def ask(self: ThreadReplica, message: bytes, seconds: float) -> bytes:
+    async def hold(replica: ThreadReplica, head: Json, _seconds: float) -> None:
         """Let another shard have the item once the write is answered."""
-        if decode(message).head["method"] == "follow":
-            own, end = self.host.place.shard, time.monotonic() + SECONDS / 4
+        if head["method"] == "follow":
+            own, end = replica.host.place.shard, time.monotonic() + SECONDS / 4
             while own != shard and not is_answered.is_set() and time.monotonic() < end:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
             seen.setdefault(own, []).append(is_answered.is_set())
-        return await asked(self, message, seconds)
 
-    monkeypatch.setattr(ThreadReplica, "ask", ask)
+    before_each_message(monkeypatch, hold)
     collection.shards.follow_seconds = SECONDS
     items = {"items": [{"id": item_id, "vector": [1, 2]}]}
     assert client.put("/v1/collections/c/items", json=items).status_code == 200

@@ -10,9 +10,8 @@ import pytest
 
 from gcws_search.index import Policies, SearchParams
 from gcws_search.index.contracts.policies import PairPolicy
-from gcws_search.service.messages import decode
 from tests.support.service.client import Client, Json, started
-from tests.support.service.cluster import ClusterClient, ThreadReplica
+from tests.support.service.cluster import ClusterClient, ThreadReplica, before_each_message
 
 URL = "/v1/collections/copies"
 COPIES = 300
@@ -51,17 +50,10 @@ def test_pairs_are_those_of_one_node_where_items_have_many_partners(
     start: Callable[[int], list[Client]],
 ) -> None:
     node, cluster = start(100_000)
-    for more in (
-        {"min_score": 0.2},
-        {"min_score": 1},
-        {"min_score": 0.2, "limit": 1},
-        {"min_score": 0.2, "limit": 5000},
-        {"min_score": 0.2, "limit": COPIES * (COPIES - 1) // 2 + 7},
-        {"min_score": 0.9, "limit": 10**9},
-    ):
-        expected, got = (
-            each.post(f"{URL}/pairs", json={"recall": 1, **more}) for each in (node, cluster)
-        )
+    limits = [(0.2, limit) for limit in (None, 1, 5000, COPIES * (COPIES - 1) // 2 + 7)]
+    for min_score, limit in [*limits, (1, None), (0.9, 10**9)]:
+        asked = {"recall": 1, "min_score": min_score, **({"limit": limit} if limit else {})}
+        expected, got = (each.post(f"{URL}/pairs", json=asked) for each in (node, cluster))
         assert expected.status_code == got.status_code == 200
         assert expected.content == got.content
 
@@ -71,28 +63,12 @@ def test_more_pairs_than_one_node_lists_are_refused_in_the_same_words(
 ) -> None:
     within = COPIES * (COPIES - 1) // 2
     node, cluster = start(within - 1)
-    for body in ({"min_score": 0.999}, {"min_score": 0.5, "limit": 10**9}):
-        expected, got = (
-            each.post(f"{URL}/pairs", json={"recall": 1, **body}) for each in (node, cluster)
-        )
+    for more in ({"min_score": 0.999}, {"min_score": 0.5, "limit": 10**9}):
+        asked = {"recall": 1, **more}
+        expected, got = (each.post(f"{URL}/pairs", json=asked) for each in (node, cluster))
         assert expected.status_code == got.status_code == 422
         assert expected.json()["errors"] == got.json()["errors"]
     assert cluster.post(f"{URL}/pairs", json={"min_score": 1, "limit": 3}).status_code == 200
-
-
-class Watch:
-    """Looks at each search that a router asks shards for."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, seen: Callable[[Json], None]) -> None:
-        ask = ThreadReplica.ask
-
-        async def watched(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
-            head = decode(message).head
-            if head["method"] == "search":
-                seen(head)
-            return await ask(replica, message, seconds)
-
-        monkeypatch.setattr(ThreadReplica, "ask", watched)
 
 
 def test_pairs_stop_once_nobody_waits(
@@ -101,11 +77,12 @@ def test_pairs_stop_once_nobody_waits(
     _, cluster = start(100_000)
     stop, searches = threading.Event(), list[Json]()
 
-    def seen(head: Json) -> None:
-        searches.append(head)
-        stop.set()
+    async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+        if head["method"] == "search":
+            searches.append(head)
+            stop.set()
 
-    Watch(monkeypatch, seen)
+    before_each_message(monkeypatch, seen)
     pairs = cluster.app.state.service.collection("copies").pairs
     whole = {"min_score": 0.2, "recall": 1.0, "limit": None}
     assert cluster.run(asyncio.to_thread(pairs, **whole, stop=stop)) == []
@@ -117,19 +94,17 @@ def test_a_comparison_stops_once_nobody_waits(
 ) -> None:
     """Of the router, which waits for shards no longer, and of a node."""
     stop, left = threading.Event(), list[str]()
-    both, ask = start(100_000), ThreadReplica.ask
+    both = start(100_000)
 
-    async def silent(replica: ThreadReplica, message: bytes, seconds: float) -> bytes:
-        if decode(message).head["method"] != "compare":
-            return await ask(replica, message, seconds)
-        stop.set()
-        try:
-            await asyncio.sleep(seconds)
-        finally:
-            left.append(replica.address)
-        return b""
+    async def hold(replica: ThreadReplica, head: Json, seconds: float) -> None:
+        if head["method"] == "compare":
+            stop.set()
+            try:
+                await asyncio.sleep(seconds)
+            finally:
+                left.append(replica.address)
 
-    monkeypatch.setattr(ThreadReplica, "ask", silent)
+    before_each_message(monkeypatch, hold)
     sampled = {"sample": 20, "seed": 0, "backends": None, "stop": stop}
     for client in reversed(both):
         compare = client.app.state.service.collection("copies").compare
@@ -146,10 +121,11 @@ def test_no_transaction_is_open_while_shards_search(
     ours = "SELECT state FROM pg_stat_activity WHERE application_name LIKE 'gcws-search router%'"
     with psycopg.connect(database_url, autocommit=True) as connection:
 
-        def seen(_: Json) -> None:
-            states.extend(state for (state,) in connection.execute(ours).fetchall())
+        async def seen(_replica: ThreadReplica, head: Json, _seconds: float) -> None:
+            if head["method"] == "search":
+                states.extend(state for (state,) in connection.execute(ours).fetchall())
 
-        Watch(monkeypatch, seen)
+        before_each_message(monkeypatch, seen)
         answer = cluster.post(f"{URL}/pairs", json={"min_score": 0.5, "limit": 10, "recall": 1})
     assert answer.status_code == 200
     assert states
