@@ -1,6 +1,8 @@
 """Slow truths of kernels and their pitches, from definitions; no code shared with `index`."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -10,33 +12,22 @@ from scipy import stats
 Signed = dict[int, float]
 Floats = npt.NDArray[np.float64]
 
-# One unit a family, as the table of the theory has it.
+_LAWS: dict[str, tuple[Callable[..., Any], list[float | None]]] = {
+    "gamma": (stats.gamma, [0.5, 0.9999999, 1.0, 1.5, 2.0, 3.0, 60.0]),
+    "exponential": (stats.expon, [None]),
+    "chi_square": (stats.chi2, [1.0, 4.0]),
+    "chi": (stats.chi, [0.7, 1.0, 3.0]),
+    "half_normal": (stats.halfnorm, [None]),
+    "rayleigh": (stats.rayleigh, [None]),
+    "nakagami": (stats.nakagami, [0.5, 1.0, 2.5]),
+    "weibull": (stats.weibull_min, [0.3, 0.7, 2.0, 3.0]),
+    "shifted_poisson": (partial(stats.poisson, loc=1), [0.5, 1.0, 4.0]),
+}
+"""One unit a family, as the table of the theory has it; None: a family without a shape."""
 PITCHES: dict[tuple[str, float | None], Any] = {
-    ("gamma", 0.5): stats.gamma(0.5),
-    ("gamma", 0.9999999): stats.gamma(0.9999999),
-    ("gamma", 1.0): stats.gamma(1.0),
-    ("gamma", 1.5): stats.gamma(1.5),
-    ("gamma", 2.0): stats.gamma(2.0),
-    ("gamma", 3.0): stats.gamma(3.0),
-    ("gamma", 60.0): stats.gamma(60.0),
-    ("exponential", None): stats.expon(),
-    ("chi_square", 1.0): stats.chi2(1.0),
-    ("chi_square", 4.0): stats.chi2(4.0),
-    ("chi", 0.7): stats.chi(0.7),
-    ("chi", 1.0): stats.chi(1.0),
-    ("chi", 3.0): stats.chi(3.0),
-    ("half_normal", None): stats.halfnorm(),
-    ("rayleigh", None): stats.rayleigh(),
-    ("nakagami", 0.5): stats.nakagami(0.5),
-    ("nakagami", 1.0): stats.nakagami(1.0),
-    ("nakagami", 2.5): stats.nakagami(2.5),
-    ("weibull", 0.3): stats.weibull_min(0.3),
-    ("weibull", 0.7): stats.weibull_min(0.7),
-    ("weibull", 2.0): stats.weibull_min(2.0),
-    ("weibull", 3.0): stats.weibull_min(3.0),
-    ("shifted_poisson", 0.5): stats.poisson(0.5, loc=1),
-    ("shifted_poisson", 1.0): stats.poisson(1.0, loc=1),
-    ("shifted_poisson", 4.0): stats.poisson(4.0, loc=1),
+    (name, shape): law() if shape is None else law(shape)
+    for name, (law, shapes) in _LAWS.items()
+    for shape in shapes
 }
 """Law of S by family and shape."""
 _PANELS = 160

@@ -2,7 +2,6 @@
 
 import secrets
 import shutil
-import signal
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -28,7 +27,7 @@ KEY: Final = secrets.token_hex()
 class MachineCluster:
     """A database, replicas of two shards, two routers, and the machine of the clients.
 
-    ``settings``: of the database's server. ``replicas``: of each shard.
+    ``settings``: of the database's server.
     """
 
     def __init__(self, **settings: str) -> None:
@@ -68,33 +67,36 @@ class MachineCluster:
             wait_until(lambda: self.server.execute(state) == [("sync",)])
         return standby
 
-    def start(self, url: str, *, shards: int = 2, replicas: int = 2, routers: int = 2) -> None:
+    def start(self, *, replicas: int = 2) -> None:
         """Start all replicas and routers; return once they can be asked."""
-        self._open(url, shards)
-        for shard in range(shards):
+        self._open()
+        for shard in range(2):
             self.replicas.append([])
             for replica in range(replicas):
                 words = ["shard", f"--shard={shard}", f"--replica={replica}"]
                 self.replicas[-1].append(self._started(f"shard{shard}-{replica}", words))
-        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(routers)]
+        self._start_routers()
+
+    def _start_routers(self) -> None:
+        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(2)]
         with self.client.entered():
             for each in self.programs:
                 each.wait_until_ready()
             self.wait_until_whole()
 
-    def _open(self, url: str, shards: int) -> None:
+    def _open(self) -> None:
         """Open the database, and set what all processes have in common."""
         self.variables = {
-            "GCWS_DATABASE_URL": url,
+            "GCWS_DATABASE_URL": self.database_url,
             "GCWS_CLUSTER_KEY": KEY,
             "GCWS_BUCKETS": str(BUCKETS),
-            "GCWS_SHARDS": str(shards),
+            "GCWS_SHARDS": "2",
             "GCWS_THREADS": "1",
             "GCWS_SHARD_SECONDS": "6",
             "GCWS_ALLOW_NO_KEY": "true",
         }
         with self.client.entered():
-            self.database = Database.open(url, buckets=BUCKETS)
+            self.database = Database.open(self.database_url, buckets=BUCKETS)
 
     def _started(self, name: str, words: Sequence[str]) -> Program:
         return Program(name, words, self.folder, self.variables, self.network.add(name))
@@ -148,19 +150,16 @@ def reached(replica: Program, collection: int = 1) -> int:
 
 
 @contextmanager
-def frozen(*processes: int) -> Iterator[None]:
-    """Stop processes and all that they have started until the block ends; they do not notice."""
-    found = [psutil.Process(each) for each in processes]
-    all_of_them = [*found, *(child for each in found for child in each.children(recursive=True))]
-    for each in all_of_them:
-        _send(each, signal.SIGSTOP)
+def frozen(number: int) -> Iterator[None]:
+    """Stop a process and all that it has started until the block ends; they do not notice."""
+    process = psutil.Process(number)
+    every = [process, *process.children(recursive=True)]
+    for each in every:
+        with suppress(psutil.NoSuchProcess):
+            each.suspend()
     try:
         yield
     finally:
-        for each in all_of_them:
-            _send(each, signal.SIGCONT)
-
-
-def _send(process: psutil.Process, what: signal.Signals) -> None:
-    with suppress(psutil.NoSuchProcess):
-        process.send_signal(what)
+        for each in every:
+            with suppress(psutil.NoSuchProcess):
+                each.resume()

@@ -6,10 +6,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import psutil
@@ -26,14 +25,9 @@ _RAY_OPTION: Final = "--object-store-memory=80000000"
 
 
 class RayCluster:
-    """A head and nodes, each a process of ``gcws-search cluster node`` with its processes.
+    """A head and nodes, each a process of ``gcws-search cluster node`` with its processes."""
 
-    ``variables``: of all processes, in addition to those that they need.
-    """
-
-    def __init__(
-        self, database_url: str, variables: Mapping[str, str] = MappingProxyType({})
-    ) -> None:
+    def __init__(self, database_url: str) -> None:
         # Short: paths of Unix sockets are.
         self.folder = Path(tempfile.mkdtemp(prefix="gcws-ray-", dir="/tmp"))
         self.address = f"{HOST}:{free_port()}"
@@ -49,65 +43,51 @@ class RayCluster:
             "RAY_AUTH_TOKEN": secrets.token_hex(),
             "RAY_ADDRESS": self.address,
             "RAY_TMPDIR": str(self.folder),
-            **variables,
         }
 
     def start_head(self) -> None:
         """Start the head, or start it again; return when nodes may join it."""
         words = ["--head", f"--head-port={self.address.rpartition(':')[2]}"]
         self.head = self.start_node("head", words, [])
-        self._wait_until_started("head", self.head)
 
     def start_nodes(self, count: int) -> None:
         """Start more nodes, one after the other: on one machine they would take the same ports."""
         for number in range(len(self.nodes), len(self.nodes) + count):
-            self.nodes.append(self._started(number))
+            self.nodes.append(self.start_node(f"node-{number}", [], ["--num-cpus=1"]))
 
     def restart_node(self, number: int) -> None:
         """Start a node again that has ended, with the files that it had."""
-        self.nodes[number] = self._started(number)
-
-    def _started(self, number: int) -> subprocess.Popen[bytes]:
-        node = self.start_node(f"node-{number}", [], ["--num-cpus=1"])
-        self._wait_until_started(f"node-{number}", node)
-        return node
+        self.nodes[number] = self.start_node(f"node-{number}", [], ["--num-cpus=1"])
 
     def start_node(
         self, name: str, words: list[str], options: list[str]
     ) -> subprocess.Popen[bytes]:
-        """Start a process of a node; ``options`` go to Ray."""
+        """Start a node, and wait until it has begun; ``options`` go to Ray."""
         command = [sys.executable, "-m", "gcws_search", "cluster", "node", *words]
         command += [f"--data-dir={self.folder / name}", "--", _RAY_OPTION, *options]
-        with (self.folder / f"{name}.log").open("wb") as log:
-            return subprocess.Popen(
+        path = self.folder / f"{name}.log"
+        with path.open("wb") as log:
+            node = subprocess.Popen(
                 command, env=self.variables, stdout=log, stderr=log, start_new_session=True
             )
 
-    def _wait_until_started(self, name: str, node: subprocess.Popen[bytes]) -> None:
         def is_started() -> bool:
             assert node.poll() is None, self.logs()
-            return "Ray runtime started" in (self.folder / f"{name}.log").read_text()
+            return "Ray runtime started" in path.read_text()
 
         wait_until(is_started, self.logs)
+        return node
 
     def run(
-        self,
-        *words: str,
-        code: int | None = 0,
-        prelude: str = "",
-        variables: Mapping[str, str] = MappingProxyType({}),
+        self, *words: str, code: int = 0, prelude: str = "", **variables: str
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of the cluster, and return what it says; None expects any exit code."""
+        """Run a command of the cluster, and return what it says."""
         program = f"{prelude}\nfrom gcws_search.commands.app import main\nmain()"
+        command = [sys.executable, "-c", program, "cluster", *words]
         done = subprocess.run(
-            [sys.executable, "-c", program, "cluster", *words],
-            env={**self.variables, **variables},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=2 * SECONDS,
+            command, env=self.variables | variables, capture_output=True, text=True, check=False
         )
-        assert code in (None, done.returncode), f"{done.stdout}\n{done.stderr}\n{self.logs()}"
+        assert done.returncode == code, f"{done.stdout}\n{done.stderr}\n{self.logs()}"
         return done
 
     def up(self, shards: int = 2) -> str:
@@ -120,12 +100,12 @@ class RayCluster:
         shards, found = self.database.shards("main"), self.database.replicas("main")
         return [each for each in found if each.shards == shards and each.seen < 5]
 
-    def wait_until_whole(self, but: Collection[str] = (), replicas: int = 2) -> list[Replica]:
-        """Return the replicas once each shard has all, filled, and none at some addresses."""
+    def wait_until_whole(self, but: Collection[str] = ()) -> list[Replica]:
+        """Return the replicas once each shard has two, filled, and none at some addresses."""
 
         def whole() -> list[Replica]:
             found = [each for each in self.listed() if each.is_filled]
-            expected = sorted([*range(self.database.shards("main") or 0)] * replicas)
+            expected = sorted([*range(self.database.shards("main") or 0)] * 2)
             is_whole = sorted(each.shard for each in found) == expected
             return found if is_whole and not {each.address for each in found} & {*but} else []
 

@@ -1,5 +1,6 @@
 """Connections that break in COMMIT: what was answered is what is stored."""
 
+import asyncio
 import itertools
 import signal
 import socket
@@ -34,83 +35,60 @@ class Cut(Enum):
 
 
 class CutProxy:
-    """Forwards connections; cuts some that commit.
-
-    ``port``: of the database.
-    """
+    """Forwards connections to a port of this machine; cuts some that commit."""
 
     def __init__(self, port: int) -> None:
-        self._target = HOST, port
-        self._listener = socket.create_server((HOST, 0))
-        self.port: int = self._listener.getsockname()[1]
+        self._target = port
         self.choose: Callable[[], Cut | None] = lambda: None
         """Called at each COMMIT; returns whether and where to cut."""
         self.cuts = 0
         self.refuses = False
         """Whether new connections are cut off at once."""
-        self._lock = threading.Lock()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._bound = socket.create_server((HOST, 0))
+        self.port: int = self._bound.getsockname()[1]
+        self._loop = asyncio.new_event_loop()
+        self._stopping = asyncio.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._serve())
+
+    async def _serve(self) -> None:
+        async with await asyncio.start_server(self._forward, sock=self._bound):
+            await self._stopping.wait()
 
     def close(self) -> None:
         """Take no more connections."""
-        with suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._loop.call_soon_threadsafe(self._stopping.set)
+        self._thread.join()
 
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listener.accept()
-            except OSError:
-                return
-            if self.refuses:
-                client.close()
-                continue
-            server = socket.create_connection(self._target)
-            for each in (client, server):
-                each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            threading.Thread(target=self._forward, args=(client, server), daemon=True).start()
+    async def _forward(self, asked: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            answers.close()
+            return
+        answered, questions = await asyncio.open_connection(HOST, self._target)
+        silent = asyncio.Event()
 
-    def _forward(self, client: socket.socket, server: socket.socket) -> None:
-        silent = threading.Event()
-        answering = threading.Thread(target=_answer, args=(client, server, silent), daemon=True)
-        answering.start()
-        self._ask(client, server, silent)
-        answering.join()
-        client.close()
-        server.close()
+        async def answer() -> None:
+            with suppress(OSError), closing(answers), closing(questions):
+                while (data := await answered.read(1 << 16)) and not silent.is_set():
+                    answers.write(data)
 
-    def _ask(self, client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
-        with suppress(OSError):
-            while data := client.recv(1 << 16):
-                cut = self._taken_cut() if b"COMMIT\0" in data else None
+        answering = asyncio.create_task(answer())
+        with suppress(OSError), closing(answers), closing(questions):
+            while data := await asked.read(1 << 16):
+                cut = self.choose() if b"COMMIT\0" in data else None
+                self.cuts += cut is not None
                 if cut is Cut.BEFORE:
                     break
                 if cut is not None:
                     silent.set()
-                server.sendall(data)
+                questions.write(data)
                 if cut is Cut.RACING:
                     break
-        _end(client, server)
-
-    def _taken_cut(self) -> Cut | None:
-        with self._lock:
-            cut = self.choose()
-            self.cuts += cut is not None
-        return cut
-
-
-def _answer(client: socket.socket, server: socket.socket, silent: threading.Event) -> None:
-    with suppress(OSError):
-        while (data := server.recv(1 << 16)) and not silent.is_set():
-            client.sendall(data)
-    _end(client, server)
-
-
-def _end(*sockets: socket.socket) -> None:
-    for each in sockets:
-        with suppress(OSError):
-            each.shutdown(socket.SHUT_RDWR)
+        await answering
 
 
 @pytest.fixture

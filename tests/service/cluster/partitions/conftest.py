@@ -34,7 +34,7 @@ def things() -> Iterator[Things]:
     cluster = MachineCluster()
     try:
         cluster.start_database()
-        cluster.start(cluster.database_url)
+        cluster.start()
         yield Things(cluster)
     finally:
         cluster.stop()

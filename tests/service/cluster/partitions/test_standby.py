@@ -19,7 +19,7 @@ def copied() -> Iterator[Things]:
     try:
         cluster.start_database()
         cluster.start_standby()
-        cluster.start(cluster.database_url, replicas=1)
+        cluster.start(replicas=1)
         yield Things(cluster)
     finally:
         cluster.stop()

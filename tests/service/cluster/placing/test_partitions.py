@@ -1,7 +1,5 @@
 """Nodes of Ray on machines of their own: one more of them, replicas restarted, a node cut off."""
 
-import os
-import signal
 import subprocess
 from collections.abc import Iterator
 
@@ -35,12 +33,10 @@ class MachineNodes(RayCluster):
     def start_node(
         self, name: str, words: list[str], options: list[str]
     ) -> subprocess.Popen[bytes]:
-        machines = self._network.machines
-        machine = machines.get(name) or self._network.add(name)
+        machine = self._network.machines.get(name) or self._network.add(name)
+        options = [*options, f"--node-ip-address={machine.address}"]
         with machine.entered():
-            return super().start_node(
-                name, words, [*options, f"--node-ip-address={machine.address}"]
-            )
+            return super().start_node(name, words, options)
 
     def machine_of(self, replica: Replica) -> Machine:
         """Return the machine of a replica."""
@@ -57,29 +53,20 @@ class MachineNodes(RayCluster):
 class RayMachineCluster(MachineCluster):
     """A database, nodes of Ray that have the replicas, two routers, and the clients' machine."""
 
-    def start_nodes(self, count: int, *, shards: int = 2, routers: int = 2) -> None:
+    def start_nodes(self, count: int) -> None:
         """Start a head and nodes, place all replicas, and start the routers."""
-        self._open(self.database_url, shards)
+        self._open()
         with self.client.entered():
             self.ray = MachineNodes(self)
         self.ray.start_head()
         self.ray.start_nodes(count)
-        self.up(shards)
-        self.routers += [self._started(f"router{each}", ["serve"]) for each in range(routers)]
-        with self.client.entered():
-            for each in self.routers:
-                each.wait_until_ready()
-            self.wait_until_whole()
+        self.up()
+        self._start_routers()
 
-    def up(self, shards: int = 2) -> str:
-        """Place what is missing, and return what is said of it."""
+    def up(self) -> None:
+        """Place what is missing."""
         with self.network.machines[HEAD].entered():
-            return self.ray.up(shards)
-
-    def move(self, replica: str) -> str:
-        """Have a replica on another node, and return what is said of it."""
-        with self.network.machines[HEAD].entered():
-            return self.ray.run("move", replica, f"--seconds={SECONDS}").stdout
+            self.ray.up()
 
     def wait_until_whole(self, but: tuple[str, ...] = ()) -> list[Replica]:
         """Return the replicas once all are filled, none at some addresses, and routers ask all."""
@@ -131,22 +118,12 @@ def test_growth_from_two_nodes_to_three_fails_no_request(
         cluster.ray.start_nodes(1)
         cluster.up()
         moved = next(each for each in before if each.shard == 1)
-        cluster.move(f"1/{moved.replica}")
+        with cluster.network.machines[HEAD].entered():
+            cluster.ray.run("move", f"1/{moved.replica}", f"--seconds={SECONDS}")
         found = cluster.wait_until_whole(but=(moved.address,))
         load.go_on()
     machines = {cluster.ray.machine_of(each).name for each in found}
     assert machines == {"node-0", "node-1", "node-2"}
-
-
-def test_replicas_killed_one_after_the_other_fail_no_request(
-    cluster: RayMachineCluster, things: Things
-) -> None:
-    load = Load(things)
-    with load.running():
-        for each in cluster.wait_until_whole():
-            os.kill(cluster.ray.process_of(each), signal.SIGKILL)
-            cluster.wait_until_whole(but=(each.address,))
-            load.go_on()
 
 
 def test_a_node_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back(
@@ -160,10 +137,9 @@ def test_a_node_that_is_cut_off_is_replaced_and_does_no_harm_when_it_is_back(
     with load.running():
         with network.without(victim, *others):
             found = cluster.wait_until_whole(but=tuple(lost))
+            addresses = [each.address for each in found]
             assert victim not in [ray.machine_of(each) for each in found]
             load.go_on(times=20)
         wait_until(lambda: not any(psutil.pid_exists(each) for each in lost.values()))
         load.go_on(times=20)
-        assert {each.address for each in cluster.wait_until_whole()} == {
-            each.address for each in found
-        }
+        assert {each.address for each in cluster.wait_until_whole()} == {*addresses}

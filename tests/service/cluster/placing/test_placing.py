@@ -137,7 +137,7 @@ def test_what_cannot_be_is_refused(
     cluster: RayCluster, prelude: str, variables: dict[str, str], said: str
 ) -> None:
     cluster.wait_until_whole()
-    done = cluster.run("up", code=1, prelude=prelude, variables=variables)
+    done = cluster.run("up", code=1, prelude=prelude, **variables)
     assert said in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -13,7 +13,6 @@ from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from tests.support.service.shards import (
-    BUCKETS,
     QUICK,
     SECONDS,
     Start,
@@ -27,24 +26,11 @@ from tests.support.waiting import wait_until
 ANNOUNCED = replace(QUICK, address="here:1", replica=3, cell="cell")
 
 
-@pytest.mark.parametrize(
-    ("shard", "number", "said"),
-    [
-        (0, BUCKETS + 1, "shards: expected 1 to 4, the buckets, got 5"),
-        (2, 2, "shard: expected 0 to 1, got 2"),
-        (-1, 1, "shard: expected 0 to 0, got -1"),
-    ],
-)
-def test_a_shard_that_cannot_be_is_refused(
-    database: Database, tmp_path: Path, shard: int, number: int, said: str
-) -> None:
-    with pytest.raises(ClusterMismatch, match=said):
-        ShardHost(database, tmp_path, shard, number)
-
-
 def test_a_folder_has_one_replica(database: Database, start: Start, tmp_path: Path) -> None:
     with start(1), pytest.raises(ix.DirectoryLocked):
         ShardHost(database, tmp_path / "0-of-1", 0, 1)
+    with pytest.raises(ClusterMismatch, match="shard: expected 0 to 0, got -1"):
+        ShardHost(database, tmp_path, -1, 1)  # the command refuses others
 
 
 def test_a_replica_lists_itself_and_what_it_has_reached(
