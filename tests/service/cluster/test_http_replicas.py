@@ -15,9 +15,11 @@ from tests.support.waiting import wait_until
 
 def announce(database: Database, shard: int, replica: int = 0, shards: int = 2, **more: Any) -> Any:  # noqa: ANN401
     """List a replica, whose address tells its place unless it is given; return it."""
-    address = f"{shard}-{replica}-of-{shards}:1"
-    listed = Replica("main", shard, replica, address, {1: 0}, 10, 0.5, 0.0, shards)
-    database.announce(listed := listed._replace(**more))
+    place: dict[str, Any] = {"cell": "main", "shard": shard, "replica": replica, "shards": shards}
+    state = {"positions": {1: 0}, "nbytes": 10, "share": 0.5, "seen": 0.0}
+    address = {"address": f"{shard}-{replica}-of-{shards}:1"}
+    listed = Replica(**(place | state | address | more))
+    database.announce(listed)
     return listed
 
 
