@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from gcws_search.index.backends import GcwsBackend
 from gcws_search.index.contracts.hits import GRAPH, METHODS
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from tests.support.data.generated import clustered, counts
@@ -65,12 +64,3 @@ def test_a_query_alone_is_answered_as_in_a_batch(
     methods = [hits.explanation.method for hits in together]
     assert [hits.explanation.method for hits in alone] == methods
     assert WALKED in methods
-
-
-def test_keys_of_a_vector_are_those_it_has_among_others(made: tuple[SmallIndex, Rows]) -> None:
-    index, queries = made
-    assert isinstance(index.backend, GcwsBackend)
-    together = index.backend.encode(index.prepare(queries))
-    for i in range(QUERIES):
-        alone = index.backend.encode(index.prepare(one(queries, i)))
-        np.testing.assert_array_equal(alone, together[i : i + 1])

@@ -6,6 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -65,13 +66,22 @@ def filled(
     return memory
 
 
-def answered(memory: MemoryCollection, rows: Doubles, scores: Doubles) -> QueryResults:
+def answered(memory: MemoryCollection, scores: Doubles) -> QueryResults:
     """Return answers of tables that give each query hits of these scores."""
     m, k = scores.shape
     work = np.zeros((m, 6), np.int64)
     work[:, 0] = TABLES
     hits = BatchHits(np.zeros((m, k), np.int64), scores, np.full(m, k), work, np.full(m, 0.9))
     return QueryResults(memory.view, hits, k)
+
+
+def offering(
+    memory: MemoryCollection, policies: Policies, size: int = 1
+) -> tuple[RecallAudit, Callable[[], bool]]:
+    """Return an audit, and what offers it so many queries that have found nothing."""
+    audit = RecallAudit(memory, policies)
+    rows, params = memory.view.vectors[:size], SearchParams(limit=1, recall=0.9)
+    return audit, partial(audit.offer, rows, params, answered(memory, np.zeros((size, 1))))
 
 
 def true_scores(rows: Doubles, query: Doubles, limit: int) -> Doubles:
@@ -89,7 +99,7 @@ def test_what_a_query_found_is_compared_with_its_true_hits(rng: np.random.Genera
         scores = true_scores(rows, query, 4)
         scores[4 - number :] = 0.0  # so many of four are missed
         prepared = memory.space.prepare(memory.space.from_dense(query[None].astype(np.float32)))
-        assert audit.offer(prepared, params, answered(memory, rows, scores[None]))
+        assert audit.offer(prepared, params, answered(memory, scores[None]))
     assert audit.waiting == 5
     assert audit.results() == []
     while audit.step():
@@ -111,7 +121,7 @@ def test_filters_and_rows_left_out_count(rng: np.random.Generator) -> None:
     others = np.delete(rows, 7, axis=0)[np.arange(99) + (np.arange(99) >= 7) & 1 == 1]
     prepared = memory.view.vectors[7:8]
     scores = true_scores(others, rows[7], 3)
-    found = answered(memory, rows, scores[None])
+    found = answered(memory, scores[None])
     assert audit.offer(prepared, params, found, where=where, skip=skip)
     assert audit.step()
     [result] = audit.results()
@@ -133,7 +143,7 @@ def test_queries_that_are_promised_nothing_by_measure_are_not_drawn(
     memory = filled(rng.normal(size=(20, DIM)))
     audit = RecallAudit(memory, ALL)
     rows = memory.view.vectors[:4]
-    assert not audit.offer(rows, params, answered(memory, np.empty(0), np.zeros((4, 2))))
+    assert not audit.offer(rows, params, answered(memory, np.zeros((4, 2))))
     assert audit.waiting == 0
 
 
@@ -158,12 +168,9 @@ def test_scans_count_as_complete(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("size", [1, 7, 500])
 def test_so_many_of_the_queries_are_drawn(size: int, rng: np.random.Generator) -> None:
-    memory = filled(rng.normal(size=(500, DIM)))
-    audit = RecallAudit(memory, replace(ALL, audit_share=0.02))
-    rows, params = memory.view.vectors[:size], SearchParams(recall=0.9)
-    answers = answered(memory, np.empty(0), np.zeros((size, 1)))
-    calls = 7000 // size
-    drawn = sum(audit.offer(rows, params, answers) for _ in range(calls))
+    memory, calls = filled(rng.normal(size=(500, DIM))), 7000 // size
+    _, offer = offering(memory, replace(ALL, audit_share=0.02), size)
+    drawn = sum(offer() for _ in range(calls))
     if size == 500:  # one of a call at most
         assert drawn == calls
     else:
@@ -176,10 +183,8 @@ def test_more_are_drawn_while_queries_find_too_little(
 ) -> None:
     memory = filled(rng.normal(size=(50, DIM)))
     monkeypatch.setattr(memory.backend, "finds_too_little", lambda: found_little)
-    audit = RecallAudit(memory, replace(ALL, audit_share=0.01, low_recall_factor=10.0))
-    rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
-    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
-    drawn = sum(audit.offer(rows, params, answers) for _ in range(20_000))
+    _, offer = offering(memory, replace(ALL, audit_share=0.01, low_recall_factor=10.0))
+    drawn = sum(offer() for _ in range(20_000))
     assert_proportion(drawn, 20_000, share)
 
 
@@ -192,31 +197,21 @@ def test_queries_drawn_besides_are_left_out_of_the_results(
     monkeypatch.setattr(
         memory.backend, "take_audit", lambda limit, asked, found: judged.append(found)
     )
-    audit = RecallAudit(memory, replace(ALL, audit_share=0.02, low_recall_factor=10.0))
-    rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
-    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
+    audit, offer = offering(memory, replace(ALL, audit_share=0.02, low_recall_factor=10.0))
     for _ in range(10_000):
-        audit.offer(rows, params, answers)
+        offer()
         audit.step()
     [result] = audit.results()
     assert_proportion(len(judged), 10_000, 0.2)
     assert_proportion(result.queries, 10_000, 0.02)
 
 
-def test_none_are_drawn_of_no_share(rng: np.random.Generator) -> None:
+def test_none_are_drawn_of_no_share_and_only_so_many_wait(rng: np.random.Generator) -> None:
     memory = filled(rng.normal(size=(50, DIM)))
-    audit = RecallAudit(memory, replace(ALL, audit_share=0.0))
-    rows, params = memory.view.vectors, SearchParams(recall=0.9)
-    answers = answered(memory, np.empty(0), np.zeros((50, 1)))
-    assert not any(audit.offer(rows, params, answers) for _ in range(1000))
-
-
-def test_only_so_many_wait(rng: np.random.Generator) -> None:
-    memory = filled(rng.normal(size=(50, DIM)))
-    audit = RecallAudit(memory, replace(ALL, max_waiting=3))
-    rows, params = memory.view.vectors[:1], SearchParams(recall=0.9)
-    answers = answered(memory, np.empty(0), np.zeros((1, 1)))
-    assert [audit.offer(rows, params, answers) for _ in range(5)] == [True] * 3 + [False] * 2
+    _, offer = offering(memory, replace(ALL, audit_share=0.0), 50)
+    assert not any(offer() for _ in range(1000))
+    _, offer = offering(memory, replace(ALL, max_waiting=3))
+    assert [offer() for _ in range(5)] == [True] * 3 + [False] * 2
 
 
 class Interrupted(VectorBatch):
@@ -234,7 +229,7 @@ def test_threads_that_draw_at_once_draw_queries_that_there_are(
 ) -> None:
     memory = filled(rng.normal(size=(50, DIM)))
     audit, params = RecallAudit(memory, replace(ALL, audit_share=0.5)), SearchParams(recall=0.9)
-    one, answers = memory.view.vectors[:1], answered(memory, np.empty(0), np.zeros((1, 1)))
+    one, answers = memory.view.vectors[:1], answered(memory, np.zeros((1, 1)))
     interrupted = Interrupted("dense", dense=one.dense, norms=one.norms)
     monkeypatch.setattr(
         Interrupted, "meanwhile", lambda _: audit.offer(one, params, answers), raising=False
@@ -251,7 +246,7 @@ def test_a_query_that_waits_does_not_hold_its_batch(rng: np.random.Generator) ->
     memory = filled(rng.normal(size=(50, DIM)))
     audit = RecallAudit(memory, ALL)
     asked = memory.space.from_dense(rng.normal(size=(40, DIM)).astype(np.float32))
-    queries, answers = memory.space.prepare(asked), answered(memory, np.empty(0), np.zeros((40, 9)))
+    queries, answers = memory.space.prepare(asked), answered(memory, np.zeros((40, 9)))
     held = [weakref.ref(owner(each)) for each in (queries.dense, answers.found.scores)]
     assert audit.offer(queries, SearchParams(recall=0.9), answers)
     del asked, queries, answers
@@ -265,7 +260,7 @@ def asked_in_weeks(weeks: int) -> tuple[RecallAudit, Clock]:
     audit = RecallAudit(memory, ALL, clock=clock)
     rows, params = memory.view.vectors[:1], SearchParams(limit=1, recall=0.9)
     for _ in range(weeks):
-        answers = answered(memory, np.empty(0), np.ones((1, 1)))
+        answers = answered(memory, np.ones((1, 1)))
         audit.offer(rows, params, answers)
         audit.step()
         clock.now += WEEK
@@ -324,7 +319,7 @@ def test_the_interval_holds_the_mean_in_19_of_20_cases(rng: np.random.Generator)
         audit = RecallAudit(memory, ALL)
         for hit in rng.random(60) < 0.85:
             scores = np.full((1, 1), 1.0 if hit else 0.5)
-            audit.offer(rows, params, answered(memory, np.empty(0), scores))
+            audit.offer(rows, params, answered(memory, scores))
             audit.step()
         [result] = audit.results()
         inside += result.low <= 0.85 <= result.high

@@ -9,6 +9,7 @@ import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -29,10 +30,6 @@ FIRST: Final = {f"a{n}": n + 1.0 for n in range(30)}
 MORE: Final = {f"b{n}": n + 2.0 for n in range(30)}
 
 
-def remove(path: Path) -> None:
-    path.unlink()
-
-
 def rename(path: Path) -> None:
     path.rename(path.with_name(f"{path.name}.bak"))
 
@@ -51,12 +48,11 @@ def overwrite_by_earlier(path: Path) -> None:
     shutil.copyfile(path.parent / "before" / path.name, path)
 
 
-def empty(path: Path) -> None:
-    os.truncate(path, 0)
+def cut(path: Path, share: float = 0.5) -> None:
+    os.truncate(path, int(share * path.stat().st_size))
 
 
-def cut(path: Path) -> None:
-    os.truncate(path, path.stat().st_size // 2)
+empty = partial(cut, share=0.0)
 
 
 def touch_again(path: Path) -> None:
@@ -76,15 +72,15 @@ def replace_folder(path: Path) -> None:
 WHOLE: Final = "whole"
 TOLD: Final = "told"
 
-CHANGES: Final[dict[str, tuple[str, Callable[[Path], None], str]]] = {
-    "the file is removed": (FILE, remove, TOLD),
+CHANGES: Final[dict[str, tuple[str, Callable[[Path], object], str]]] = {
+    "the file is removed": (FILE, Path.unlink, TOLD),
     "the file is renamed": (FILE, rename, TOLD),
     "the file is replaced by a copy": (FILE, replace, TOLD),
     "the file is replaced by an earlier one": (FILE, replace_by_earlier, TOLD),
     "the file is overwritten by an earlier one": (FILE, overwrite_by_earlier, TOLD),
     "the file is cut": (FILE, cut, TOLD),
     "the file is emptied": (FILE, empty, TOLD),
-    "the log is removed": (LOG, remove, WHOLE),
+    "the log is removed": (LOG, Path.unlink, WHOLE),
     "the log is renamed": (LOG, rename, WHOLE),
     "the log is replaced by a copy": (LOG, replace, WHOLE),
     "the log is replaced by an earlier one": (LOG, replace_by_earlier, WHOLE),
@@ -92,10 +88,10 @@ CHANGES: Final[dict[str, tuple[str, Callable[[Path], None], str]]] = {
     "the log is overwritten by an earlier one": (LOG, overwrite_by_earlier, TOLD),
     "the log is cut": (LOG, cut, TOLD),
     "the log is emptied": (LOG, empty, TOLD),
-    "the log's index is removed": (INDEX, remove, WHOLE),
+    "the log's index is removed": (INDEX, Path.unlink, WHOLE),
     "the log's index is replaced by a copy": (INDEX, replace, WHOLE),
     "the log's index is emptied": (INDEX, empty, WHOLE),
-    "the lock is removed": ("lock", remove, WHOLE),
+    "the lock is removed": ("lock", Path.unlink, WHOLE),
     "the lock is replaced": ("lock", touch_again, WHOLE),
     "the folder is renamed": (FILE, rename_folder, WHOLE),
     "the folder is replaced by a copy": (FILE, replace_folder, WHOLE),

@@ -18,6 +18,7 @@ from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from gcws_search.index.payload import parse_filter
 from gcws_search.index.storage.connection import connect
 from tests.support.index.items import held, opened_catalog
+from tests.support.index.saved_graph import change_file, copied
 
 CONFIG = CollectionConfig(dim=3, backend=ExactParams())
 
@@ -87,11 +88,7 @@ def test_what_a_killed_process_deleted_is_overwritten_at_the_next_start(
     fill(stored, ["a", "b"], size=100)
     stored.finish_background_work()
     stored.delete(["a"])
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for suffix in ("-wal", ""):
-        path = tmp_path / f"things.sqlite{suffix}"
-        (copy / path.name).write_bytes(path.read_bytes())
+    copy = copied(tmp_path, tmp_path / "copy")
     catalog = opened_catalog(copy)
     restarted = catalog.get("things")
     assert set(held(restarted)) == {"b"}
@@ -183,9 +180,7 @@ def test_what_fails_for_any_other_reason_is_tried_again(
 
 def test_a_damaged_file_is_left_as_it_is(tmp_path: Path) -> None:
     path = loosened(tmp_path)
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE items SET payload = '{}' WHERE id = 'kept'")
-    connection.close()
+    change_file(tmp_path, "UPDATE items SET payload = '{}' WHERE id = 'kept'")
     before = path.read_bytes()
     [done] = vacuum_directory(tmp_path)
     assert done.error is not None

@@ -165,7 +165,6 @@ def price_tables(monkeypatch: pytest.MonkeyPatch, nanoseconds: float) -> None:
 
 
 def unlinked(rows: Rows, bands: int) -> SmallIndex:
-    assert not isinstance(rows, Csr)
     return SmallIndex(CollectionConfig(dim=DIM, backend=GcwsParams(bands=bands))).add(rows)
 
 

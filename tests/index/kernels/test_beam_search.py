@@ -448,17 +448,6 @@ def test_in_the_place_of_hidden_rows_a_walk_enters_by_those_behind_them(
         assert found[query] == (best[:10], len(entered))
 
 
-def test_one_query_alone_is_walked_for_like_many(rng: np.random.Generator) -> None:
-    graph = Graph(rng)
-    for permitted in (None, set(range(0, ROWS, 3))):
-        together = graph.search(SETTINGS[0], 3, permitted=permitted)
-        for query in range(len(graph.queries)):
-            alone = graph.search(
-                SETTINGS[0], 3, permitted=permitted, queries=slice(query, query + 1)
-            )
-            assert alone == [together[query]]
-
-
 @pytest.mark.parametrize("extended", [False, True])
 def test_a_search_that_fills_its_room_is_unfinished_and_leaves_no_marks(
     extended: bool, rng: np.random.Generator
