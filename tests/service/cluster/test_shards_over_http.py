@@ -1,6 +1,5 @@
 """Replicas behind HTTP that are late, gone or wrong, and a database that is: what requests see."""
 
-import asyncio
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -107,12 +106,10 @@ def test_a_silent_replica_delays_one_query_a_second(client: Client, shards: Shar
     shards[0][1].app.fault = Fault.SILENT
     before = shards[0][1].app.asked
 
-    async def ask() -> list[int]:
-        work = (client.http.post(f"{URL}/query", json={**QUERY, "limit": n}) for n in range(1, 9))
-        return [answer.status_code for answer in await asyncio.gather(*work)]
-
+    queries = [(f"{URL}/query", {**QUERY, "limit": limit}) for limit in range(1, 9)]
     for _ in range(4):  # within the second that it rests
-        assert client.run(ask()) == [200] * 8
+        answers = client.at_once("POST", queries)
+        assert [answer.status_code for answer in answers] == [200] * 8
     assert shards[0][1].app.asked - before <= 8
 
 
@@ -190,14 +187,10 @@ def test_no_answer_is_partial_unless_that_is_asked_for(client: Client, shards: S
     assert got["shards"] == {"total": 2, "answered": 1, "missing": [1]}
     assert {hit["id"] for hit in got["hits"]} == {name for name in IDS if shard_of(name) == 0}
 
-    async def together() -> list[tuple[int, int]]:
-        """Send queries that differ in this alone."""
-        bodies = [QUERY, partial] * 4
-        work = (client.http.post(f"{URL}/query", json=body) for body in bodies)
-        answers = await asyncio.gather(*work)
-        return [(each.status_code, len(each.json().get("hits", []))) for each in answers]
-
-    assert client.run(together()) == [(503, 0), (200, len(got["hits"]))] * 4
+    # Queries that differ in this alone may be sent to shards together.
+    answers = client.at_once("POST", [(f"{URL}/query", body) for body in (QUERY, partial)] * 4)
+    hits = [(each.status_code, len(each.json().get("hits", []))) for each in answers]
+    assert hits == [(503, 0), (200, len(got["hits"]))] * 4
     # A query around an item asks for it where it is.
     here, there = (next(name for name in IDS if shard_of(name) == shard) for shard in (0, 1))
     around = {"limit": 3, "recall": 1, "allow_partial": True}

@@ -2,7 +2,7 @@
 
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
+from contextlib import closing, suppress
 from functools import partial
 from queue import SimpleQueue
 from threading import Thread
@@ -329,41 +329,29 @@ def test_keys_rise_with_commits_and_nobody_waits_for_ever(
     database_url: str, database: Database, number: int, rng: np.random.Generator
 ) -> None:
     """A replica that follows all the while has all: no key comes behind the head it has seen."""
-    errors: list[Exception] = []
-    counts = {"put": 0, "deleted": 0}
 
-    def write(database: Database, committer: Committer, rng: np.random.Generator) -> None:
+    def write(committer: Committer, router: Database, rng: np.random.Generator) -> int:
+        """Return how many items there are more."""
+        more = 0
         for _ in range(WRITES):
-            try:
-                result = committer.commit(some_write(rng, database, number))
-            except ix.ItemExists:
-                continue
-            except Exception as error:
-                errors.append(error)
-                return
-            with counting:
-                if isinstance(result, ix.WriteResult):
-                    counts["put"] += result.inserted
-                else:
-                    counts["deleted"] += result
+            with suppress(ix.ItemExists):
+                result = committer.commit(some_write(rng, router, number))
+                more += result.inserted if isinstance(result, ix.WriteResult) else -result
+        return more
 
     copy = Copy(database, number)
-    counting = threading.Lock()
-    with ExitStack() as stack:
-        routers = [database, stack.enter_context(closing(Database.open(database_url, buckets=4)))]
-        committers = [Committer(router, number, "plants") for router in routers]
-        threads = [
-            threading.Thread(target=write, args=(routers[each % 2], committers[each % 2], child))
-            for each, child in enumerate(rng.spawn(WRITERS))
-        ]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
+    with (
+        closing(Database.open(database_url, buckets=4)) as other,
+        ThreadPoolExecutor(WRITERS) as threads,
+    ):
+        committers = [Committer(router, number, "plants") for router in (database, other)]
+        work = zip(committers * 2, [database, other] * 2, rng.spawn(WRITERS), strict=True)
+        writing = [threads.submit(write, *given) for given in work]
+        while not all(each.done() for each in writing):
             copy.follow()
         copy.follow()
         assert max(each.last.key for each in committers) == copy.position.key
-    assert not errors
     found = {item_id: row.key for item_id, row in contents(database, number).items()}
     assert copy.items == found
-    assert len(found) == database.count(number) == counts["put"] - counts["deleted"]
+    assert len(found) == database.count(number) == sum(each.result() for each in writing)
     assert database.last_moment(number).key > WRITES

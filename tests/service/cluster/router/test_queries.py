@@ -1,8 +1,8 @@
 """Queries sent to the shards together, batches sent in parts, and names of items under way."""
 
-import asyncio
 from collections.abc import Iterator
 
+import httpx
 import numpy as np
 import pytest
 
@@ -35,8 +35,8 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterClient]:
         yield client
 
 
-async def ask(client: Client, bodies: list[Json]) -> list[Json]:
-    return await asyncio.gather(*(client.http.post(f"{URL}/query", json=each) for each in bodies))
+def ask(client: Client, bodies: list[Json]) -> list[httpx.Response]:
+    return client.at_once("POST", [(f"{URL}/query", body) for body in bodies])
 
 
 @pytest.mark.parametrize(
@@ -55,9 +55,9 @@ def test_a_query_is_answered_whatever_comes_with_it(
 ) -> None:
     query = {"vector": [1, 7, 2, 2], "limit": 5, "recall": 1}
 
-    [alone] = client.run(ask(client, [{**query, **more}]))
+    [alone] = ask(client, [{**query, **more}])
     assert alone.status_code == status
-    among = client.run(ask(client, [query, {**query, **more}] * TOGETHER))
+    among = ask(client, [query, {**query, **more}] * TOGETHER)
     assert [each.status_code for each in among] == [200, status] * TOGETHER
     assert {each.content for each in among[1::2] if status == 200} <= {alone.content}
 
@@ -69,7 +69,7 @@ def test_each_query_is_counted_once_whatever_it_was_sent_with(client: ClusterCli
         return sum(float(line.rpartition(" ")[2]) for line in counts)
 
     before = count()
-    client.run(ask(client, [{"vector": [1, 7, 2, 2], "limit": 5}] * TOGETHER))
+    ask(client, [{"vector": [1, 7, 2, 2], "limit": 5}] * TOGETHER)
     assert count() - before == TOGETHER
 
 
