@@ -500,9 +500,8 @@ class GcwsBackend(Backend[GcwsState]):
             return self._probe(state, view, queries, params, skip)
         untried = plan.tally is not None and plan.tally.seen < TRIED
         first = min(TRIED, queries.count) if untried else queries.count
-        hits, outcomes = graph.search(
-            plan, state.tables, view, queries[:first], params, skip[:first]
-        )
+        asked = (queries, skip) if first == queries.count else (queries[:first], skip[:first])
+        hits, outcomes = graph.search(plan, state.tables, view, asked[0], params, asked[1])
         if np.count_nonzero(outcomes):  # of queries that the graph has no answer to
             left = np.flatnonzero(outcomes)
             hits = hits.overwrite(left, self._probe(state, view, queries[left], params, skip[left]))
