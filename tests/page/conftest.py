@@ -1,8 +1,7 @@
 """A browser a module, and a server for all, with collections that the page can show."""
 
 import os
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -14,12 +13,12 @@ from playwright.sync_api import BrowserContext, FilePayload, Page
 from tests.support.service.browser import OpenTab, Tab, launched
 from tests.support.service.client import Json
 from tests.support.service.live_server import listening
+from tests.support.waiting import wait_until
 
 VARIABLE: Final = "GCWS_CHROMIUM"
 FAMILIES: Final = ("round", "square", "flat")
 POINTS: Final = 2200
 """A few more than a graph is built from."""
-PATIENCE_SECONDS: Final = 120
 SCRIPT: Final = (
     "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
 )
@@ -111,21 +110,13 @@ def fill(url: str) -> None:
         put(client, "scanned", {"dim": 1, "backend": {"kind": "exact"}}, [
             {"id": "only", "vector": [3], "payload": {"deep": {"list": [1, {"x": None}]}}}
         ])  # fmt: skip
-        wait_for(lambda: client.get("/v1/collections/points/curve").json()["points"])
+        wait_until(lambda: client.get("/v1/collections/points/curve").json()["points"])
 
 
 def choose_file(page: Page, name: str, content: bytes) -> None:
     """Choose a file to load."""
     file: FilePayload = {"name": name, "mimeType": "application/octet-stream", "buffer": content}
     page.get_by_label("File to load").set_input_files(file)
-
-
-def wait_for(condition: Callable[[], object]) -> None:
-    """Ask until it holds."""
-    end = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < end, "it never was so"
-        time.sleep(0.05)
 
 
 @pytest.fixture(scope="package")

@@ -148,34 +148,20 @@ def test_where_a_search_runs_follows_what_those_of_its_kind_took() -> None:
         workers = Pools(SMALL)
         searches = LocalSearches(workers, Startup(cast("ix.Catalog", None)), Metrics(), SMALL)
 
-        async def is_inline(entries: int) -> bool:
-            thread = await searches.run("a", lambda: entries, threading.current_thread)
+        async def is_inline(entries: int, kind: str = "a", *, may_block: bool = False) -> bool:
+            thread = await searches.run(
+                kind, lambda: entries, threading.current_thread, may_block=may_block
+            )
             return thread is threading.current_thread()
 
+        assert await is_inline(0, "c")
+        assert not await is_inline(0, "d", may_block=True)
         assert [await is_inline(10**12), await is_inline(10**12)] == [False, True]
         await searches.run("a", int, work)
         assert [await is_inline(0), await searches.run("b", int, lambda: 1)] == [False, 1]
         for _ in range(30):
             await is_inline(0)
         assert await is_inline(0)
-        workers.close()
-
-    asyncio.run(scenario())
-
-
-@pytest.mark.parametrize(
-    ("entries", "may_block", "inline"), [(0, False, True), (0, True, False), (10**12, False, False)]
-)
-def test_short_searches_run_on_the_loop_and_long_ones_do_not(
-    entries: int, may_block: bool, inline: bool
-) -> None:
-    async def scenario() -> None:
-        workers = Pools(SMALL)
-        searches = LocalSearches(workers, Startup(cast("ix.Catalog", None)), Metrics(), SMALL)
-        thread = await searches.run(
-            "a", lambda: entries, threading.current_thread, may_block=may_block
-        )
-        assert (thread is threading.current_thread()) == inline
         workers.close()
 
     asyncio.run(scenario())

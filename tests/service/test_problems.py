@@ -72,22 +72,6 @@ def test_the_log_has_the_file_that_the_storage_failed_for(
     assert record.exc_info is None
 
 
-@pytest.mark.parametrize(
-    ("loc", "text"),
-    [
-        ((), "m"),
-        (("limit",), "limit: m"),
-        (("items", 17), "item 17: m"),
-        (("items", 17, "vector"), "item 17: m (in vector)"),
-        (("items", 17, "vector", "indices", 3), "item 17: m (in vector.indices[3])"),
-        (("queries", 2, "filter", "must", 0), "query 2: m (in filter.must[0])"),
-        (("vector", 3), "vector[3]: m"),
-    ],
-)
-def test_a_place_names_the_item_and_the_field(loc: ix.Loc, text: str) -> None:
-    assert problems.message_at(loc, "m") == text
-
-
 def test_a_wrong_method_is_a_problem_that_names_the_right_ones(client: Client) -> None:
     response = client.post("/v1/collections/plants/items")
     assert_problem(response, 405, "method_not_allowed", "GET", "PUT")

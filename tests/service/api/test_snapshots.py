@@ -1,8 +1,6 @@
 """Snapshots through the API, and commands that look after a folder."""
 
 import hashlib
-import json
-import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,8 +11,6 @@ import pytest
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
-from gcws_search.index.contracts.saved_index import text_of
-from tests.fuzz.values import SMALL_GRAPHS, Sound, small_lists
 from tests.support.service.client import (
     Client,
     Json,
@@ -152,51 +148,9 @@ def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None
     assert count(serve()) == 4
 
 
-FALSE_NOTES: dict[str, Callable[[Json], None]] = {
-    "no kind of rounding": lambda notes: notes.update(rounding=[-1, 1.0, 0]),
-    "no curves": lambda notes: notes["calibration"].update(curves=[]),
-    "nothing built": lambda notes: notes.update(built=0),
-    "a limit beyond memory": lambda notes: notes["calibration"]["curves"][3].update(limit=1 << 40),
-}
-
-
-@pytest.fixture(scope="module")
-def sound(tmp_path_factory: pytest.TempPathFactory) -> Sound:
-    return Sound.made(tmp_path_factory.mktemp("sound") / "data")
-
-
-@pytest.mark.parametrize("what", FALSE_NOTES)
-def test_a_snapshot_whose_index_says_what_is_not_so_is_restored_without_it(
-    what: str, serve: Serve, sound: Sound, tmp_path: Path
-) -> None:
-    client = serve(policies=SMALL_GRAPHS)
-    fill(client)
+def test_a_snapshot_with_a_trigger_is_refused(client: Client, tmp_path: Path) -> None:
     file = tmp_path / "false.sqlite"
-    shutil.copy(sound.file("dense"), file)
-    with closing(sqlite3.connect(file)) as connection, connection:
-        [(text,)] = connection.execute("SELECT value FROM meta WHERE name = 'notes'")
-        notes = json.loads(text.partition(" ")[2])
-        FALSE_NOTES[what](notes)
-        connection.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
-    url = "/v1/collections/false"
-    with small_lists():
-        sent = client.put(f"{url}/snapshots/s", content=file.read_bytes(), headers=SQLITE)
-        assert sent.status_code == 201
-        assert client.post(f"{url}/snapshots/s/restore").status_code == 200
-        names = [each["name"] for each in client.get("/v1/collections").json()["collections"]]
-        assert names == ["false", "plants"]
-        assert client.get(url).status_code == 200
-        assert 'gcws_items{collection="plants"}' in client.get("/metrics").text
-        for limit, recall in ((1, 0.9), (10, 0.99), (100, 0.5)):
-            asked = {"vector": [1, 2, 3, 4, 5, 6], "limit": limit, "recall": recall}
-            hits = client.post(f"{url}/query", json=asked)
-            assert hits.status_code == 200
-            assert len(hits.json()["hits"]) == limit
-
-
-def test_a_snapshot_with_a_trigger_is_refused(client: Client, sound: Sound, tmp_path: Path) -> None:
-    file = tmp_path / "false.sqlite"
-    shutil.copy(sound.file("dense"), file)
+    file.write_bytes(client.get(f"{URL}/{made(client)['name']}").content)
     with closing(sqlite3.connect(file)) as connection, connection:
         connection.execute("CREATE TRIGGER t AFTER DELETE ON items BEGIN DELETE FROM meta; END")
     url = "/v1/collections/false/snapshots/s"
