@@ -1,5 +1,6 @@
 """Rows that wait for their places in tables and lists are searched like all others."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
@@ -252,6 +253,15 @@ def test_rows_taken_in_behind_are_not_taken_in_again(made: tuple[Rows, Rows]) ->
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0])
 
 
+def ranked(scores: list[float], rows: Iterable[int], limit: int) -> list[tuple[float, int]]:
+    """Return the best rows, those that tie with the last of them too, by falling score."""
+    every = sorted(zip([-score for score in scores], rows, strict=True))
+    most = (
+        len(every) if len(every) <= limit else sum(each[0] <= every[limit - 1][0] for each in every)
+    )
+    return [(-score, row) for score, row in every[:most]]
+
+
 @given(
     older=st.lists(st.lists(SCORES, max_size=6), min_size=1, max_size=3),
     newer=st.data(),
@@ -268,14 +278,9 @@ def test_hits_beside_others_are_the_best_of_both(
     assert len(both) == len(older)
     for number, (one, two) in enumerate(zip(older, others, strict=True)):
         rows = [*range(len(one)), *range(10, 10 + len(two))]
-        ranked = sorted(zip([-score for score in [*one, *two]], rows, strict=True))
-        wanted = [
-            pair for pair in ranked if len(ranked) <= limit or pair[0] <= ranked[limit - 1][0]
-        ]
-        assert answer(row_hits(both)[number]) == (
-            [row for _, row in wanted],
-            [-score for score, _ in wanted],
-        )
+        wanted = ranked([*one, *two], rows, limit)
+        found = row_hits(both)[number]
+        assert answer(found) == ([row for _, row in wanted], [score for score, _ in wanted])
     assert (both.work[:, CANDIDATES] == 5).all()
     assert (both.work[:, SCORED] == 5).all()
 
@@ -284,31 +289,17 @@ def best(scores: list[list[float]], limit: int, first: int, seen: int) -> BatchH
     """Return the hits of queries by all scores of their rows, ties at the limit included."""
     lines, wider = [], {}
     for number, line in enumerate(scores):
-        ranked = sorted(
-            zip([-score for score in line], range(first, first + len(line)), strict=True)
-        )
-        kept = [pair for pair in ranked if len(ranked) <= limit or pair[0] <= ranked[limit - 1][0]]
+        kept = ranked(line, range(first, first + len(line)), limit)
         if len(kept) > limit:
-            wider[number] = (
-                np.array([row for _, row in kept]),
-                -np.array([score for score, _ in kept]),
-            )
+            wider[number] = np.array([row for _, row in kept]), np.array([s for s, _ in kept])
         lines.append(kept[:limit])
     shape = len(lines), max(map(len, lines))  # a scan of few rows has fewer places than the limit
     rows, values = np.zeros(shape, np.int64), np.zeros(shape)
     for number, kept in enumerate(lines):
         rows[number, : len(kept)] = [row for _, row in kept]
-        values[number, : len(kept)] = [-score for score, _ in kept]
-    return BatchHits.of(
-        TABLES,
-        rows,
-        values,
-        np.array([len(kept) for kept in lines]),
-        expected_recall=0.9,
-        candidates=seen,
-        scored=seen,
-        wider=wider,
-    )
+        values[number, : len(kept)] = [score for score, _ in kept]
+    sizes, cost = np.array([len(kept) for kept in lines]), {"candidates": seen, "scored": seen}
+    return BatchHits.of(TABLES, rows, values, sizes, expected_recall=0.9, wider=wider, **cost)
 
 
 MERGING = Policies(max_delta_rows=0, max_merge_rows=300, graph=GraphPolicy(search=FREE_SEARCHES))

@@ -35,6 +35,7 @@ from gcws_search.index.collection.item_map import kernel_pca
 from gcws_search.index.contracts.arrays import Float64s
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats
+from tests.support.index.items import in_memory
 from tests.support.index.small_index import all_scores
 from tests.support.statistics import SIGMAS
 
@@ -52,13 +53,8 @@ def signed(rng: np.random.Generator, n: int, dim: int = DIM) -> Floats:
 def filled(
     rows: Floats, config: CollectionConfig, payloads: Sequence[bytes | None] | None = None
 ) -> StoredCollection:
-    """Return a collection of rows, their numbers as ids."""
-    collection = StoredCollection.in_memory("things", config)
     sparse = [SparseVector(np.flatnonzero(row), row[row != 0]) for row in rows]
-    raw = collection.space.from_items(sparse)
-    ids = [*map(str, range(len(rows)))]
-    collection.put(ItemBatch(ids, raw, [*(payloads or [None] * len(rows))]))
-    return collection
+    return in_memory(config, sparse, payloads)
 
 
 def shown(

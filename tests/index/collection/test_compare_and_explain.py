@@ -32,6 +32,7 @@ from gcws_search.index.contracts.analysis import Explained
 from gcws_search.index.contracts.parameters import Rerank
 from tests.support.data.adapters import signed_row
 from tests.support.data.generated import Floats, clustered
+from tests.support.index.items import in_memory
 from tests.support.reference import kernels, mathematics
 
 DIM, ITEMS, LIMIT = 8, 150, 4
@@ -65,11 +66,7 @@ def counted(
 
 
 def collection_of(rows: Floats) -> StoredCollection:
-    config = CollectionConfig(dim=rows.shape[1], backend=ExactParams())
-    stored = StoredCollection.in_memory("things", config)
-    ids = [str(i) for i in range(len(rows))]
-    stored.put(ItemBatch(ids, stored.space.from_dense(rows), [None] * len(rows)))
-    return stored
+    return in_memory(CollectionConfig(dim=rows.shape[1], backend=ExactParams()), rows.tolist())
 
 
 def test_recalls_are_those_counted_by_hand(rng: np.random.Generator) -> None:
@@ -160,11 +157,7 @@ def rows(rng: np.random.Generator) -> list[dict[int, float]]:
 
 
 def filled(config: CollectionConfig, vectors: list[dict[int, float]]) -> StoredCollection:
-    collection = StoredCollection.in_memory("things", config)
-    sparse = [SparseVector([*each], [*each.values()]) for each in vectors]
-    raw = collection.space.from_items(sparse)
-    collection.put(ItemBatch([*map(str, range(len(vectors)))], raw, [None] * len(vectors)))
-    return collection
+    return in_memory(config, [SparseVector([*each], [*each.values()]) for each in vectors])
 
 
 def transformed(collection: StoredCollection, vector: dict[int, float]) -> dict[int, float]:

@@ -251,17 +251,15 @@ def test_closing_ends_an_improvement(
         assert has_lists(stored)
 
 
-def test_closing_ends_a_pause_and_nothing_begins(tmp_path: Path, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("waited", [False, True])
+def test_closing_ends_a_pause_and_nothing_begins_unless_somebody_waits_for_it(
+    tmp_path: Path, rng: np.random.Generator, waited: bool
+) -> None:
     with opened(tmp_path, replace(POLICIES, pause_seconds=1e6)) as stored:
         put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
-    assert not has_lists(stored)
-
-
-def test_who_waits_for_it_ends_a_pause(tmp_path: Path, rng: np.random.Generator) -> None:
-    with opened(tmp_path, replace(POLICIES, pause_seconds=1e6)) as stored:
-        put(stored, clustered(rng, 1500, 0, dim=DIM)[0])
-        stored.finish_background_work()
-        assert has_lists(stored)
+        if waited:
+            stored.finish_background_work()
+    assert has_lists(stored) == waited
 
 
 def test_nothing_begins_while_rows_come_in_faster_than_they_are_linked(

@@ -15,9 +15,8 @@ from gcws_search.index.contracts.parameters import (
     SearchParams,
 )
 from gcws_search.index.kernels.gmm.tiled_scan import MANY
-from tests.support.data import generated
 from tests.support.data.adapters import LARGE_DIM, csr_of, dense_of, signed_rows
-from tests.support.data.generated import Floats, sparse_of
+from tests.support.data.generated import Floats, made, sparse_of
 from tests.support.data.strategies import sparse_vectors
 from tests.support.index.small_index import Mask, Rows, SmallIndex, all_scores, answer, answers
 from tests.support.reference import mathematics
@@ -143,15 +142,6 @@ def test_the_largest_vectors_taken_are_scored_right(dim: int, times: int) -> Non
         truth = mathematics.brute_force(query, signed_rows(index.rows.view()), limit=1)
         assert_is_brute_force(answer(hits), truth, dict(truth), 1)
         assert hits.rows.tolist() == [30]
-
-
-def made(kind: str, rng: np.random.Generator, n: int, queries: int) -> tuple[Rows, Rows, int]:
-    """Return rows, queries and the dimension."""
-    if kind == "dense":
-        return *generated.clustered(rng, n, queries), 24
-    if kind == "near-duplicates":
-        return *generated.near_duplicates(rng, n, queries), 24
-    return *generated.counts(rng, n, queries), 400
 
 
 KINDS = ["dense", "near-duplicates", "counts"]

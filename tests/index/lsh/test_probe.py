@@ -42,12 +42,7 @@ KINDS = ["dense", "near-duplicates", "counts"]
 
 
 def made(kind: str, rng: np.random.Generator, n: int = ROWS) -> tuple[Rows, Rows, int]:
-    """Return rows, held-out queries and the dimension."""
-    if kind == "dense":
-        return *generated.clustered(rng, n, QUERIES, dim=DIM), DIM
-    if kind == "near-duplicates":
-        return *generated.near_duplicates(rng, n, QUERIES, dim=DIM), DIM
-    return *generated.counts(rng, n, QUERIES), 400
+    return generated.made(kind, rng, n, QUERIES)
 
 
 def asked(config: CollectionConfig, *, threads: int = 1) -> SmallIndex:

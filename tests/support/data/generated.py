@@ -82,3 +82,13 @@ def counts(
     )
     made = sparse_of(documents.astype(np.float32))
     return made[:n], made[n:]
+
+
+def made(
+    kind: str, rng: np.random.Generator, n: int, queries: int
+) -> tuple[Floats | Csr, Floats | Csr, int]:
+    """Return rows, held-out queries and the dimension."""
+    if kind == "counts":
+        return *counts(rng, n, queries), 400
+    make = {"dense": clustered, "near-duplicates": near_duplicates}[kind]
+    return *make(rng, n, queries, dim=24), 24

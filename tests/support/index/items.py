@@ -53,6 +53,17 @@ def put_rows(
     collection.put([encoded], replaced)
 
 
+def in_memory(
+    config: CollectionConfig, vectors: Sequence[Any], payloads: Sequence[bytes | None] | None = None
+) -> StoredCollection:
+    """Return a collection without a file of some vectors, their numbers as ids."""
+    collection = StoredCollection.in_memory("things", config)
+    ids = [*map(str, range(len(vectors)))]
+    raw = collection.space.from_items([*vectors])
+    collection.put(ItemBatch(ids, raw, [*(payloads or [None] * len(ids))]))
+    return collection
+
+
 def made(catalog: Catalog, name: str = "things", count: int = 20) -> StoredCollection:
     """Return a new collection of so many items."""
     config = CollectionConfig(dim=DIM, backend=GcwsParams(bands=2))
