@@ -58,15 +58,13 @@ RECORD: Final = BackendRecord("other", "exact", "{}", None)
 
 @dataclass(frozen=True)
 class Operation:
-    """One operation of the catalog.
-
-    ``before``: makes what the operation needs. ``after``: takes back what it did, so that it can be
-    made anew.
-    """
+    """One operation of the catalog."""
 
     make: Callable[[Catalog], object]
     before: Callable[[Catalog], object] = lambda _: None
+    """Makes what the operation needs."""
     after: Callable[[Catalog], object] = lambda _: None
+    """Takes back what it did, so that it can be made anew."""
 
 
 def things(catalog: Catalog) -> StoredCollection:
@@ -425,20 +423,14 @@ each_code = pytest.mark.parametrize("code", SQLITE_CODES if ALL_FAULTS in os.env
 
 
 def collections(
-    faults: Faults,
-    folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    policies: Policies = POLICIES,
+    faults: Faults, folder: Path, monkeypatch: pytest.MonkeyPatch, policies: Policies = POLICIES
 ) -> Iterator[tuple[int, Catalog, StoredCollection]]:
     """Yield the number of a call and a new collection, until no call has this number."""
     install(faults, folder, monkeypatch)
     for turn in range(1, MAX_CALLS):
         with closing(opened_catalog(folder / str(turn), policies)) as catalog:
-            yield (
-                turn,
-                catalog,
-                catalog.create("things", CollectionConfig(dim=DIM, backend=ExactParams()))[0],
-            )
+            config = CollectionConfig(dim=DIM, backend=ExactParams())
+            yield turn, catalog, catalog.create("things", config)[0]
         if faults.failed is None:
             assert turn > 1
             return

@@ -179,12 +179,10 @@ def test_a_compaction_gives_up_lists_of_which_little_is_left(rng: np.random.Gene
 def test_lists_take_in_the_rows_that_came_while_they_were_made(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 4000, 500)
     index = indexed(CollectionConfig(dim=24)).add(rows[:3000])
-    made = index.backend.optimize(
-        index.state, index.rows.view(), np.ones(3000, np.uint8), threading.Event()
-    )
+    made = index.optimize()
     assert made is not None
     index.add(rows[3000:], sizes=[400])
-    index.state = index.backend.adopt(index.state, index.rows.view(), made)
+    index.adopt(made)
     assert len(index.state.tables) == 4000
     assert index.state.tables.bands == made.tables.bands
     assert all(lists_of(index)[3000:])
@@ -314,6 +312,12 @@ MANY_TABLES = Policies(
 """Small collections are searched through all tables, of which a file has the first."""
 
 
+def restarted(rows: Floats, policies: Policies) -> SmallIndex:
+    """Return an index of linked rows, as it is after a restart."""
+    index = linked(rows, policies=policies)
+    return restored(index, kept(index), policies)
+
+
 def methods(index: SmallIndex, queries: Floats) -> set[str]:
     """Return by what the queries are answered."""
     hits = index.search(queries, SearchParams(limit=10, recall=0.9))
@@ -363,8 +367,7 @@ def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
     rng: np.random.Generator,
 ) -> None:
     rows, more = clustered(rng, 3000, 200)
-    index, other = (linked(rows, policies=MANY_TABLES) for _ in range(2))
-    again = restored(other, kept(other), MANY_TABLES)
+    index, again = linked(rows, policies=MANY_TABLES), restarted(rows, MANY_TABLES)
     made = again.optimize()
     for each in (index, again):
         each.add(more, settled=True)
@@ -379,8 +382,7 @@ def test_rows_put_before_the_tables_are_there_are_linked_through_all_of_them(
 def test_no_write_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generator) -> None:
     rows, more = clustered(rng, 3000, 500)
     policies = replace(MANY_TABLES, max_delta_rows=20)
-    other = linked(rows, policies=policies)
-    again = restored(other, kept(other), policies)
+    again = restarted(rows, policies)
     again.add(more, sizes=[1, 19, 1, 400, 79])
     assert again.state.delta.count == len(more)  # many times those for which there is room
     assert again.state.tables.bands == again.backend.plan.first
@@ -432,8 +434,7 @@ def test_links_that_name_rows_after_the_linked_ones_are_no_harm(
 def test_more_rows_than_a_waiting_graph_has_let_it_be_rebuilt(rng: np.random.Generator) -> None:
     rows, queries = clustered(rng, 7000, 200)
     policies = replace(MANY_TABLES, max_delta_rows=20)
-    other = linked(rows[:3000], policies=policies)
-    again = restored(other, kept(other), policies)
+    again = restarted(rows[:3000], policies)
     again.add(rows[3000:], sizes=[2000])
     assert again.state.delta.count == 4000
     rounds = 0
@@ -452,8 +453,7 @@ def test_rows_put_while_those_tables_are_made_are_linked_before_they_are_adopted
 ) -> None:
     rows, more = clustered(rng, 3000, 500)
     policies = replace(MANY_TABLES, max_delta_rows=20)
-    other = linked(rows, policies=policies)
-    again = restored(other, kept(other), policies)
+    again = restarted(rows, policies)
     made = again.optimize()
     again.add(more[:480])
     made = again.backend.adopt(again.state, again.rows.view(), made)

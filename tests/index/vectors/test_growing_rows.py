@@ -215,7 +215,8 @@ def test_an_array_that_is_adopted_grows_where_it_is() -> None:
     assert grown(room, array, LARGE, LARGER).ctypes.data == array.ctypes.data
 
 
-def test_an_array_from_the_middle_of_another_or_without_address_space_is_copied() -> None:
+def test_an_array_that_is_none_of_this_address_space_is_copied() -> None:
+    """Be it the middle of another, one without address space, or from another place."""
     array = growable((LARGE, NO_ROWS.shape[1]), np.float32)
     exact = large((LARGE, NO_ROWS.shape[1]), np.float32)
     for other in (array[1:], exact, np.zeros((LARGE, NO_ROWS.shape[1]), np.float32)):
@@ -225,14 +226,11 @@ def test_an_array_from_the_middle_of_another_or_without_address_space_is_copied(
         copied = grown(room, other, len(other), LARGER)
         assert copied.ctypes.data != other.ctypes.data
         assert (other == np.arange(len(other), dtype=np.float32)[:, None]).all()
-
-
-def test_an_array_from_elsewhere_is_copied() -> None:
     room = AddressSpace()
     first = grown(room, NO_ROWS, 0, LARGE)
-    for other in (np.full((10, 64), 7, np.float32), first[:10]):
-        held = other.copy()
-        copied = grown(room, other, 10, LARGE)
+    for few in (np.full((10, 64), 7, np.float32), first[:10]):
+        held = few.copy()
+        copied = grown(room, few, 10, LARGE)
         assert copied.ctypes.data != first.ctypes.data
         assert (copied[:10] == held).all()
         assert (first == np.arange(LARGE, dtype=np.float32)[:, None]).all()

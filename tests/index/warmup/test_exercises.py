@@ -34,6 +34,9 @@ from tests.support.paths import REPOSITORY
 KERNELS = "gcws_search.index.kernels."
 COMPARISON = {"hashing.binning", "hashing.fourier", "lsh.gather"}
 """Kernels of backends that are attached on demand: compiled when one first is."""
+KINDS: list[BackendParams] = [
+    GcwsParams(bands=4), GcwsParams(bands=2, band_width=3), ExactParams()
+]  # fmt: skip
 _CACHES = shutil.ignore_patterns("__pycache__")
 ROWS = 2500
 """Enough for neighbour lists."""
@@ -138,19 +141,13 @@ def _use(directory: Path, rng: np.random.Generator) -> None:
         catalog = Catalog.open(directory, threads=2)
         catalog.load()
         for name, dim in (("dense", 40), ("sparse", None), ("wide", 9000)):
-            kinds: tuple[BackendParams, ...] = (
-                GcwsParams(bands=4),
-                GcwsParams(bands=2, band_width=3),
-                ExactParams(),
-            )
-            for number, kind in enumerate(kinds):
+            for number, kind in enumerate(KINDS):
                 config = CollectionConfig(dim=dim, backend=kind)
                 stored, _ = catalog.create(f"{name}-{number}", config)
-                raw = (
-                    stored.space.from_dense(dense)
-                    if dim == 40
-                    else stored.space.from_sparse(indptr, indices, values)
-                )
+                if dim == 40:
+                    raw = stored.space.from_dense(dense)
+                else:
+                    raw = stored.space.from_sparse(indptr, indices, values)
                 _exercise(stored, raw, turn)
         catalog.close()
 

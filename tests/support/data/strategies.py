@@ -3,7 +3,6 @@
 import numpy as np
 from hypothesis import strategies as st
 
-MAX_FLOAT32 = float(np.finfo(np.float32).max)
 SMALLEST_NORMAL = float(np.finfo(np.float32).tiny)
 SMALLEST_SUBNORMAL = float(np.finfo(np.float32).smallest_subnormal)
 
