@@ -121,6 +121,7 @@ def create_app(
         title="gcws-search",
         version=program_version(),
         description=_DESCRIPTION,
+        servers=[{"url": "./"}],  # where this page is, below the prefix of a proxy too
         lifespan=lifespan,
         redirect_slashes=False,
         docs_url=None,
