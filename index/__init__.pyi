@@ -25,12 +25,6 @@ from .collection.describe import (
     Description as Description,
     Summary as Summary,
 )
-from .collection.group_commit import (
-    COMMIT_BOUNDS as COMMIT_BOUNDS,
-    GroupCommit as GroupCommit,
-    QueuedWrite as QueuedWrite,
-    Run as Run,
-)
 from .collection.item_map import (
     MAX_ALSO as MAX_ALSO,
     map_items as map_items,
@@ -62,8 +56,12 @@ from .collection.stored_collection import (
     StoredCollection as StoredCollection,
 )
 from .collection.writer import (
+    COMMIT_BOUNDS as COMMIT_BOUNDS,
+    GroupCommit as GroupCommit,
     Mode as Mode,
     Put as Put,
+    QueuedWrite as QueuedWrite,
+    Run as Run,
     WriteResult as WriteResult,
     last_places as last_places,
 )
@@ -180,17 +178,17 @@ from .similarities import (
     score as score,
     similarity as similarity,
 )
-from .storage.data_directory import (
-    check_name as check_name,
+from .storage.connection import (
     storage_error as storage_error,
 )
-from .storage.records import (
-    LoadRecord as LoadRecord,
-    content_checksum as content_checksum,
-    name_checksum as name_checksum,
+from .storage.data_directory import (
+    check_name as check_name,
 )
 from .storage.schema import (
     BackendRecord as BackendRecord,
+    LoadRecord as LoadRecord,
+    content_checksum as content_checksum,
+    name_checksum as name_checksum,
 )
 from .storage.snapshots import (
     Incoming as Incoming,

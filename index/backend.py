@@ -37,16 +37,10 @@ class Backend(ABC, Generic[State]):
     What is abstract every method has. The rest is for a method that optimizes its index, saves it,
     takes in rows later, or promises recall; by default none of that.
 
-    Attributes
-    ----------
-    kind : str
-        The word that names it in the API.
-    code_width : int
-        Words `encode` returns a row; 0 when nothing need be stored.
-    kernel : Kernel
-        The exact kernel that it estimates.
-    promises_recall : bool
-        Whether it searches farther where queries were audited and found too little.
+    kind: the word that names it in the API.
+    code_width: words `encode` returns a row; 0 when nothing need be stored.
+    kernel: the exact kernel that it estimates.
+    promises_recall: whether it searches farther where queries were audited and found too little.
     """
 
     kind: str
@@ -172,10 +166,7 @@ class Backend(ABC, Generic[State]):
         a limit there are only the most similar pairs, this many. Once ``stop`` is set, the work
         ends soon, with whatever has been found.
 
-        Raises
-        ------
-        InvalidParameter
-            Without a limit there are more than `PairPolicy.max_pairs`.
+        Raises InvalidParameter (without a limit there are more than `PairPolicy.max_pairs`).
         """
         del state, recall
         return all_pairs(view, min_score=min_score, limit=limit, stop=stop, workers=self.workers)

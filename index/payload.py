@@ -48,14 +48,6 @@ def _refuse(word: str) -> None:
     raise ValueError(f"{word} is no JSON")
 
 
-def compact(payloads: Sequence[bytes | None]) -> list[bytes | None]:
-    """Return payloads in as many bytes of memory as they are long.
-
-    What orjson returns keeps the buffer it was written to, 4 KiB at least (orjson 3.13).
-    """
-    return [None if each is None else bytes(memoryview(each)) for each in payloads]
-
-
 def metadata_of(text: str) -> bytes:
     """Return metadata of what a file holds; ValueError where that is not what was written."""
     document = without_checksum(text)
@@ -418,19 +410,12 @@ def parse_filter(
 ) -> Filter:
     """Return the filter a JSON document describes.
 
-    Parameters
-    ----------
-    document : dict
-        Any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
+    document: any of ``must``, ``should``, ``must_not``, each a condition or a list of conditions. A
         condition is ``{"key", "match": {"value"} | {"any": [...]}}``,
         ``{"key", "range": {"gt", "gte", "lt", "lte"}}``, or a filter.
-    max_depth, max_conditions, max_values : int
-        Filters within filters; conditions in all; values of these in all.
-
-    Raises
-    ------
-    InvalidFilter
-        With the place in the document.
+    max_depth, max_conditions, max_values: filters within filters; conditions in all; values of
+        these in all.
+    Raises InvalidFilter (with the place in the document).
     """
     return _Parser(max_depth, max_conditions, max_values).filter(document, (), 1)
 

@@ -86,10 +86,7 @@ def _bind(*, leaves_first: bool) -> None:
 class FairSemaphore:
     """A semaphore that serves threads in the order in which they came.
 
-    Parameters
-    ----------
-    permits : int
-        Threads that may hold it at once.
+    permits: threads that may hold it at once.
     """
 
     def __init__(self, permits: int) -> None:
@@ -134,14 +131,9 @@ class Searches:
 
     All collections of a catalog have the same, for they share the processors.
 
-    Parameters
-    ----------
-    clock : callable
-        Returns seconds.
-    threads : int or None
-        Threads that may run at once; None for as many as there are processors.
-    timeout_seconds : float
-        How long a thread waits for a turn before it goes on without one.
+    clock: returns seconds.
+    threads: that may run at once; None for as many as there are processors.
+    timeout_seconds: how long a thread waits for a turn before it goes on without one.
     """
 
     def __init__(
@@ -234,15 +226,10 @@ def work_alone() -> None:
 class Workers:
     """A fixed number of threads for kernels.
 
-    Parameters
-    ----------
-    threads : int or None
-        None takes as many as the process may use.
-    behind : bool
-        Whether the threads, but for the caller's, give way to others; those that help a caller who
-        gives way do so anyway.
-    searches : Searches or None
-        Of all workers of a catalog; None for some of their own.
+    threads: None takes as many as the process may use.
+    behind: whether the threads, but for the caller's, give way to others; those that help a caller
+        who gives way do so anyway.
+    searches: of all workers of a catalog; None for some of their own.
     """
 
     def __init__(
@@ -298,14 +285,9 @@ class Workers:
         In the background, while searches are expected, one thread fewer works, in turns. In the
         foreground short work leaves out a thread for each turn that is taken.
 
-        Parameters
-        ----------
-        work : callable
-            Must not call `split` again.
-        min_size : int
-            A part is not made smaller than this.
-        pieces : int
-            Parts for each thread, where each has at least `_PIECE` times ``min_size`` items.
+        work: must not call `split` again.
+        min_size: a part is not made smaller than this.
+        pieces: parts for each thread, where each has at least `_PIECE` times ``min_size`` items.
             More than one, where parts take unlike time: no thread waits long for the last one.
         """
         behind = gives_way()
@@ -347,10 +329,7 @@ def read_ahead(pieces: Generator[T]) -> Generator[T]:
     The next piece is made while the caller uses one. Errors of the generator are raised here, in
     place of a piece. Closing this generator closes that one.
 
-    Parameters
-    ----------
-    pieces : generator
-        Yields no None.
+    pieces: yields no None.
     """
     futures: deque[Future[T | None]] = deque()
     with closing(pieces), ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:

@@ -17,7 +17,7 @@ from gcws_search.index.collection.check import check_directory
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
-from gcws_search.index.storage.records import RowBatch
+from gcws_search.index.storage.schema import RowBatch
 
 ROWS: Final = 100_000
 DIM: Final = 128

@@ -33,7 +33,7 @@ from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.storage.connection import Durability
-from gcws_search.index.storage.records import Change
+from gcws_search.index.storage.schema import Change
 from gcws_search.index.storage.store import Store
 from gcws_search.index.warmup.compile import compile_kernels
 

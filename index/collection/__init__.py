@@ -8,8 +8,7 @@
 - `items`: what callers hand in and get: batches, ids, views, results, pages
 - `row_store`: vectors, ids and payloads by row, and back; which rows live, their compaction
 - `backend_index`: a backend with its index of a view
-- `writer`: puts and deletes, in the file and in memory; one writer a collection
-- `group_commit`: the queue of writes that are committed together
+- `writer`: puts and deletes, in the file and in memory; the queue of those committed together
 - `recovery`: from a file to memory, at the start
 - `checkpoints`: the graph written to the file, part by part
 - `optimizer`: compactions and optimized indexes, made in the background

@@ -38,7 +38,7 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.contracts.parameters import CollectionConfig
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
-from gcws_search.index.storage.connection import Durability
+from gcws_search.index.storage.connection import Durability, storage_errors
 from gcws_search.index.storage.data_directory import (
     COPYING,
     CREATING,
@@ -48,7 +48,7 @@ from gcws_search.index.storage.data_directory import (
     DataDirectory,
     Reservations,
     check_name,
-    storage_errors,
+    discard,
 )
 from gcws_search.index.storage.schema import Identity
 from gcws_search.index.storage.snapshots import SNAPSHOTS, Snapshot, Snapshots
@@ -346,7 +346,7 @@ class Catalog:
             if is_written and not unfinished.exists():  # it has its name already
                 with suppress(StoreError):
                     self._directory.remove(name)
-            self._directory.discard(unfinished)
+            discard(unfinished)
             raise
 
     def get(self, name: str) -> StoredCollection:
@@ -498,7 +498,7 @@ class Catalog:
                 raise
             return restored
         finally:
-            self._directory.discard(unfinished)
+            discard(unfinished)
 
     def _read_file(self, path: Path, name: str) -> StoredCollection:
         """Return the collection of a snapshot's copy, which has no name yet."""

@@ -23,11 +23,12 @@ from gcws_search.index.contracts.errors import (
 from gcws_search.index.contracts.saved_index import next_id_of, notes_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload import is_payload, metadata_of
-from gcws_search.index.storage.data_directory import DataDirectory, storage_errors, sync_file
+from gcws_search.index.storage.connection import storage_errors
+from gcws_search.index.storage.data_directory import DataDirectory, discard, sync_file
 from gcws_search.index.storage.graph_parts import unpack
 from gcws_search.index.storage.opened_files import read_note
-from gcws_search.index.storage.records import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.salvage import FoundRow, Salvage
+from gcws_search.index.storage.schema import Change, RowBatch, codes_checksum, content_checksum
 from gcws_search.index.storage.store import MetaName, Store
 from gcws_search.index.vectors.names import CoordinateNames, NamedCoordinate
 from gcws_search.index.vectors.space import VectorSpace
@@ -151,7 +152,7 @@ def _repair(directory: DataDirectory, report: Report, threads: int | None) -> No
         directory.set_aside(name)
         directory.publish(unfinished, name)
     finally:
-        directory.discard(unfinished)
+        discard(unfinished)
     report.repaired = True
 
 

@@ -73,7 +73,7 @@ def _row(
 ) -> VectorBatch:
     """Return an item or a vector as the one row of a batch, transformed."""
     if isinstance(given, str):
-        view, row = memory.locate(given)
+        view, [row] = memory.locate([given])
         if row is None:
             raise ItemNotFound(given)
         return view.vectors[row : row + 1]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -30,7 +30,7 @@ from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan
-from gcws_search.index.payload import first_scalar
+from gcws_search.index.payload import Filter, first_scalar
 from gcws_search.index.similarities import gmm_matrix, gmm_rows
 from gcws_search.index.threads import Workers
 
@@ -70,10 +70,6 @@ def kernel_pca(landmarks: Float64s, *kernels: Float64s) -> list[Float64s]:
         (kernel - kernel.mean(axis=1, keepdims=True) - means + means.mean()) @ weights
         for kernel in kernels
     ]
-
-
-if TYPE_CHECKING:
-    from gcws_search.index.payload import Filter
 
 
 class _Point(NamedTuple):
@@ -125,14 +121,14 @@ def map_items(
 def _points(memory: MemoryCollection, also: Sequence[Explainable]) -> tuple[View, list[_Point]]:
     """Return a view, and the points to map besides its sample."""
     ids = [each for each in also if isinstance(each, str)]
-    view, found = memory.locate_all(ids)
-    row_of = {view.ids[row]: row for row in found}
+    view, rows = memory.locate(ids)
+    row_of = dict(zip(ids, rows, strict=True))
     points = []
     for number, each in enumerate(also):
         if isinstance(each, str):
-            if each not in row_of:
-                raise ItemNotFound(each)
             row = row_of[each]
+            if row is None:
+                raise ItemNotFound(each)
             points.append(_Point(view.vectors[row : row + 1], 0.0, row))
         else:
             points.append(_Point(*_vector(memory, each, number), -1))

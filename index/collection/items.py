@@ -139,7 +139,7 @@ class View:
 
     def raw(self, space: VectorSpace, rows: Int64s) -> RawBatch | None:
         """Return vectors as they were sent, None when the transform has changed them."""
-        if not space.transform.is_identity:
+        if not space.is_plain:
             return None
         vectors = self.vectors
         if vectors.form == "dense":

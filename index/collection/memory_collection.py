@@ -22,7 +22,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,14 +42,11 @@ from gcws_search.index.contracts.errors import BackendNotFound, InvalidParameter
 from gcws_search.index.contracts.hits import BatchHits, LiveSample, Pairs, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import SavedIndex
-from gcws_search.index.payload import compact
+from gcws_search.index.payload import Filter
 from gcws_search.index.threads import Searches
 from gcws_search.index.vectors.growing_rows import GrowingRows
 from gcws_search.index.vectors.names import CoordinateNames
 from gcws_search.index.vectors.space import VectorSpace
-
-if TYPE_CHECKING:
-    from gcws_search.index.payload import Filter
 
 _log = logging.getLogger(__name__)
 
@@ -132,7 +128,9 @@ class MemoryCollection:
         codes = self.backend.encode(prepared)
         seconds = time.perf_counter() - start
         ids = [each or "" for each in items.ids]
-        encoded = EncodedBatch(ids, compact(items.payloads), prepared, codes, seconds=seconds)
+        # What orjson returns keeps the buffer it was written to, 4 KiB at least (orjson 3.13).
+        payloads = [None if each is None else bytes(memoryview(each)) for each in items.payloads]
+        encoded = EncodedBatch(ids, payloads, prepared, codes, seconds=seconds)
         if len(parts) == 1:
             return [encoded]
         borders = accumulate(map(len, parts), initial=0)
@@ -176,7 +174,7 @@ class MemoryCollection:
             state = self.backend.restore(row_store.rows.view(), codes[:n], live)
             self._build_seconds = time.perf_counter() - start
         deque(remaining, maxlen=0)  # checks after the last item, which may raise
-        if self.names.is_open:
+        if self.space.dim is None:
             self.names.use(row_store.rows.view(), set())
         with self._lock:
             self._row_of = row_of.result()
@@ -342,7 +340,7 @@ class MemoryCollection:
     # Attaching: the caller sees to it that nothing else changes.
 
     def attach(self, indexed: BackendIndex) -> None:
-        """Add a backend of a new name, with an index of the present rows."""
+        """Add a backend with an index of the present rows, or give one another index."""
         view = self.view
         attached = {**view.attached, indexed.name: indexed}
         self.published = replace(view, attached=attached, version=view.version + 1)
@@ -371,8 +369,7 @@ class MemoryCollection:
             self._build_seconds = indexed.build_seconds
             self.published = replace(view, state=indexed.state, version=view.version + 1)
         else:
-            attached = {**view.attached, indexed.name: indexed}
-            self.published = replace(view, attached=attached, version=view.version + 1)
+            self.attach(indexed)
 
     # Reading: any thread.
 
@@ -390,27 +387,25 @@ class MemoryCollection:
         except KeyError:
             raise BackendNotFound(name) from None
 
-    def locate(self, item_id: str) -> tuple[View, int | None]:
-        """Return a view, and the row of an item in it."""
-        view, rows = self.locate_all([item_id])
-        return view, rows[0] if rows else None
-
-    def locate_all(self, ids: Iterable[str]) -> tuple[View, list[int]]:
-        """Return a view, and the rows in it of those items that there are."""
+    def locate(self, ids: Iterable[str]) -> tuple[View, list[int | None]]:
+        """Return a view, and the row of each item in it; None for one that is not there."""
         with self._lock:
             self._append_pending()
-            return self.published, self.rows_of(ids)
-
-    def locate_each(self, ids: Iterable[str]) -> tuple[View, Int64s]:
-        """Return a view, and the row of each item in it; -1 for one that is not there."""
-        with self._lock:
-            self._append_pending()
-            rows = self._row_of.rows(ids)
-            return self.published, np.array([-1 if row is None else row for row in rows], np.int64)
+            return self.published, self._row_of.rows(ids)
 
     def mask(self, view: View, where: Filter | None) -> UInt8s:
         """Return the (n,) mask of live rows that pass a filter."""
         return view.alive if where is None else where.mask(view.columns, len(view)) & view.alive
+
+    def permit(self, where: Filter | None, ids: Iterable[str] | None) -> tuple[View, UInt8s]:
+        """Return a view, and its `mask`; where there are ids, only these items are in it."""
+        if ids is None:
+            view = self.view
+            return view, self.mask(view, where)
+        view, rows = self.locate(ids)
+        chosen = np.zeros(len(view), np.uint8)
+        chosen[[row for row in rows if row is not None]] = 1
+        return view, self.mask(view, where) & chosen
 
     def _sees(self, view: View, permitted: UInt8s, count: int) -> RowView:
         """Return what a search sees; only costs of sparse rows need a sample of the live ones."""

@@ -6,9 +6,7 @@ nothing with any item, so each adds its magnitude to the total mass alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,11 +22,9 @@ from gcws_search.index.contracts.batches import (
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
+from gcws_search.index.payload import Filter
 from gcws_search.index.similarities import exact_scores, gmm_matrix, tolerance
 from gcws_search.index.vectors.space import VectorSpace
-
-if TYPE_CHECKING:
-    from gcws_search.index.payload import Filter
 
 
 def scan_with_unknown(
@@ -146,13 +142,9 @@ def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
     row[0, indices] = values
     transform, center = space.transform, space.transform.center
     if center is not None:
-        transform = replace(transform, center=(*center, *_zeros(count)))
+        transform = replace(transform, center=(*center, *[0.0] * count))
     wide = VectorSpace(dim + count, "dense", transform)
     return wide.prepare(wide.from_dense(row))
-
-
-def _zeros(count: int) -> Sequence[float]:
-    return [0.0] * count
 
 
 def with_mass(

@@ -8,29 +8,27 @@ after items are deleted or updated, and gives free pages back once there are man
 from __future__ import annotations
 
 import logging
+import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gcws_search.index.backends import Policies
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
-from gcws_search.index.storage.connection import connect, logged, sql_errors
+from gcws_search.index.storage.connection import connect, logged, sql_errors, storage_errors
 from gcws_search.index.storage.data_directory import (
     DataDirectory,
     bytes_of,
-    storage_errors,
+    discard,
     sync_file,
 )
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import BackgroundTask
-
-if TYPE_CHECKING:
-    import sqlite3
 
 _MAX_REST_SECONDS: Final = 60.0
 """It rests twice as long after each failure, up to this time."""
@@ -192,7 +190,7 @@ def vacuum_directory(path: Path) -> Iterator[Vacuumed]:
             except StoreError as failure:
                 error = str(failure)
             finally:
-                directory.discard(copy)
+                discard(copy)
             yield Vacuumed(name, before, after, error)
     finally:
         directory.close()

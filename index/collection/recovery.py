@@ -6,8 +6,8 @@ Codes of an earlier hash are computed again.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import orjson
@@ -21,43 +21,29 @@ from gcws_search.index.contracts.saved_index import fields_of
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION
 from gcws_search.index.payload import is_payload
 from gcws_search.index.storage.data_directory import check_name
-from gcws_search.index.storage.records import ReplaceCodes, RowBatch
-from gcws_search.index.storage.schema import BackendRecord, Identity
+from gcws_search.index.storage.schema import BackendRecord, Identity, ReplaceCodes, RowBatch
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import read_ahead
 from gcws_search.index.vectors.space import VectorSpace
 
 _log = logging.getLogger(__name__)
 
 
-@contextmanager
 def load_rows(
     store: Store,
     space: VectorSpace,
     backend: Backend[Any],
     chunk_bytes: int,
     progress: Callable[[int], None] | None = None,
-) -> Iterator[Iterator[EncodedBatch]]:
-    """Read all rows of a file, some ahead of those that are asked for.
+) -> Generator[EncodedBatch]:
+    """Yield all rows of a file; nothing else may be written to it meanwhile.
 
-    Nothing else may be written to it meanwhile. Codes of an earlier hash, which compare with none
-    of the present one, are replaced in the file as well: all at the end, or none.
+    Codes of an earlier hash, which compare with none of the present one, are replaced in the file
+    as well: all at the end, or none.
 
     backend: its codes are those of the file.
-    progress: called with the number of rows read since the last call, by a thread that reads.
-    Raises DamagedFile, DiskFull (while the rows are taken).
+    progress: called with the number of rows read since the last call, by the thread that reads.
+    Raises DamagedFile, DiskFull.
     """
-    with closing(read_ahead(_pieces(store, space, backend, chunk_bytes, progress))) as pieces:
-        yield pieces
-
-
-def _pieces(
-    store: Store,
-    space: VectorSpace,
-    backend: Backend[Any],
-    chunk_bytes: int,
-    progress: Callable[[int], None] | None,
-) -> Generator[EncodedBatch]:
     version = store.identity.algorithm_version
     replacing: AbstractContextManager[ReplaceCodes | None] = nullcontext()
     if version != ALGORITHM_VERSION:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
 from itertools import repeat, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -41,7 +42,7 @@ from gcws_search.index.collection.optimizer import Optimizer
 from gcws_search.index.collection.profile import PROFILE_SAMPLE, profile
 from gcws_search.index.collection.reclaim import Reclaimer
 from gcws_search.index.collection.recovery import load_rows
-from gcws_search.index.collection.writer import Delete, Mode, Put, Write, Writer, WriteResult
+from gcws_search.index.collection.writer import Delete, Mode, Put, Run, Write, Writer, WriteResult
 from gcws_search.index.contracts.analysis import SHARES, CostCurve, Explained, ItemMap, MapParams
 from gcws_search.index.contracts.arrays import Int64s, UInt16s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, SparseVector, VectorBatch
@@ -61,18 +62,12 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import next_id_of, with_checksum
 from gcws_search.index.hashing.gcws import ALGORITHM_VERSION, Signatures
-from gcws_search.index.payload import check_metadata, metadata_of
-from gcws_search.index.storage.connection import MEMORY
-from gcws_search.index.storage.data_directory import storage_errors
-from gcws_search.index.storage.records import LoadRecord
-from gcws_search.index.storage.schema import Identity
+from gcws_search.index.payload import Filter, check_metadata, metadata_of
+from gcws_search.index.storage.connection import MEMORY, storage_errors
+from gcws_search.index.storage.schema import Identity, LoadRecord
 from gcws_search.index.storage.store import Store
-from gcws_search.index.threads import Searches
+from gcws_search.index.threads import Searches, read_ahead
 from gcws_search.index.vectors.names import NamedCoordinate, check_names
-
-if TYPE_CHECKING:
-    from gcws_search.index.collection.group_commit import Run
-from gcws_search.index.payload import Filter
 
 T = TypeVar("T")
 
@@ -159,7 +154,7 @@ class StoredCollection:
         next_id = self._load_meta("next_id", next_id_of, reason) or 0
         chunk_bytes = self.memory.policies.chunk_bytes
         rows = load_rows(self.store, self.space, self.memory.backend, chunk_bytes, progress)
-        with storage_errors(self.name), rows as pieces:
+        with storage_errors(self.name), closing(read_ahead(rows)) as pieces:
             self.memory.load(pieces, len(self.store), self.checkpoints.read)
         self.memory.next_id = max(self.memory.next_id, next_id)
         self.attached_backends.load(progress)
@@ -365,7 +360,7 @@ class StoredCollection:
 
     def get(self, item_id: str) -> StoredItem:
         """Return an item; raises ItemNotFound."""
-        view, row = self.memory.locate(item_id)
+        view, [row] = self.memory.locate([item_id])
         if row is None:
             raise ItemNotFound(item_id)
         raw = view.raw(self.space, np.array([row]))
@@ -400,14 +395,7 @@ class StoredCollection:
         if limit < 1:
             raise InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         after = sequence_of(cursor)
-        view, rows = self.memory.view, None
-        if ids is not None:
-            view, rows = self.memory.locate_all(ids)
-        permitted = self.memory.mask(view, where)
-        if rows is not None:
-            chosen = np.zeros_like(permitted)
-            chosen[rows] = permitted[rows]
-            permitted = chosen
+        view, permitted = self.memory.permit(where, ids)
         found = view.page(permitted, after=after, limit=limit + 1)
         shown = found[:limit]
         next_cursor = str(view.sequences[shown[-1]]) if len(found) > limit else None
@@ -495,7 +483,7 @@ class StoredCollection:
 
         Raises ItemNotFound, BackendNotFound, InvalidVector.
         """
-        view, row = self.memory.locate(item_id)
+        view, [row] = self.memory.locate([item_id])
         self.memory.index_of(view, backend)
         skip = np.array([-1 if row is None else row], np.int64)
         if vector is not None:
@@ -543,11 +531,12 @@ class StoredCollection:
             InvalidParameter (there are too few items to sample), InvalidVector (the transform
             leaves nothing of a query).
         """
-        view, rows = self.memory.locate_each(skip)
+        view, rows = self.memory.locate(skip)
         if queries is None:
             chosen = ComparedQueries.sample(view, sample, seed)
         else:
-            chosen = ComparedQueries.of(self.space, queries, rows)
+            left_out = np.array([-1 if row is None else row for row in rows], np.int64)
+            chosen = ComparedQueries.of(self.space, queries, left_out)
         found = compare(self.memory, view, chosen, params, backends, stop)
         self.optimizer.start()  # tables that it asked for may be missing
         return found

@@ -12,6 +12,7 @@ from gcws_search.index.contracts.arrays import (
     LANES,
     AnyArray,
     Float32s,
+    Float64s,
     Int32s,
     Int64s,
     UInt8s,
@@ -58,6 +59,7 @@ class RawBatch:
     indptr: (n + 1,) int64.
     indices: (nnz,) int32, coordinates, rising within a row.
     values: (nnz,) float32, signed, never zero.
+    norms: (n,) float64, L1 norms of dense vectors, where whoever checked them took them.
     """
 
     form: Form
@@ -66,6 +68,7 @@ class RawBatch:
     indptr: Int64s
     indices: Int32s
     values: Float32s
+    norms: Float64s | None
 
     def __init__(
         self,
@@ -75,8 +78,9 @@ class RawBatch:
         indptr: Int64s = _NO_INDPTR,
         indices: Int32s = _NO_INDICES,
         values: Float32s = _NO_VALUES,
+        norms: Float64s | None = None,
     ) -> None:
-        self.form, self.dense = form, dense
+        self.form, self.dense, self.norms = form, dense, norms
         self.indptr, self.indices, self.values = indptr, indices, values
         self.count = len(dense) if form == "dense" else len(indptr) - 1
 

@@ -1,36 +1,4 @@
-"""Everything that can go wrong in the index, one class a cause.
-
-::
-
-    GcwsError
-    ├── InvalidInput               expected, got, loc
-    │   ├── InvalidVector          a vector that is no vector of this collection
-    │   ├── InvalidId
-    │   ├── InvalidPayload
-    │   ├── InvalidFilter
-    │   └── InvalidParameter
-    ├── NotFound
-    │   ├── CollectionNotFound     name
-    │   ├── ItemNotFound           item_id
-    │   ├── BackendNotFound        name
-    │   └── SnapshotNotFound       collection, name
-    ├── Conflict
-    │   ├── CollectionExists       name
-    │   ├── CollectionBusy         name, reason
-    │   ├── BackendExists          name
-    │   ├── PrimaryBackend         name
-    │   ├── SnapshotExists         collection, name
-    │   └── ItemExists             item_id, row
-    ├── CollectionLoading          name
-    └── StoreError
-        ├── DirectoryLocked        directory, holder
-        ├── DamagedFile            name, reason
-        ├── DamagedSnapshot        collection, name, reason
-        ├── IncompatibleFile       name, expected, got
-        ├── DiskFull               name
-        ├── OutOfDescriptors       name
-        └── StorageFailed          name, cause, reason
-"""
+"""Everything that can go wrong in the index, one class a cause."""
 
 from collections.abc import Callable
 from pathlib import Path

@@ -294,11 +294,6 @@ class Transform:
             if not abs(value) <= MAX_CENTER:
                 raise _invalid("center", f"numbers of at most {MAX_CENTER:g} in size", value)
 
-    @property
-    def is_identity(self) -> bool:
-        """Whether vectors stay as they are."""
-        return self.center is None and self.power == 1.0 and self.normalize == "none"
-
 
 def backend_document(params: BackendParams) -> dict[str, Any]:
     """Return parameters of a backend in the API's own JSON form: its kind and its ``params``."""
@@ -342,10 +337,8 @@ def _is_number(value: object) -> bool:
 def backend_params(kind: str, params: dict[str, Any]) -> BackendParams:
     """Inverse of `backend_document`; what is missing has its default.
 
-    Raises
-    ------
-    InvalidParameter
-        There is no such kind or parameter, or it is outside its range, or of another type.
+    Raises InvalidParameter (there is no such kind or parameter, or it is outside its range, or of
+        another type).
     """
     expected = f"one of {', '.join(BACKEND_KINDS)}"
     require(kind in BACKEND_KINDS, name="kind", expected=expected, got=kind)
@@ -432,10 +425,7 @@ class CollectionConfig:
     def from_dict(cls, document: dict[str, Any]) -> CollectionConfig:
         """Inverse of `to_dict`.
 
-        Raises
-        ------
-        InvalidParameter, KeyError, TypeError, ValueError
-            It is the form of no configuration.
+        Raises InvalidParameter, KeyError, TypeError, ValueError (it is the form of none).
         """
         transform = dict(document["transform"])
         storage = document.get("storage", "memory")

@@ -1,4 +1,4 @@
-"""Connections to SQLite: how a file is opened, its fsync at each commit, errors by cause."""
+"""Connections to SQLite: how a file is opened, its fsync at each commit, errors of the storage."""
 
 from __future__ import annotations
 
@@ -54,13 +54,7 @@ class InheritedConnection(FileConnection):
         """Raise DirectoryLocked."""
         raise DirectoryLocked.before_fork(self.folder, self.process)
 
-    def executemany(self, *_: Any) -> NoReturn:  # noqa: ANN401
-        """Raise DirectoryLocked."""
-        self.execute()
-
-    def executescript(self, *_: Any) -> NoReturn:  # noqa: ANN401
-        """Raise DirectoryLocked."""
-        self.execute()
+    executemany = executescript = execute
 
     def close(self) -> None:
         """Leave it open."""
@@ -120,6 +114,8 @@ def logged(durability: Durability) -> tuple[str, ...]:
 _FULL: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE)
 _REFUSED: Final = (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY)
 _UNREADABLE: Final = (sqlite3.SQLITE_IOERR_READ, sqlite3.SQLITE_IOERR_CORRUPTFS)
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 _FILES_OPENED: Final = 4
 """A connection opens the file, its log, the log's index, and a temporary one."""
 
@@ -131,6 +127,26 @@ def sql_errors(name: str, path: Path) -> Iterator[None]:
         yield
     except sqlite3.Error as error:
         raise _error_of(error, name, path) from error
+
+
+@contextmanager
+def storage_errors(name: str) -> Iterator[None]:
+    """Turn what the operating system says of a collection's files into the package's own errors."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, name) from error
+
+
+def storage_error(error: OSError, name: str | None = None) -> StoreError:
+    """Return the package's own error for one of the operating system's."""
+    if error.errno in _NO_SPACE:
+        return DiskFull(name)
+    if error.errno in _NO_DESCRIPTOR:
+        return OutOfDescriptors(name)
+    cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
+    # Without the path: clients are told this.
+    return StorageFailed(name, cause, error.strerror or "no reason given")
 
 
 def _error_of(error: sqlite3.Error, name: str, path: Path) -> StoreError:
@@ -169,7 +185,7 @@ def _no_descriptor_is_free() -> bool:
         for _ in range(_FILES_OPENED):
             opened.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
+        return error.errno in _NO_DESCRIPTOR
     finally:
         for each in opened:
             os.close(each)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -22,12 +21,10 @@ from typing import Final
 from gcws_search.index.contracts.errors import (
     CollectionBusy,
     DirectoryLocked,
-    DiskFull,
     InvalidParameter,
-    OutOfDescriptors,
     StorageFailed,
-    StoreError,
 )
+from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.opened_files import (
     INDEX,
     LOG,
@@ -46,8 +43,6 @@ _UNFINISHED: Final = ".creating-"
 _DROPPED: Final = ".dropping-"
 _DAMAGED: Final = ".damaged-"
 _SOMEBODY: Final = "another process"
-_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
 
 
 def check_name(name: str, *, loc: str = "name") -> None:
@@ -155,14 +150,7 @@ class DataDirectory:
                 with suppress(FileNotFoundError):
                     aside.rename(log)
             raise
-        _discard(dropped)
-
-    def discard(self, unfinished: Path) -> None:
-        """Remove an unfinished file, unless it has been published.
-
-        What cannot be removed now is at the next start.
-        """
-        _discard(unfinished)
+        discard(dropped)
 
     def remove(self, name: str) -> None:
         """Remove a collection's closed file and its log; after an error they are where they were.
@@ -193,7 +181,7 @@ class DataDirectory:
                     with suppress(OSError):
                         aside.rename(path)
                 raise
-        _discard(dropped)
+        discard(dropped)
 
     def set_aside(self, name: str) -> Path:
         """Give a collection's closed file, and its log, a second name; return that.
@@ -214,7 +202,7 @@ class DataDirectory:
                         os.link(each, other)
                 self.sync()
             except BaseException:
-                _discard(aside)
+                discard(aside)
                 raise
         return aside
 
@@ -241,26 +229,6 @@ def sync_file(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-@contextmanager
-def storage_errors(name: str) -> Iterator[None]:
-    """Turn what the operating system says of a collection's files into the package's own errors."""
-    try:
-        yield
-    except OSError as error:
-        raise storage_error(error, name) from error
-
-
-def storage_error(error: OSError, name: str | None = None) -> StoreError:
-    """Return the package's own error for one of the operating system's."""
-    if error.errno in _NO_SPACE:
-        return DiskFull(name)
-    if error.errno in _NO_DESCRIPTOR:
-        return OutOfDescriptors(name)
-    cause = errno.errorcode.get(error.errno or 0, type(error).__name__)
-    # Without the path: clients are told this.
-    return StorageFailed(name, cause, error.strerror or "no reason given")
 
 
 def bytes_of(path: Path) -> int:
@@ -290,7 +258,7 @@ def _without_companion(path: Path) -> Path:
     return path
 
 
-def _discard(path: Path) -> None:
+def discard(path: Path) -> None:
     """Remove what nobody looks for; what cannot be removed now is at the next start."""
     for each in _with_companions(path):
         with suppress(OSError):

@@ -10,8 +10,11 @@ from typing import Any, Final
 
 from gcws_search.index.storage import schema
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
-from gcws_search.index.storage.records import LoadRecord, backend_checksum, name_checksum
-from gcws_search.index.storage.schema import BackendRecord
+from gcws_search.index.storage.schema import (
+    BackendRecord,
+    LoadRecord,
+    name_checksum,
+)
 from gcws_search.index.storage.store import MetaName
 
 _PROBLEMS: Final = 20
@@ -109,7 +112,7 @@ class Salvage:
         """Yield the comparison backends that can be read, and whether each is what was written."""
         for name, kind, params, notes, checksum in self._all(schema.READ_BACKENDS):
             record = BackendRecord(name, kind, params, notes)
-            yield record, backend_checksum(name, kind, params) == checksum
+            yield record, record.checksum == checksum
 
     def loads(self) -> Iterator[tuple[LoadRecord, bool]]:
         """Yield the loads under keys that can be read, and whether each is what was written."""

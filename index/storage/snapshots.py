@@ -28,12 +28,13 @@ from gcws_search.index.contracts.errors import (
     SnapshotExists,
     SnapshotNotFound,
 )
+from gcws_search.index.storage.connection import storage_errors
 from gcws_search.index.storage.data_directory import (
     RECEIVING,
     SUFFIX,
     Reservations,
     check_name,
-    storage_errors,
+    discard,
     sync_file,
 )
 from gcws_search.index.storage.schema import has_mark
@@ -112,7 +113,7 @@ class Incoming:
         try:
             with suppress(OSError):  # of bytes that nobody wants
                 self._file.close()
-            _discard(self._path)
+            discard(self._path)
         finally:
             self._snapshots.release(self.collection, self.name)
 
@@ -199,7 +200,7 @@ class Snapshots:
                 with storage_errors(collection):
                     return self.publish(collection, name, path, sha256_of(path))
             finally:
-                _discard(path)
+                discard(path)
         finally:
             self.release(collection, name)
 
@@ -262,11 +263,11 @@ class Snapshots:
                         unfinished.rename(path)
                         sync_file(path.parent)
                     except BaseException:
-                        _discard(path)
-                        _discard(_checksum_file(path))
+                        discard(path)
+                        discard(_checksum_file(path))
                         raise
         finally:
-            _discard(checksum)
+            discard(checksum)
         return _description(collection, path, state, digest)
 
     def copy(self, collection: str, name: str, to: Path) -> None:
@@ -323,7 +324,7 @@ class Snapshots:
                         with suppress(OSError):
                             each.with_name(each.name.replace(path.name, remains.name)).rename(each)
                     raise
-            _discard(_checksum_file(remains))
+            discard(_checksum_file(remains))
 
     def _path(self, collection: str, name: str) -> Path:
         return self._folder / collection / f"{name}{SUFFIX}"
@@ -355,12 +356,6 @@ def _description(collection: str, path: Path, state: os.stat_result, sha256: str
     return Snapshot(
         collection, path.name.removesuffix(SUFFIX), state.st_size, sha256, created, path
     )
-
-
-def _discard(path: Path) -> None:
-    """Remove what nobody looks for; what cannot be removed now is at the next start."""
-    with suppress(OSError):
-        path.unlink()
 
 
 def _checksum_file(path: Path) -> Path:

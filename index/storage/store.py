@@ -38,9 +38,10 @@ from gcws_search.index.storage.connection import (
     connect,
     logged,
     sql_errors,
+    storage_errors,
     transaction,
 )
-from gcws_search.index.storage.data_directory import bytes_of, storage_errors
+from gcws_search.index.storage.data_directory import bytes_of
 from gcws_search.index.storage.opened_files import (
     FileChange,
     NamedFile,
@@ -50,23 +51,21 @@ from gcws_search.index.storage.opened_files import (
     read_note,
     write_note,
 )
-from gcws_search.index.storage.records import (
+from gcws_search.index.storage.schema import (
+    BackendRecord,
     Change,
+    Identity,
     LoadRecord,
     Record,
     ReplaceCodes,
     RowBatch,
+    check_mark,
     codes_checksum,
     content_checksum,
-    name_checksum,
-)
-from gcws_search.index.storage.schema import (
-    BackendRecord,
-    Identity,
-    check_mark,
     create_tables,
     identity_of,
     mark,
+    name_checksum,
 )
 
 MetaName = Literal["notes", "audit", "metadata", "next_id"]

@@ -121,9 +121,7 @@ class CoordinateNames:
                             expected="at most 2^31 coordinates", got="one more", loc=(place,)
                         )
                     self._unstored[self._free] = name
-                    self._names[self._free] = name
-                    known[name] = self._free
-                    self._free += 1
+                    self._take(self._free, name)
         return [known[name] for name in names]
 
     def _require_new(self, names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby, pairwise
 from typing import Any, Final
 
@@ -82,6 +82,11 @@ class VectorSpace:
     dim: int | None
     form: Form  # how rows are kept; what is sent in the other form is converted
     transform: Transform
+    is_plain: bool = field(init=False)  # the transform leaves vectors as they are
+
+    def __post_init__(self) -> None:
+        """Compare the transform with that of no effect, once for all vectors."""
+        object.__setattr__(self, "is_plain", self.transform == Transform())
 
     @classmethod
     def of(cls, config: CollectionConfig) -> VectorSpace:
@@ -122,7 +127,9 @@ class VectorSpace:
             raise bad_row(
                 dense[row], np.asarray(array[row]), None, norms[row], first_row + int(row)
             )
-        return RawBatch("dense", dense=dense) if self.form == "dense" else _compress(dense)
+        if self.form == "sparse":
+            return _compress(dense)
+        return RawBatch("dense", dense=dense, norms=norms)
 
     def from_sparse(
         self, indptr: AnyArray, indices: AnyArray, values: AnyArray, *, first_row: int = 0
@@ -287,15 +294,17 @@ class VectorSpace:
 
         Raises InvalidVector where a vector becomes all zero, or too large for float32.
         """
-        unchanged = self.transform.is_identity
+        unchanged = self.is_plain
         values = raw.dense if raw.form == "dense" else raw.values
         if not unchanged:
             values = self._transform(raw)
-        norms = np.empty(raw.count, np.float64)
-        if raw.form == "dense":
-            dense_norms(values, norms)
-        else:
-            sparse_norms(raw.indptr, values, norms)
+        norms = raw.norms
+        if norms is None or not unchanged:
+            norms = np.empty(raw.count, np.float64)
+            if raw.form == "dense":
+                dense_norms(values, norms)
+            else:
+                sparse_norms(raw.indptr, values, norms)
         if not unchanged:
             for row in np.flatnonzero(~((norms > 0) & (norms <= MAX_NORM)))[:1]:
                 raise InvalidVector(

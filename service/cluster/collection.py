@@ -157,7 +157,7 @@ class ClusterCollection:
         """
         if not isinstance(point, str):
             return point
-        if sample is not None and sample.memory.locate(point)[1] is not None:
+        if sample is not None and sample.memory.locate([point])[1] != [None]:
             return point
         row = self.database.fetch(self.number, [point]).get(point)
         if row is None:

@@ -59,13 +59,7 @@ _SPARE_PAIRS: Final = 1024  # the best pairs are cut when so many more, or an ei
 def _answer_rows(collection: ix.StoredCollection, asked: Message) -> Message:
     """Return items: of those ids, those that pass a filter, beyond a key, or drawn at random."""
     head, memory = asked.head, collection.memory
-    view, rows = memory.view, None
-    if head.get("ids") is not None:
-        view, rows = memory.locate_all(head["ids"])
-    permitted = memory.mask(view, decode_filter(head.get("filter")))
-    if rows is not None:
-        among, permitted = permitted, np.zeros_like(permitted)
-        permitted[rows] = among[rows]
+    view, permitted = memory.permit(decode_filter(head.get("filter")), head.get("ids"))
     sample, limit = head.get("sample"), head.get("limit")
     if sample is not None:
         every = np.flatnonzero(permitted)

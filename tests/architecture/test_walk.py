@@ -36,9 +36,9 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(31, 95, 55),
-    "put": Walk(35, 150, 69),
-    "query beside new items": Walk(42, 149, 86),
+    "query": Walk(30, 93, 54),
+    "put": Walk(28, 146, 62),
+    "query beside new items": Walk(41, 148, 85),
 }
 """They only go down."""
 SECONDS = 60

@@ -13,8 +13,7 @@ import httpx
 import pytest
 
 from gcws_search.index.contracts.errors import StorageFailed
-from gcws_search.index.storage.records import Change, RowBatch
-from gcws_search.index.storage.schema import Identity
+from gcws_search.index.storage.schema import Change, Identity, RowBatch
 from gcws_search.index.storage.store import Store
 from tests.crashes.servers import Asking, Nursery, Running
 from tests.support.paths import REPOSITORY

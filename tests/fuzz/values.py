@@ -36,7 +36,7 @@ from gcws_search.index import (
 from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.search import GraphSearch
-from gcws_search.index.storage.records import (
+from gcws_search.index.storage.schema import (
     backend_checksum,
     codes_checksum,
     content_checksum,

@@ -31,8 +31,7 @@ from gcws_search.index.contracts.parameters import (
 )
 from gcws_search.index.contracts.saved_index import text_of
 from gcws_search.index.storage.connection import FileConnection
-from gcws_search.index.storage.records import LoadRecord, codes_checksum
-from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS
+from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, LoadRecord, codes_checksum
 from gcws_search.index.storage.store import Store
 from tests.support.index.items import DIM, fill, held, holding, opened_catalog, put, vector
 from tests.support.index.saved_graph import change_file

@@ -18,7 +18,7 @@ from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.contracts.saved_index import count_of, number_of, text_of
 from gcws_search.index.payload import is_payload
-from gcws_search.index.storage.records import backend_checksum, content_checksum, text_checksum
+from gcws_search.index.storage.schema import backend_checksum, content_checksum, text_checksum
 from tests.fuzz.values import BESIDE, Bench, Sound, repacked, require_sound
 from tests.support.data.payloads import encode_payload
 

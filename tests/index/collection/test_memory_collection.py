@@ -185,7 +185,7 @@ def test_the_room_of_the_delta_is_judged_with_all_pending_items(
 def test_each_way_to_read_finds_pending_items(waiting: StoredCollection) -> None:
     memory = waiting.memory
     assert (len(waiting), memory.count, memory.pending_count) == (5, 5, 3)
-    assert memory.locate("e")[1] == 4
+    assert memory.locate(["e"])[1] == [4]
     put(waiting, {"f": 6})
     assert memory.rows_of(["f", "absent"]) == [5]
     put(waiting, {"g": 7})

@@ -24,7 +24,7 @@ from gcws_search.index.contracts.errors import (
     ItemExists,
 )
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
-from gcws_search.index.storage.records import LoadRecord
+from gcws_search.index.storage.schema import LoadRecord
 from tests.support.data.payloads import encode_payload
 from tests.support.index.items import (
     DIM,

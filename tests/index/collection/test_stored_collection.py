@@ -10,7 +10,7 @@ from unittest import mock
 
 import pytest
 
-from gcws_search.index.collection import group_commit
+from gcws_search.index.collection import writer
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.collection.stored_collection import StoredCollection
@@ -262,7 +262,7 @@ def test_of_writes_too_large_together_those_that_fit_are_stored(stored: StoredCo
     put(stored, {"a": 1})
     pages = stored.store.connection.execute("PRAGMA page_count").fetchone()[0]
     stored.store.connection.execute(f"PRAGMA max_page_count = {pages + 8}")
-    large = {f"i{n}": n + 1.0 for n in range(group_commit.MAX_ROWS - 2)}
+    large = {f"i{n}": n + 1.0 for n in range(writer.MAX_ROWS - 2)}
     results, _ = while_a_commit_is_waited_for(
         stored,
         lambda: put(stored, {"b": 2}),

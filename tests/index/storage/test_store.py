@@ -16,8 +16,14 @@ from gcws_search.index.contracts.errors import (
 )
 from gcws_search.index.storage.connection import connect, transaction
 from gcws_search.index.storage.data_directory import DataDirectory, bytes_of
-from gcws_search.index.storage.records import Change, Record, RowBatch
-from gcws_search.index.storage.schema import FORMAT_VERSION, MIGRATIONS, Identity
+from gcws_search.index.storage.schema import (
+    FORMAT_VERSION,
+    MIGRATIONS,
+    Change,
+    Identity,
+    Record,
+    RowBatch,
+)
 from gcws_search.index.storage.store import CHUNK_BYTES, Store
 
 RUNS_BY_ITSELF = "none of a collection's"
