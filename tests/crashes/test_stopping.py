@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -34,6 +34,7 @@ from tests.support.service.ports import HOST, free_port
 from tests.support.waiting import wait_until
 
 URL: Final = f"/v1/collections/{SHARED}"
+JSON: Final = "application/json"
 CHUNK: Final = 4
 CHUNKS: Final = {"GCWS_LOAD_CHUNK_ROWS": str(CHUNK)}
 ENDS: Final = (http.client.IncompleteRead, ConnectionError, json.JSONDecodeError)
@@ -51,12 +52,20 @@ LEFT_TO_THE_DEADLINE: Final = "would not stop"
 """What the log says where work is cut off."""
 
 
-def stop(server: Running) -> str:
-    """Order a server to stop; return the log when it has ended well."""
+def stop(server: Running, *, in_time: bool = False) -> str:
+    """Order a server to stop; return the log when it has ended well.
+
+    ``in_time``: whether its work must have been left before the deadline.
+    """
     server.signal(signal.SIGTERM)
+    return ended_log(server, in_time=in_time)
+
+
+def ended_log(server: Running, *, in_time: bool = False) -> str:
     status, log = server.status(PATIENCE), server.log.read_text()
     assert status == 0, log
     assert "Traceback" not in log
+    assert not in_time or LEFT_TO_THE_DEADLINE not in log
     return log
 
 
@@ -138,8 +147,7 @@ def test_after_the_order_to_stop_nobody_is_let_in_and_requests_in_flight_finish(
         sending.end()
         assert sending.line()["inserted"] == 2 * CHUNK
         sending.close()
-        assert server.status() == 0, server.log.read_text()
-        assert "Traceback" not in server.log.read_text()
+        ended_log(server)
     with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(2 * CHUNK)}
 
@@ -155,22 +163,12 @@ def test_a_request_that_does_not_end_is_ended_with_the_grace_period(
         assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(CHUNK)}
 
 
-class Unanswered:
-    """A request of which half the body is sent."""
-
-    def __init__(self, port: int, path: str, kind: str, body: bytes) -> None:
-        self._connection = http.client.HTTPConnection(HOST, port, timeout=60)
-        self._connection.putrequest("POST", path)
-        self._connection.putheader("Content-Type", kind)
-        self._connection.putheader("Content-Length", str(2 * len(body)))
-        self._connection.endheaders(body)
-
-    def answer(self) -> tuple[int, str | None, str | None, dict[str, object]]:
-        found = self._connection.getresponse()
-        kind, retry = found.getheader("Content-Type"), found.getheader("Retry-After")
-        content: dict[str, object] = json.loads(found.read())
-        self._connection.close()
-        return found.status, kind, retry, content
+def send_half(port: int, path: str, kind: str, body: bytes) -> http.client.HTTPConnection:
+    """Send half of a request's body."""
+    connection = http.client.HTTPConnection(HOST, port, timeout=60)
+    length = {"Content-Type": kind, "Content-Length": str(2 * len(body))}
+    connection.request("POST", f"{URL}{path}", body, length)
+    return connection
 
 
 def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
@@ -179,25 +177,24 @@ def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
     with servers.serving(tmp_path / "data", **SOON, **CHUNKS) as server:
         streaming = loading(server)
         unanswered = [
-            Unanswered(server.port, f"{URL}/query", "application/json", b'{"vector": ['),
-            Unanswered(server.port, f"{URL}/query/batch", "application/json", b'{"queries": ['),
-            Unanswered(server.port, f"{URL}/load", "application/x-ndjson", b'{"id": "a"'),
+            send_half(server.port, "/query", JSON, b'{"vector": ['),
+            send_half(server.port, "/query/batch", JSON, b'{"queries": ['),
+            send_half(server.port, "/load", TYPES["ndjson"], b'{"id": "a"'),
         ]
         while under_way(server) < len(unanswered) + 2:  # the load that streams, and this look
             assert not server.ended()
         server.signal(signal.SIGTERM)
-        for request in unanswered:
-            status, kind, retry, problem = request.answer()
-            assert (status, kind, retry) == (503, "application/problem+json", "1")
-            assert problem["code"] == "stopping"
+        for connection in unanswered:
+            with closing(connection), connection.getresponse() as answer:
+                kind, retry = answer.getheader("Content-Type"), answer.getheader("Retry-After")
+                assert (answer.status, kind, retry) == (503, "application/problem+json", "1")
+                assert json.loads(answer.read())["code"] == "stopping"
         with pytest.raises(ENDS):  # an answer that has begun is not made to look complete
             streaming.line()
         streaming.close()
-        assert server.status() == 0, server.log.read_text()
-        log = server.log.read_text()
-        assert "Traceback" not in log
         # Whoever runs it sees one line about all of them.
-        [line] = [line for line in log.splitlines() if "ERROR" in line or "task" in line]
+        log = ended_log(server).splitlines()
+        [line] = [line for line in log if "ERROR" in line or "task" in line]
         assert "Cancel 4 running task(s)" in line
 
 
@@ -246,7 +243,6 @@ def many_queries() -> dict[str, Any]:
 
 
 Request = tuple[str, Callable[[], bytes] | Any, str]
-JSON: Final = "application/json"
 LONG: Final[dict[str, Request]] = {
     "a load of wrong lines": (
         "/load?on_error=skip", lambda: compressed(b"{}\n" * 2**16, 256), TYPES["ndjson"]
@@ -304,13 +300,6 @@ def test_a_server_ends_beside_long_work_and_starts_again_with_all(
 # Amid background work: it is left in time
 
 
-def stop_in_time(server: Running) -> str:
-    """Order a server to stop whose work is left in time; return the log."""
-    log = stop(server)
-    assert LEFT_TO_THE_DEADLINE not in log
-    return log
-
-
 def is_reading(server: Running) -> bool:
     with Asking(server.port) as asking, suppress(Ended):  # it does not listen yet
         return asking.ask("GET", "/readyz")[1]["phase"] in ("loading", "ready")
@@ -361,7 +350,7 @@ def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) ->
         server = servers.start(data, point=None, times=1, **SOON)
         try:
             wait_until(partial(is_reading, server), seconds=300)
-            if stop_in_time(server).count("startup: ready") == before:
+            if stop(server, in_time=True).count("startup: ready") == before:
                 return
         finally:
             server.kill()
@@ -371,13 +360,13 @@ def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) ->
 def test_an_index_that_is_being_made_is_left(servers: Nursery, data: Path) -> None:
     with servers.serving(data, **SOON) as server:
         time.sleep(1)
-        stop_in_time(server)
+        stop(server, in_time=True)
 
 
 def test_a_compaction_is_left(servers: Nursery, data: Path) -> None:
     with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
         ids = [f"i{n}" for n in range(0, MANY, 2)]
         asking.success("POST", f"{URL}/items/delete", {"ids": ids})
-        stop_in_time(server)
+        stop(server, in_time=True)
     with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
         assert asking.success("GET", URL)["items"] == MANY // 2

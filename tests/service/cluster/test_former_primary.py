@@ -58,14 +58,7 @@ def shards(url: str, folder: Path, numbers: Sequence[int] = range(SHARDS)) -> It
 def put(client: Client, *ids: str, version: int) -> None:
     """Put items; return once that is acknowledged."""
     items = [{"id": each, "vector": [1, version], "payload": {"v": version}} for each in ids]
-    said: list[str] = []
-
-    def is_put() -> bool:
-        answer = client.put(f"{PLANTS}/items", json={"items": items})
-        said.append(answer.text)
-        return answer.status_code == 200
-
-    assert wait_until(is_put), said[-1]
+    wait_until(lambda: client.put(f"{PLANTS}/items", json={"items": items}).is_success)
 
 
 def versions(client: Client) -> dict[str, int]:

@@ -2,8 +2,8 @@
 
 import shutil
 import subprocess
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -111,9 +111,9 @@ def test_replicas_of_one_host_share_its_memory(
         return Replica("main", 0, replica, address, {}, 0, share, 0.0, 1)
 
     beside = f"{host}:{int(port) + 1}"
-    thread = threading.Thread(target=server.run)
-    thread.start()
-    try:
+    with ThreadPoolExecutor(1) as thread, ExitStack() as stack:
+        thread.submit(server.run)
+        stack.callback(server.stop)
         assert wait_until(lambda: server.host.is_listed)
         assert not server.host.refusal
         database.announce(listed(2, "10.9.8.7:1", 9.0))
@@ -121,9 +121,6 @@ def test_replicas_of_one_host_share_its_memory(
         assert wait_until(lambda: "of memory in use" in server.host.refusal)
         database.announce(listed(0, beside, 0.1))
         assert wait_until(lambda: not server.host.refusal)
-    finally:
-        server.stop()
-        thread.join()
 
 
 # Files that fill their disk

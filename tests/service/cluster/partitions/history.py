@@ -86,10 +86,10 @@ class History:
             self._longest[router, what] = max(longest, seconds)
 
     @property
-    def failures(self) -> dict[tuple[int, str], int]:
-        """How often each router answered otherwise than by success."""
+    def failures(self) -> set[tuple[int, str]]:
+        """Which answers of each router were no success."""
         with self._changing:
-            return {each: n for each, n in self.answers.items() if not each[1].endswith("200")}
+            return {each for each in self.answers if not each[1].endswith("200")}
 
     def succeeded(self, router: int, what: str) -> int:
         """Return how often a router has answered a kind of request by success."""
