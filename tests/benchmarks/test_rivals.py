@@ -37,10 +37,8 @@ def test_who_cannot_use_two_threads_is_as_fast_as_on_one() -> None:
     built = Built(0.0, 1.0, 1.0, None, 0)
     one = Point(1, 0.1, 100, 1.0, [2.0], [2.0])
     two = Point(2, 0.1, 100, 1.0, [1.0], [1.0])
-    assert Measured("", built, [one]).rates(by_cpu=False) == pytest.approx([50.0] * 4)
-    assert Measured("", built, [one, two]).rates(by_cpu=False) == pytest.approx(
-        [50.0, 50.0, 100.0, 100.0]
-    )
+    for points, rates in (([one], [50.0] * 4), ([one, two], [50.0, 50.0, 100.0, 100.0])):
+        assert Measured("", built, points).rates(by_cpu=False) == pytest.approx(rates)
 
 
 def test_a_batch_is_asked_for_until_its_calls_take_long_and_their_median_counts(

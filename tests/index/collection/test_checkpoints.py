@@ -4,6 +4,7 @@ import logging
 import sqlite3
 import threading
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,6 +17,7 @@ from gcws_search.index import Policies
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.storage.graph_parts import PART_SEQUENCES
+from gcws_search.index.storage.store import Store
 from tests.support.index.fake_backend import WIDTH, backend_of, lists_of
 from tests.support.index.items import held, holding, put
 from tests.support.index.policies import compacting_from
@@ -88,10 +90,9 @@ def test_an_index_that_keeps_nothing_leaves_nothing(
     backend_of(linked).keeps = False
     put(linked, some(1, first=10))
     catalog.close()
-    with sqlite3.connect(tmp_path / FILE) as connection:
-        assert connection.execute("SELECT * FROM links").fetchall() == []
-        assert connection.execute("SELECT * FROM meta WHERE name = 'notes'").fetchall() == []
-    connection.close()
+    with closing(Store(tmp_path / FILE, "things")) as store:
+        assert [*store.links()] == []
+        assert store.meta("notes") is None
 
 
 def test_only_parts_that_changed_are_written_again(

@@ -1,6 +1,5 @@
 """Ids and numbers of items: given, brought along, and never twice."""
 
-import resource
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -37,7 +36,7 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
-from tests.support.index.saved_graph import change_file
+from tests.support.index.saved_graph import change_file, log_limited
 
 
 def test_ids_of_every_permitted_kind_pass() -> None:
@@ -145,14 +144,8 @@ def test_a_write_that_fails_uses_no_number(stored: StoredCollection, tmp_path: P
     with pytest.raises(ItemExists) as caught:
         stored.put(items(stored, [None, "9", "a"]), "insert")
     assert caught.value.row == 2
-    log = tmp_path / "things.sqlite-wal"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 50_000, hard))
-    try:
-        with pytest.raises(DiskFull):
-            append(stored, 3000)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with log_limited(tmp_path, 50_000), pytest.raises(DiskFull):
+        append(stored, 3000)
     assert append(stored, 2).ids == ("4", "5")
 
 

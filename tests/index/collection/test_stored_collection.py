@@ -1,6 +1,5 @@
 """Collections in memory and on the disk at once: what is written is in both or in neither."""
 
-import resource
 import sqlite3
 import tracemalloc
 from collections.abc import Callable
@@ -48,6 +47,7 @@ from tests.support.index.items import (
     reopened,
     vector,
 )
+from tests.support.index.saved_graph import log_limited
 from tests.support.waiting_writes import together
 
 # Writing
@@ -279,15 +279,10 @@ def test_a_write_without_space_leaves_nothing_and_later_ones_succeed(
     stored: StoredCollection, tmp_path: Path, room: int, more: int
 ) -> None:
     put(stored, {"a": 1, "b": 2})
-    log = tmp_path / "things.sqlite-wal"
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + room, hard))
-    try:
+    with log_limited(tmp_path, room):
         with pytest.raises(DiskFull):
             put(stored, {"a": 7.0} | {f"c{n}": n + 7.0 for n in range(more)})
         assert held(stored) == holding({"a": 1, "b": 2})
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     query = stored.space.from_items([vector(7)])
     assert held(stored) == holding({"a": 1, "b": 2})
     assert ids_of(stored.search(query, SearchParams(limit=9, recall=1))[0]) == ["b", "a"]

@@ -339,12 +339,12 @@ def test_false_shares_are_refused(saved: object) -> None:
 
 
 def test_queries_find_too_little_while_their_mean_is_less_than_was_asked() -> None:
-    allowance = MissAllowance()
-    judged = [allowance.finds_too_little]
+    allowance, judged = MissAllowance(), []
     for found in (1.0, 0.9, 0.35, 1.0, 1.0, 1.0, 1.0, 1.0):
-        allowance.take(10, 0.9, found)
         judged.append(allowance.finds_too_little)
-    assert judged == [False, False, False, True, True, True, True, True, False]
+        allowance.take(10, 0.9, found)
+    assert judged == [False] * 3 + [True] * 5
+    assert not allowance.finds_too_little
 
 
 def test_only_the_limits_audited_last_are_judged() -> None:

@@ -284,15 +284,11 @@ def test_zero_bit_collisions_are_at_least_gmm(rng: np.random.Generator, name: st
 def test_zero_bit_collisions_are_close_to_gmm_for_equal_norms(
     rng: np.random.Generator, blend: float
 ) -> None:
-    dim = 300
-    u = rng.standard_normal(dim)
-    v = u + blend * rng.standard_normal(dim)
-    pair = (dense(u / np.abs(u).sum()), dense(v / np.abs(v).sum()))
-    batch = prepared(space_of(dim), list(pair))
-    hits = 0
-    for seed in range(4):
-        sketch = full_sketch(batch, seed=seed, samples=SAMPLES)
-        hits += int(np.sum(sketch.slots[0] == sketch.slots[1]))
+    u, noise = rng.standard_normal((2, 300))
+    pair = [dense(each / np.abs(each).sum()) for each in (u, u + blend * noise)]
+    batch = prepared(space_of(300), pair)
+    sketches = [full_sketch(batch, seed=seed, samples=SAMPLES) for seed in range(4)]
+    hits = sum(int(np.sum(each.slots[0] == each.slots[1])) for each in sketches)
     assert_proportion(hits, 4 * SAMPLES, mathematics.gmm(*pair), slack=0.01)
 
 

@@ -1,5 +1,6 @@
 """A collection whose index keeps links, and its file."""
 
+import resource
 import shutil
 import sqlite3
 from collections.abc import Iterator
@@ -39,6 +40,18 @@ def copied(directory: Path, to: Path, file: str = FILE) -> Path:
 def change_file(directory: Path, sql: str, *parameters: object, file: str = FILE) -> None:
     with closing(sqlite3.connect(directory / file)) as connection, connection:
         connection.execute(sql, parameters)
+
+
+@contextmanager
+def log_limited(directory: Path, room: int) -> Iterator[None]:
+    """Let the log have so much room beyond its present size, and no more, as on a full disk."""
+    size = (directory / f"{FILE}-wal").stat().st_size
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + room, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 @contextmanager
