@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from playwright.sync_api import BrowserContext, Error, Page, expect
 
-from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.sources import Choices, Source, source_of
+from gcws_search.formats.files import BadFile
 from gcws_search.index import InvalidInput
+from tests.formats.test_files import items as of_file, source
 from tests.page.conftest import choose_file
 from tests.support.paths import REPOSITORY
 from tests.support.service.browser import OpenTab, Tab
@@ -104,19 +104,6 @@ def made_table(rng: np.random.Generator) -> str:
     return text + "\n"
 
 
-def of_command(path: Path) -> tuple[list[str], list[Json]]:
-    """Return the columns of the vector, and the items, as the command has them."""
-    found = source_of(InputFile(str(path)), Choices(lenient=True))
-    assert isinstance(found, Source)
-    items: list[Json] = []
-    for batch in found.batches():
-        payloads = batch.payloads or [None] * len(batch)
-        texts = [None if text is None else json.loads(text) for text in payloads]
-        ids: Json = batch.texts() or [None] * len(batch)
-        items += zip(ids, batch.rows.json(), texts, strict=True)
-    return found.columns or [], items
-
-
 def test_made_tables_become_what_the_command_makes_of_them(
     reader: Page, tmp_path: Path, rng: np.random.Generator
 ) -> None:
@@ -124,7 +111,7 @@ def test_made_tables_become_what_the_command_makes_of_them(
     for _ in range(150):
         path.write_text(csv := made_table(rng))
         try:
-            columns, wanted = of_command(path)
+            columns, wanted = source(path, lenient=True).columns or [], of_file(path, lenient=True)
         except (BadFile, InvalidInput):
             with pytest.raises(Error, match="expected"):
                 read(page, csv)

@@ -16,8 +16,6 @@ from tests.support.service.postgres import postgres
 
 ALL_CASES = "TEST_ALL_CASES"
 """Set to 1: a test that is served in several ways has all of its cases in each of them."""
-FEW = 2
-"""Cases of a test otherwise, where the mark `served` says so: the code that reads is the same."""
 WAY_MARKS = {"front": pytest.mark.slow, "cluster": pytest.mark.cluster}
 
 
@@ -34,7 +32,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out most cases of long lists where the mark `served` asks for few."""
+    """Leave out all cases but the first and the last where the mark `served` asks for few."""
     if ALL_CASES in os.environ:
         return
     cases: dict[tuple[str, str], list[pytest.Item]] = {}
@@ -45,21 +43,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             way = spec.params.get("way")
             if mark.kwargs.get(way) == "few":
                 cases.setdefault((way, item.nodeid.partition("[")[0]), []).append(item)
-    left_out = {
-        case
-        for several in cases.values()
-        if len(several) > FEW
-        for place, case in enumerate(several)
-        if place not in spread(len(several))
-    }
+    left_out = {case for several in cases.values() for case in several[1:-1]}
     if left_out:
         config.hook.pytest_deselected(items=[*left_out])
         items[:] = [item for item in items if item not in left_out]
-
-
-def spread(cases: int) -> list[int]:
-    """Return the places of the first case, the last, and those evenly between."""
-    return [round(place * (cases - 1) / (FEW - 1)) for place in range(FEW)]
 
 
 @pytest.fixture(autouse=True)

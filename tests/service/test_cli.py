@@ -3,7 +3,6 @@
 import json
 import os
 import resource
-import signal
 import socket
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from gcws_search.service.settings import Settings, settings_from, unread
 from tests.support.paths import REPOSITORY
 from tests.support.service.client import ITEMS, START_SECONDS
 from tests.support.service.ports import free_port
+from tests.support.service.programs import Program
 
 
 def test_help_fits_80_columns_cuts_no_name_and_shows_defaults() -> None:
@@ -113,46 +113,24 @@ def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
 
 
 @contextmanager
-def process(data_dir: Path, *flags: str) -> Iterator[tuple[httpx.Client, subprocess.Popen[bytes]]]:
-    """Run ``python -m gcws_search`` until the block ends, from the moment it is ready."""
-    port = free_port()
-    environment = os.environ | {"GCWS_DATA_DIR": str(data_dir), "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-m", "gcws_search.service", "--port", str(port), *flags]
-    with (
-        subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as running,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
-    ):
-        try:
-            deadline = time.monotonic() + START_SECONDS
-            while not is_ready(client):
-                assert running.poll() is None, running.communicate()[1].decode()
-                assert time.monotonic() < deadline
-                time.sleep(0.05)  # leaves the processor to the process that starts
-            yield client, running
-        finally:
-            running.kill()
-
-
-def is_ready(client: httpx.Client) -> bool:
+def process(folder: Path) -> Iterator[httpx.Client]:
+    """Lend a client of a process that serves a folder's ``data``, and that is then told to stop."""
+    program = Program("data", ["serve"], folder, {})
     try:
-        return client.get("/readyz").status_code == 200
-    except httpx.ConnectError:
-        return False
-
-
-def ended_well(running: "subprocess.Popen[bytes]") -> bytes:
-    """Order a process to stop; return what it wrote."""
-    running.send_signal(signal.SIGTERM)
-    _, written = running.communicate(timeout=60)
-    assert running.returncode == 0, written.decode()
-    assert b"Traceback" not in written
-    return written
+        program.wait_until_ready()
+        with httpx.Client(base_url=program.url, timeout=60) as client:
+            yield client
+        program.end()
+        assert program.process.returncode == 0, program.said()
+        assert "Traceback" not in program.said()
+    finally:
+        program.kill()
 
 
 def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: Path) -> None:
     url = "/v1/collections/plants"
     query = {"vector": [0.1, -2, 0, 3], "limit": 3}
-    with process(tmp_path / "data") as (client, running):
+    with process(tmp_path) as client:
         assert client.put(url, json={"dim": 4}).status_code == 201
         assert client.put(f"{url}/items", json={"items": ITEMS}).json()["inserted"] == 4
         before = client.post(f"{url}/query", json=query)
@@ -166,10 +144,8 @@ def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: P
         assert second.returncode == 1
         assert "in use by" in second.stderr
         assert "Traceback" not in second.stderr
-        ended_well(running)
-    with process(tmp_path / "data") as (client, running):
+    with process(tmp_path) as client:
         assert client.post(f"{url}/query", json=query).json() == before.json()
-        ended_well(running)
 
 
 def test_a_refused_load_answers_while_the_body_is_still_being_sent(tmp_path: Path) -> None:
@@ -180,14 +156,13 @@ def test_a_refused_load_answers_while_the_body_is_still_being_sent(tmp_path: Pat
         for _ in range(200):
             yield b"\n" * 65_536
 
-    with process(tmp_path / "data") as (client, running):
+    with process(tmp_path) as client:
         client.put(url, json={"dim": 4})
         headers = {"Content-Type": "application/x-ndjson"}
         answer = client.post(f"{url}/load", content=lines(), headers=headers)
         assert answer.status_code == 422
         assert json.loads(answer.text)["row"] == 0
         assert client.get(url).json()["items"] == 0
-        ended_well(running)
 
 
 _FEW_DESCRIPTORS = """

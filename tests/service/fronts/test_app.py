@@ -21,6 +21,11 @@ SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 
 
 
 @pytest.fixture
+def way() -> str:
+    return "front"
+
+
+@pytest.fixture
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return how many vectors each search of the index had."""
     search, counts = searches.search, list[int]()

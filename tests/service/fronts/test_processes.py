@@ -228,24 +228,18 @@ def test_the_metrics_are_of_all_processes(service: Service) -> None:
     service.wait_until(lambda: queries() == before + 16)
 
 
-def test_a_second_service_of_the_folder_says_why_it_does_not_start(
-    service: Service, tmp_path: Path
-) -> None:
-    variables = {"GCWS_DATA_DIR": str(service.data_dir), "GCWS_PORT": str(free_port())}
-    command = [sys.executable, "-m", "gcws_search.service", "serve", "--workers", "2"]
-    done = subprocess.run(
-        command, env=os.environ | variables, cwd=tmp_path, capture_output=True, check=False
-    )
-    assert done.returncode == 1
-    assert b"is in use by" in done.stderr, done.stderr
-
-
-def test_a_port_that_is_taken_is_refused_at_the_start(service: Service, tmp_path: Path) -> None:
-    variables = {"GCWS_DATA_DIR": str(tmp_path / "other"), "GCWS_PORT": str(service.port)}
-    command = [sys.executable, "-m", "gcws_search.service", "serve", "--workers", "2"]
-    done = subprocess.run(command, env=os.environ | variables, capture_output=True, check=False)
-    assert done.returncode == 1
-    assert b"cannot listen" in done.stderr
+def test_a_second_service_says_why_it_does_not_start(service: Service, tmp_path: Path) -> None:
+    for folder, port, told in (
+        (service.data_dir, free_port(), b"is in use by"),
+        (tmp_path / "other", service.port, b"cannot listen"),
+    ):
+        variables = {"GCWS_DATA_DIR": str(folder), "GCWS_PORT": str(port)}
+        command = [sys.executable, "-m", "gcws_search.service", "serve", "--workers", "2"]
+        done = subprocess.run(
+            command, env=os.environ | variables, cwd=tmp_path, capture_output=True, check=False
+        )
+        assert done.returncode == 1
+        assert told in done.stderr, done.stderr
 
 
 def test_a_stop_under_load_answers_what_is_under_way_and_loses_nothing(service: Service) -> None:
