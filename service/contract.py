@@ -65,7 +65,7 @@ def group_queries(asked: Sequence[QueryRequest]) -> list[tuple[Sequence[int], Qu
     """Return queries of at most one vector as few requests, with the numbers of their queries."""
     groups: dict[Hashable, list[int]] = {}
     for number, one in enumerate(asked):
-        same = one.group, one.with_payload, one.with_vector
+        same = one.group, one.with_payload, one.with_vector, one.explain
         groups.setdefault(number if one.vectors is None else same, []).append(number)
     found = list[tuple[Sequence[int], QueryRequest]]()
     for numbers in groups.values():

@@ -102,6 +102,16 @@ def database_url(settings: Settings) -> str | None:
     return _secret(settings.database_url, settings.database_url_file)
 
 
+def cluster_access(settings: Settings) -> tuple[str, str]:
+    """Return the URL of a cluster's database, and the key of the cluster; else ValueError."""
+    key, url = cluster_key(settings), database_url(settings)
+    if key is None:
+        raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
+    if url is None:
+        raise ValueError("expected the database of the cluster, got none; set GCWS_DATABASE_URL")
+    return url, key
+
+
 def _secret(given: SecretStr | None, file: Path | None) -> str | None:
     """Return what is given, or else the text of a file; None where there is neither."""
     text = ""

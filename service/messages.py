@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -106,37 +106,6 @@ def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[
     return [text[first:last] for first, last in pairwise([0, *ends])]
 
 
-class PackedNames(NamedTuple):
-    """Many strings in one text; only some of them are read."""
-
-    text: str  # all of them, one after the other
-    ends: ix.Int64s  # (n,) int64 Where each ends
-
-    @classmethod
-    def decode(cls, lengths: bytes | memoryview, data: bytes | memoryview) -> PackedNames:
-        """Read what `encode_names` wrote; UnicodeDecodeError where it is no text."""
-        text = bytes(data).decode()
-        if text.isascii():
-            sizes = np.frombuffer(lengths, np.int32)
-        else:
-            sizes = np.array([*map(len, decode_names(lengths, data))], np.int32)
-        return cls(text, sizes.cumsum(dtype=np.int64))
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[PackedNames]) -> PackedNames:
-        """Return the strings of all parts."""
-        starts = np.cumsum([0, *(len(part.text) for part in parts[:-1])])
-        ends = [part.ends + start for part, start in zip(parts, starts, strict=True)]
-        return cls("".join(part.text for part in parts), np.concatenate(ends))
-
-    def select(self, places: ix.Int64s) -> list[str]:
-        """Return the strings at some places."""
-        text = self.text
-        starts = np.where(places > 0, self.ends[places - 1], 0)
-        pairs = zip(starts.tolist(), self.ends[places].tolist(), strict=True)
-        return [text[start:end] for start, end in pairs]
-
-
 def decode_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
     """Inverse of `encode_texts`."""
     sizes = np.frombuffer(lengths, np.int32)
@@ -161,16 +130,16 @@ def encode_vectors(raw: ix.RawBatch) -> tuple[dict[str, Any], list[bytes]]:
     return {"form": "sparse"}, blobs
 
 
-def decode_vectors(head: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ix.RawBatch:
-    """Inverse of `encode_vectors`; takes the first blobs that are theirs."""
+def decode_vectors(head: dict[str, Any], blobs: Iterator[bytes | memoryview]) -> ix.RawBatch:
+    """Inverse of `encode_vectors`; takes the blobs that are theirs."""
     if head["form"] == "dense":
         rows, columns = head["shape"]
-        return ix.RawBatch("dense", dense=_array(blobs[0], np.float32).reshape(rows, columns))
+        return ix.RawBatch("dense", dense=_array(next(blobs), np.float32).reshape(rows, columns))
     return ix.RawBatch(
         "sparse",
-        indptr=_array(blobs[0], np.int64),
-        indices=_array(blobs[1], np.int32),
-        values=_array(blobs[2], np.float32),
+        indptr=_array(next(blobs), np.int64),
+        indices=_array(next(blobs), np.int32),
+        values=_array(next(blobs), np.float32),
     )
 
 
@@ -187,11 +156,6 @@ def decode_sparse(said: dict[str, list[Any]]) -> ix.SparseVector:
     return ix.SparseVector(
         np.array(said["indices"], np.int64), np.array(said["values"], np.float64)
     )
-
-
-def blobs_of(head: dict[str, Any]) -> int:
-    """Return how many blobs vectors take."""
-    return 1 if head["form"] == "dense" else 3
 
 
 def _array(blob: bytes | memoryview, kind: type) -> ix.AnyArray:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Final
 
 from gcws_search import index as ix
@@ -15,7 +15,7 @@ from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow,
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
 from gcws_search.service.errors import Refused, StoreUnavailable
-from gcws_search.service.keys import cluster_key, database_url
+from gcws_search.service.keys import cluster_access
 from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
 from gcws_search.service.settings import Settings
@@ -325,45 +325,29 @@ def open_router(
     ClusterMismatch where the database is of another one, or has fewer buckets than there are
     shards; ValueError without a database or a key.
     """
-    with ExitStack() as opened:
-        key = _key(settings) if replicas is None else ""
-        database = _database(settings)
-        opened.callback(database.close)
-        if replicas is None:
-            replicas = HttpReplicas(database, settings.cell, settings.shards, key)
-        shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
-        metrics.register(shards)
-        catalog = ClusterCatalog(
-            local, database, shards, metrics, settings, policies.pairs.max_pairs
-        )
-        opened.pop_all()  # what was opened is the catalog's from now on
-    return catalog
+    database, key = _open_database(settings)
+    if replicas is None:
+        replicas = HttpReplicas(database, settings.cell, settings.shards, key)
+    shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
+    metrics.register(shards)
+    return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs.max_pairs)
 
 
 def require_cluster(settings: Settings) -> None:
     """Raise the errors of `open_router` before the server starts."""
-    _key(settings)
-    _database(settings).close()
+    _open_database(settings)[0].close()
 
 
-def _key(settings: Settings) -> str:
-    key = cluster_key(settings)
-    if key is None:
-        raise ValueError("a router needs the key of its cluster; set GCWS_CLUSTER_KEY")
-    return key
-
-
-def _database(settings: Settings) -> Database:
-    url = database_url(settings)
-    if url is None:
-        raise ValueError("a router needs the URL of a database; set GCWS_DATABASE_URL")
+def _open_database(settings: Settings) -> tuple[Database, str]:
+    """Return the database of a cluster, and the key of the cluster."""
+    url, key = cluster_access(settings)
     if settings.shards > settings.buckets:
         expected = f"at most {settings.buckets}, the buckets"
         raise ClusterMismatch("shards", expected, str(settings.shards))
-    database = Database.open(url, buckets=settings.buckets, key=cluster_key(settings))
+    database = Database.open(url, buckets=settings.buckets, key=key)
     try:
         database.require_shards(settings.cell, settings.shards)
     except BaseException:
         database.close()
         raise
-    return database
+    return database, key

@@ -37,13 +37,7 @@ from gcws_search.service.cluster.operations import (
     merge_curves,
     total,
 )
-from gcws_search.service.cluster.search import (
-    MergedHits,
-    ShardHits,
-    merge,
-    search_costs,
-    search_message,
-)
+from gcws_search.service.cluster.search import ShardHits, merge, search_costs, search_message
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
@@ -204,7 +198,7 @@ class ClusterCollection:
 
     async def search(self, asked: QueryRequest, show: Callable[[Sequence[ix.QueryResult]], T]) -> T:
         """Search for one query, or for several vectors that ask for the same."""
-        return show(self._rank([(asked, hits) for hits in await self._find(asked)]))
+        return show(self._limit([(asked, hits) for hits in await self._find(asked)]))
 
     async def search_batch(
         self, asked: Sequence[QueryRequest], show: Callable[[Sequence[ix.QueryResult]], T]
@@ -217,15 +211,15 @@ class ClusterCollection:
             work = [self._find_numbered(numbers, one) for numbers, one in groups]
             found = dict(chain(*await asyncio.gather(*work)))
             lines = [(one, found[number]) for number, one in enumerate(asked)]
-        return await asyncio.to_thread(lambda: show(self._rank(lines)))
+        return await asyncio.to_thread(lambda: show(self._limit(lines)))
 
     async def _find_numbered(
         self, numbers: Sequence[int], asked: QueryRequest
-    ) -> Iterable[tuple[int, MergedHits]]:
+    ) -> Iterable[tuple[int, ix.QueryResult]]:
         with number_errors(numbers):
             return zip(numbers, await self._find(asked), strict=True)
 
-    async def _find(self, asked: QueryRequest) -> list[MergedHits]:
+    async def _find(self, asked: QueryRequest) -> list[ix.QueryResult]:
         """Search for a request's vectors, item or query with unknown names."""
         more = dict[str, Any]()
         if asked.is_strict:
@@ -246,10 +240,10 @@ class ClusterCollection:
         elif vectors is not None:
             if len(vectors) > PART_ROWS:
                 return await self._find_in_parts(asked, vectors, more)
-            shown = asked.with_payload, asked.with_vector
+            shown = asked.with_payload, asked.with_vector, asked.explain
             group = asked.group, shown, more.get("since"), more.get("at")
 
-            async def find(waiting: Sequence[ix.RawBatch]) -> list[list[MergedHits]]:
+            async def find(waiting: Sequence[ix.RawBatch]) -> list[list[ix.QueryResult]]:
                 found = iter(await self._ask(asked, ix.concatenate(waiting), more))
                 return [[*islice(found, len(each))] for each in waiting]
 
@@ -258,11 +252,11 @@ class ClusterCollection:
 
     async def _find_in_parts(
         self, asked: QueryRequest, vectors: ix.RawBatch, more: dict[str, Any]
-    ) -> list[MergedHits]:
+    ) -> list[ix.QueryResult]:
         """Return the hits of many vectors: shards search for some while other hits are merged."""
         room = asyncio.Semaphore(_MAX_CALLS)
 
-        async def find(first: int) -> list[MergedHits]:
+        async def find(first: int) -> list[ix.QueryResult]:
             async with room:
                 with number_errors(range(first, first + PART_ROWS)):
                     return await self._ask(asked, vectors[first : first + PART_ROWS], more)
@@ -276,7 +270,7 @@ class ClusterCollection:
 
     async def _ask(
         self, asked: QueryRequest, vectors: ix.RawBatch | None, more: dict[str, Any]
-    ) -> list[MergedHits]:
+    ) -> list[ix.QueryResult]:
         """Ask all shards in one message, and merge what they found."""
         start = time.perf_counter()
         message = search_message(
@@ -300,37 +294,23 @@ class ClusterCollection:
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
         found = [ShardHits.decode(answer) for answer in answers]
         self.router.metrics.count_searches(search_costs(found))
-        return merge(found, asked.params.limit, seconds, missing)
+        return merge(found, asked, seconds, missing)
 
-    def _rank(self, lines: Sequence[tuple[QueryRequest, MergedHits]]) -> list[ix.QueryResult]:
-        """Build the results that the answer shows; AnswerTooLarge where they are too long."""
+    def _limit(self, lines: Sequence[tuple[QueryRequest, ix.QueryResult]]) -> list[ix.QueryResult]:
+        """Return the results as they are shown; AnswerTooLarge where they are too long."""
         size = AnswerBytes(self.router.settings.max_answer_bytes)
-        payloads: list[list[bytes | None] | None] = []
         for asked, hits in lines:
-            payloads.append(hits.payloads() if asked.with_payload else None)
             if asked.is_shown:
-                size.add_hits(hits.ids, payloads[-1])
-        return [
-            ix.QueryResult(
-                hits.ids,
-                hits.scores,
-                texts,
-                hits.explanation(is_audited=asked.backend in (None, "gcws"))
-                if asked.explain
-                else None,
-                vectors=self._vectors(hits, size) if asked.with_vector else None,
-                shards=hits.coverage if asked.explain or asked.allow_partial else None,
-            )
-            for (asked, hits), texts in zip(lines, payloads, strict=True)
-        ]
+                size.add_hits(hits.ids, hits.payloads)
+            if hits.vectors is not None:
+                hits.vectors = [*self._show_vectors(hits.vectors, size)]
+        return [hits for _, hits in lines]
 
-    def _vectors(self, hits: MergedHits, size: AnswerBytes) -> list[ix.JsonVector | None]:
-        found: list[ix.JsonVector | None] = []
-        for shard, place in hits.places():
-            raw = None if place in shard.deleted else shard.vectors
-            found.append(None if raw is None else self.space.to_json(raw, place))
-            size.add_vectors(found[-1:])
-        return found
+    def _show_vectors(self, vectors: Iterable[Any], size: AnswerBytes) -> Iterator[Any]:
+        for each in vectors:
+            shown = None if each is None else self.space.to_json(*each)
+            size.add_vectors([shown])
+            yield shown
 
     # Writing
 

@@ -17,7 +17,7 @@ import typer
 
 from gcws_search.index import GcwsError
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.keys import cluster_key, database_url
+from gcws_search.service.keys import cluster_access
 from gcws_search.service.server import configure_logs, require_address, tune_process
 from gcws_search.service.settings import Settings, flags, settings_from, unread
 from gcws_search.version import program_version
@@ -113,14 +113,11 @@ def shard(
     configure_logs(settings.log_level, settings.log_format)
     for warning in unread(os.environ):
         _log.warning("%s", warning)
-    key = cluster_key(settings)
-    if key is None:
-        raise ValueError("a shard needs the key of its cluster; set GCWS_CLUSTER_KEY")
     if settings.port:  # 0 takes any
         require_address(settings)
     from gcws_search.service.cluster.server import ShardServer  # noqa: PLC0415
 
-    server = ShardServer(settings, shard, replica, key)
+    server = ShardServer(settings, shard, replica)
     tune_process()
     # The server hands the signal on after it has stopped; having stopped well is no failure.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
@@ -170,7 +167,8 @@ def adopt(**given: Any) -> None:  # noqa: ANN401
     """
     from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
-    identity = Database.adopt(_require_url(settings_from(given)))
+    url, _ = cluster_access(settings_from(given))
+    identity = Database.adopt(url)
     typer.echo(f"the database is {identity} now; start all routers and shards again")
 
 
@@ -182,7 +180,7 @@ def rekey(**given: Any) -> None:  # noqa: ANN401
     """
     settings = settings_from(given)
     with _database(settings, checks_key=False) as database:
-        database.rekey(cluster_key(settings) or "")
+        database.rekey(cluster_access(settings)[1])
     typer.echo("the database has the new key; start all routers and shards again with it")
 
 
@@ -226,7 +224,7 @@ def node(
     The head starts replicas on the other nodes, and has none itself.
     """
     settings = settings_from(given)
-    _require_url(settings)
+    cluster_access(settings)
     if not head and address is None:
         raise ValueError("expected --head, or --address of the head, got neither")
     variables = node_variables(settings, given, os.environ, is_head=head)
@@ -339,16 +337,6 @@ def require_token(variables: Mapping[str, str]) -> None:
         )
 
 
-def _require_url(settings: Settings) -> str:
-    """Return the URL of the database; ValueError without it, or without the key of the cluster."""
-    if cluster_key(settings) is None:
-        raise ValueError("expected the key of the cluster, got none; set GCWS_CLUSTER_KEY")
-    url = database_url(settings)
-    if url is None:
-        raise ValueError("expected a database, got none; set GCWS_DATABASE_URL")
-    return url
-
-
 @contextmanager
 def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     """Lend a rollout of the configured cluster."""
@@ -363,9 +351,14 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
 def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Database]:
     from gcws_search.service.cluster.database import Database  # noqa: PLC0415
 
-    url, key = _require_url(settings), cluster_key(settings) if checks_key else None
+    url, key = cluster_access(settings)
     with closing(
-        Database.open(url, buckets=settings.buckets, application="command", key=key)
+        Database.open(
+            url,
+            buckets=settings.buckets,
+            application="command",
+            key=key if checks_key else None,
+        )
     ) as database:
         yield database
 

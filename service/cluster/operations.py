@@ -5,10 +5,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any, Final
 
@@ -25,7 +24,6 @@ from gcws_search.service.cluster.search import (
 )
 from gcws_search.service.messages import (
     Message,
-    blobs_of,
     decode_names,
     decode_sparse,
     decode_texts,
@@ -87,7 +85,7 @@ def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     """Return the items that a shard sends, and their keys; without those deleted since."""
     blobs, shape = answer.blobs, answer.head["vectors"]
     keys, ids, payloads = decode_keys(answer), decode_names(*blobs[1:3]), decode_texts(*blobs[3:5])
-    vectors = decode_vectors(shape, blobs[5:])
+    vectors = decode_vectors(shape, iter(blobs[5:]))
     if shape["missing"]:
         there = sorted({*range(len(ids))} - {*shape["missing"]})
         vectors = vectors[np.array(there, np.int64)]
@@ -111,12 +109,6 @@ def _answer_pairs(
     return Message({}, [*first, *second, scores.tobytes()])
 
 
-def decode_pairs(answer: Message) -> Iterator[Pair]:
-    """Yield the pairs within a shard."""
-    first, second = decode_names(*answer.blobs[:2]), decode_names(*answer.blobs[2:4])
-    yield from zip(first, second, np.frombuffer(answer.blobs[4]).tolist(), strict=True)
-
-
 def find_pairs(
     collection: ClusterCollection,
     *,
@@ -137,7 +129,9 @@ def find_pairs(
         answers = collection.ask("pairs", LONG_SECONDS, stop, **wanted)
         count = len(answers)
         while answers:
-            best.add(decode_pairs(answers.pop()))
+            blobs = answers.pop().blobs
+            first, second = decode_names(*blobs[:2]), decode_names(*blobs[2:4])
+            best.add(zip(first, second, np.frombuffer(blobs[4]).tolist(), strict=True))
         for shard in range(count - 1):
             for rows in _rows_of_shard(collection, shard, count):
                 _add_pairs_across(collection, best, rows, range(shard + 1, count), recall, stop)
@@ -147,7 +141,7 @@ def find_pairs(
 
 
 class _BestPairs:
-    """The best pairs so far: as many as are wanted and a few more."""
+    """The best pairs so far: as many as are wanted and a few more; any thread."""
 
     def __init__(self, min_score: float, limit: int | None, max_pairs: int) -> None:
         self.threshold = self._min_score = min_score  # pairs that score less are of no use
@@ -157,26 +151,17 @@ class _BestPairs:
         # partners of one item that may be among them
         self.wanted = limit if limit is not None and self._is_bounded else max_pairs + 1
         self._pairs: list[Pair] = []
+        self._lock = threading.Lock()
 
     def add(self, found: Iterable[Pair]) -> None:
         """Take pairs that have not been taken before."""
-        limit = self._max_pairs
-        if self._is_bounded:
-            limit = self.wanted + max(_SPARE_PAIRS, self.wanted // 8)
-        for pair in found:
-            if pair[2] >= self.threshold:
-                self._pairs.append(pair)
-                if len(self._pairs) > limit:
-                    self._cut()
-        if self._is_bounded and len(self._pairs) > self.wanted:
-            self._cut()
-
-    def _cut(self) -> None:
-        if not self._is_bounded:
-            raise ix.too_many_pairs(self._max_pairs, self._min_score)
-        self._pairs.sort(key=_rank)
-        del self._pairs[self.wanted :]
-        self.threshold = self._pairs[-1][2]
+        with self._lock:
+            self._pairs += (pair for pair in found if pair[2] >= self.threshold)
+            if not self._is_bounded and len(self._pairs) > self._max_pairs:
+                raise ix.too_many_pairs(self._max_pairs, self._min_score)
+            if len(self._pairs) > self.wanted + max(_SPARE_PAIRS, self.wanted // 8):
+                self._pairs = self.rank()
+                self.threshold = self._pairs[-1][2]
 
     def rank(self) -> list[Pair]:
         """Return the pairs by falling score, ties by ids."""
@@ -215,53 +200,30 @@ def _add_pairs_across(
     """Search the shards ``behind``, all at once; again for items with more partners."""
     shards, vectors = collection.shards, collection.space.from_blobs([row.vector for row in rows])
 
-    def ask(parts: dict[int, ix.Int64s], limit: int) -> list[Message]:
-        if stop.is_set():
-            raise CancelledError
-        params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
-        head = collection.head("search")
-
-        async def gather() -> list[Message]:
-            work = (
-                shards.ask(
-                    other,
-                    behind.stop,
-                    search_message(head, vectors[part], params),
-                    LONG_SECONDS,
-                )
-                for other, part in parts.items()
-            )
-            return await asyncio.gather(*work)
-
-        return shards.wait(gather(), stop)
-
-    limit = min(_FIRST_LIMIT, best.wanted)
-    again = dict.fromkeys(behind, np.arange(len(rows)))
-    while again:
-        more: dict[int, list[ix.Int64s]] = {other: [] for other in again}
-        size = max(1, _MESSAGE_HITS // limit)
-        for first in range(0, max(map(len, again.values())), size):
-            parts = {
-                other: part
-                for other, each in again.items()
-                if len(part := each[first : first + size])
-            }
-            for other, answer in zip(parts, ask(parts, limit), strict=True):
-                hits, part = ShardHits.decode(answer), parts[other]
+    def search(other: int) -> None:
+        left, limit = np.arange(len(rows)), min(_FIRST_LIMIT, best.wanted)
+        while len(left):
+            size, more = max(1, _MESSAGE_HITS // limit), list[ix.Int64s]()
+            for part in np.split(left, range(size, len(left), size)):
+                if stop.is_set():
+                    raise CancelledError
+                params = ix.SearchParams(limit=limit, recall=recall, min_score=best.threshold)
+                message = search_message(collection.head("search"), vectors[part], params)
+                answer = shards.ask(other, behind.stop, message, LONG_SECONDS)
+                hits = ShardHits.decode(shards.wait(answer, stop))
                 is_whole = (np.diff(hits.starts) < limit) | (limit >= best.wanted)
+                ids = decode_names(hits.lengths.data, hits.ids)
                 for place in np.flatnonzero(is_whole).tolist():
-                    best.add(_pairs_of(rows[int(part[place])], hits, place))
-                more[other].append(part[~is_whole])
-        again = {other: left for other, each in more.items() if len(left := np.concatenate(each))}
-        limit = min(_GROWTH * limit, best.wanted)
+                    ours = slice(int(hits.starts[place]), int(hits.starts[place + 1]))
+                    own, scores = rows[int(part[place])].id, hits.scores[ours].tolist()
+                    pairs = zip(ids[ours], scores, strict=True)
+                    best.add((*sorted((own, other)), score) for other, score in pairs)
+                more.append(part[~is_whole])
+            left, limit = np.concatenate(more), min(_GROWTH * limit, best.wanted)
 
-
-def _pairs_of(row: Row, hits: ShardHits, place: int) -> Iterator[Pair]:
-    first, last = int(hits.starts[place]), int(hits.starts[place + 1])
-    scores = hits.scores[first:last].tolist()
-    for other, score in zip(hits.names.select(np.arange(first, last)), scores, strict=True):
-        a, b = sorted((row.id, other))
-        yield a, b, score
+    with ThreadPoolExecutor(len(behind)) as pool:
+        for done in [pool.submit(search, other) for other in behind]:
+            done.result()
 
 
 # Comparisons
@@ -291,16 +253,12 @@ def comparison_message(
 def _answer_comparison(
     collection: ix.StoredCollection, asked: Message, *, stop: threading.Event | None
 ) -> Message:
-    head, blobs = asked.head, [*asked.blobs]
-    queries: list[ix.RawBatch | ix.SparseVector] = []
-    for part in head["queries"]:
-        if (unknown := part.get("unknown")) is not None:
-            queries.append(decode_sparse(unknown))
-        else:
-            queries.append(decode_vectors(part, blobs))
-            del blobs[: blobs_of(part)]
+    head, blobs = asked.head, iter(asked.blobs)
     found = collection.compare(
-        queries,
+        [
+            decode_sparse(part["unknown"]) if "unknown" in part else decode_vectors(part, blobs)
+            for part in head["queries"]
+        ],
         ix.SearchParams(**head["params"]),
         backends=head["backends"],
         skip=head["skip"],

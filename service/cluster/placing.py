@@ -30,7 +30,6 @@ from gcws_search.index import GcwsError
 from gcws_search.service.cluster.rollout import ReplicaPlace, ReplicaState
 from gcws_search.service.cluster.server import ShardServer
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.keys import cluster_key
 from gcws_search.service.server import configure_logs, tune_process
 from gcws_search.service.settings import Settings
 
@@ -72,14 +71,9 @@ class ReplicaActor:
         try:
             while not self._stopping.is_set():
                 try:
-                    key = cluster_key(self._settings)
-                    if key is None:
-                        raise ValueError(
-                            "expected the key of the cluster, got none; set GCWS_CLUSTER_KEY"
-                        )
                     shard, replica = self._place.shard, self._place.replica
                     server = self._server = ShardServer(
-                        self._settings, shard, replica, key, shares_memory=True
+                        self._settings, shard, replica, shares_memory=True
                     )
                 except (GcwsError, ServiceError, OSError, ValueError) as error:
                     if str(error) != self._failure:

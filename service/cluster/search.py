@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import pairwise
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from itertools import chain, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,8 +16,6 @@ from gcws_search.service.limits import require_short_answer
 from gcws_search.service.messages import (
     Malformed,
     Message,
-    PackedNames,
-    blobs_of,
     decode_sparse,
     decode_texts,
     decode_vectors,
@@ -58,7 +56,7 @@ def _decode_query(asked: Message) -> QueryRequest:
     head = asked.head
     unknown = head.get("unknown")
     return QueryRequest(
-        None if unknown else decode_vectors(head, asked.blobs),
+        None if unknown else decode_vectors(head, iter(asked.blobs)),
         None,
         ix.SearchParams(**head["params"]),
         decode_filter(head.get("filter")),
@@ -155,47 +153,44 @@ def encode_stored_vectors(
 # The hits of all shards
 
 
-@dataclass(frozen=True, slots=True)
-class ShardHits:
+class ShardHits(NamedTuple):
     """What one shard found for m queries."""
 
     starts: ix.Int64s  # borders of the queries' hits
     scores: Any
-    names: PackedNames  # ids of the hits
-    payloads: list[bytes | None] | None  # None where they were not asked for
-    vectors: ix.RawBatch | None
-    deleted: set[int]  # places of hits whose vectors are not there any more
+    lengths: ix.AnyArray  # of the ids, in bytes
+    ids: bytes  # one after the other: few of them are shown
+    payloads: list[bytes | None]  # empty where they were not asked for
+    # Vectors and their places among them, None for an item deleted since; empty if not asked for.
+    vectors: list[tuple[ix.RawBatch, int] | None]
     work: ix.Int64s
-    expected_recall: Any  # NaN in the second: nothing was measured
-    measured_recall: Any
+    expected_recall: Any
+    measured_recall: Any  # NaN: nothing was measured
 
     @classmethod
     def decode(cls, answer: Message) -> ShardHits:
         """Read an answer; Malformed where it is none."""
-        head, blobs = answer.head, [*answer.blobs]
+        head, blobs = answer.head, iter(answer.blobs)
+        payloads, vectors = list[bytes | None](), list[tuple[ix.RawBatch, int] | None]()
         try:
-            sizes = np.frombuffer(blobs[0], np.int64)
-            starts = np.concatenate(([0], np.cumsum(sizes)))
-            scores = np.frombuffer(blobs[1], np.float64)
-            names = PackedNames.decode(blobs[2], blobs[3])
-            del blobs[:4]
-            payloads = vectors = None
-            deleted = set[int]()
+            sizes = np.frombuffer(next(blobs), np.int64)
+            scores = np.frombuffer(next(blobs), np.float64)
+            lengths, ids = np.frombuffer(next(blobs), np.int32), bytes(next(blobs))
             if head["payloads"]:
-                payloads = decode_texts(blobs[0], blobs[1])
-                del blobs[:2]
-            if head["vectors"] is not None:
-                vectors = decode_vectors(head["vectors"], blobs)
-                deleted = {*head["vectors"]["missing"]}
-                del blobs[: blobs_of(head["vectors"])]
-            work = np.frombuffer(blobs[0], np.int64).reshape(-1, _WORK)
-            expected, measured = (np.frombuffer(blob, np.float64) for blob in blobs[1:3])
-        except (KeyError, IndexError, ValueError, TypeError) as error:
+                payloads = decode_texts(next(blobs), next(blobs))
+            if (shape := head["vectors"]) is not None:
+                raw, missing = decode_vectors(shape, blobs), {*shape["missing"]}
+                vectors = [None if at in missing else (raw, at) for at in range(len(scores))]
+            work = np.frombuffer(next(blobs), np.int64).reshape(-1, _WORK)
+            expected = np.frombuffer(next(blobs), np.float64)
+            measured = np.frombuffer(next(blobs), np.float64)
+        except (KeyError, StopIteration, ValueError, TypeError) as error:
             raise Malformed(f"an answer to a search: {error!r}") from None
+        starts = np.concatenate(([0], np.cumsum(sizes)))
         hits, m = int(starts[-1]), len(sizes)
-        if not (len(scores) == len(names.ends) == hits and len(work) == len(expected) == m):
-            raise Malformed(f"an answer to {m} searches with {len(names.ends)} of {hits} hits")
-        return cls(starts, scores, names, payloads, vectors, deleted, work, expected, measured)
+        if not (len(scores) == len(lengths) == hits and len(work) == len(expected) == m):
+            raise Malformed(f"an answer to {m} searches with {len(lengths)} of {hits} hits")
+        return cls(starts, scores, lengths, ids, payloads, vectors, work, expected, measured)
 
 
 def search_costs(shards: Sequence[ShardHits]) -> list[ix.Total]:
@@ -211,89 +206,78 @@ def search_costs(shards: Sequence[ShardHits]) -> list[ix.Total]:
     return found
 
 
-class MergedHits(NamedTuple):
-    """The hits of one query, as places in the answers of shards."""
-
-    shards: Sequence[ShardHits]
-    seconds: float  # how long the query took
-    coverage: ix.ShardsAsked  # which shards have answered
-    number: int  # of the query
-    ids: list[str]
-    scores: list[float]
-    # shard of each hit, and its place in that one's answer
-    origins: ix.Int64s
-    origin_places: ix.Int64s
-
-    def places(self) -> list[tuple[ShardHits, int]]:
-        """Return the answers that the hits are of, and their places there."""
-        pairs = zip(self.origins.tolist(), self.origin_places.tolist(), strict=True)
-        return [(self.shards[shard], place) for shard, place in pairs]
-
-    def payloads(self) -> list[bytes | None]:
-        """Return the payloads of the hits, where they were asked for."""
-        return [
-            None if shard.payloads is None else shard.payloads[place]
-            for shard, place in self.places()
-        ]
-
-    def explanation(self, *, is_audited: bool) -> ix.Explanation:
-        """Return what the query cost on all shards; recall is their mean, weighted by hits."""
-        shards = self.shards
-        weights = np.bincount(self.origins, minlength=len(shards))
-        work = np.array([shard.work[self.number] for shard in shards])
-        expected = np.array([shard.expected_recall[self.number] for shard in shards])
-        measured = np.array([shard.measured_recall[self.number] for shard in shards])
-        known, sums = ~np.isnan(measured), work.sum(axis=0).tolist()
-        is_measured = is_audited and known.any()
-        return ix.Explanation(
-            method=ix.METHODS[int(work[int(np.argmax(weights)), _METHOD])],
-            bands=sums[_BANDS],
-            depth=int(work[:, _DEPTH].max()),
-            candidates=sums[_CANDIDATES],
-            scored=sums[_SCORED],
-            beam=int(work[:, _BEAM].max()),
-            expected_recall=weighted_mean(expected, weights),
-            seconds=self.seconds,
-            measured_recall=weighted_mean(measured[known], weights[known]) if is_measured else None,
-        )
-
-
 def merge(
     shards: Sequence[ShardHits],
-    limit: int,
+    asked: QueryRequest,
     seconds: float = 0.0,  # how long each query took
     missing: Sequence[int] = (),  # shards that did not answer
-) -> list[MergedHits]:
-    """Return the best hits of each query over all shards: scores are exact, so they compare."""
+) -> list[ix.QueryResult]:
+    """Return the best hits of each query over all shards: scores are exact, so they compare.
+
+    ``vectors`` of a result are as in `ShardHits`.
+    """
     coverage = ix.ShardsAsked(len(shards) + len(missing), len(shards), missing)
     m = len(shards[0].starts) - 1
     queries = np.concatenate([np.repeat(np.arange(m), np.diff(hits.starts)) for hits in shards])
     scores = np.concatenate([hits.scores for hits in shards])
     counts = [len(hits.scores) for hits in shards]
     origins = np.repeat(np.arange(len(shards)), counts)
-    places = np.concatenate([np.arange(count) for count in counts])
-    names = PackedNames.concatenate([hits.names for hits in shards])
+    names = b"".join(hits.ids for hits in shards)
+    ends = np.concatenate([[0], *(hits.lengths for hits in shards)]).cumsum()
+
+    def ids_at(places: ix.Int64s) -> list[str]:
+        pairs = zip(ends[places].tolist(), ends[places + 1].tolist(), strict=True)
+        return [names[first:last].decode() for first, last in pairs]
+
     order = _order_of_hits(scores, queries, [np.diff(hits.starts) for hits in shards])
     queries = queries[order]
-    _sort_ties(order, queries, scores[order], names)
+    _sort_ties(order, queries, scores[order], ids_at)
     starts = np.searchsorted(queries, np.arange(m + 1))
-    best = order[np.arange(len(order)) - starts[queries] < limit]
-    ends = np.minimum(np.diff(starts), limit).cumsum().tolist()
-    ids, best_scores = names.select(best), scores[best].tolist()
-    origins, places = origins[best], places[best]
-    return [
-        MergedHits(
-            shards,
-            seconds,
-            coverage,
-            number,
-            ids[first:last],
-            best_scores[first:last],
-            origins[first:last],
-            places[first:last],
-        )
-        for number, (first, last) in enumerate(pairwise([0, *ends]))
-    ]
+    best = order[np.arange(len(order)) - starts[queries] < asked.params.limit]
+    borders = [0, *np.minimum(np.diff(starts), asked.params.limit).cumsum().tolist()]
+    ids, best_scores, places = ids_at(best), scores[best].tolist(), best.tolist()
+    payloads = [*chain.from_iterable(hits.payloads for hits in shards)]
+    vectors: list[Any] = [*chain.from_iterable(hits.vectors for hits in shards)]
+    found: list[ix.QueryResult] = []
+    for number, (first, last) in enumerate(pairwise(borders)):
+        one = ix.QueryResult(ids[first:last], best_scores[first:last])
+        if asked.with_payload:
+            one.payloads = [payloads[place] for place in places[first:last]]
+        if asked.with_vector:
+            one.vectors = [vectors[place] for place in places[first:last]]
+        if asked.explain:
+            weights = np.bincount(origins[best[first:last]], minlength=len(shards))
+            one.explanation = _explain(shards, number, weights, seconds, asked.backend)
+        if asked.explain or asked.allow_partial:
+            one.shards = coverage
+        found.append(one)
+    return found
+
+
+def _explain(
+    shards: Sequence[ShardHits],
+    number: int,  # of the query
+    weights: ix.AnyArray,  # its hits of each shard
+    seconds: float,
+    backend: str | None,
+) -> ix.Explanation:
+    """Return what a query cost on all shards; recall is their mean, weighted by hits."""
+    work = np.array([shard.work[number] for shard in shards])
+    expected = np.array([shard.expected_recall[number] for shard in shards])
+    measured = np.array([shard.measured_recall[number] for shard in shards])
+    known, sums = ~np.isnan(measured), work.sum(axis=0).tolist()
+    is_measured = backend in (None, "gcws") and known.any()
+    return ix.Explanation(
+        method=ix.METHODS[int(work[int(np.argmax(weights)), _METHOD])],
+        bands=sums[_BANDS],
+        depth=int(work[:, _DEPTH].max()),
+        candidates=sums[_CANDIDATES],
+        scored=sums[_SCORED],
+        beam=int(work[:, _BEAM].max()),
+        expected_recall=weighted_mean(expected, weights),
+        seconds=seconds,
+        measured_recall=weighted_mean(measured[known], weights[known]) if is_measured else None,
+    )
 
 
 def _order_of_hits(
@@ -312,15 +296,17 @@ def _order_of_hits(
 
 
 def _sort_ties(
-    order: ix.Int64s, queries: ix.Int64s, scores: ix.AnyArray, names: PackedNames
+    order: ix.Int64s,
+    queries: ix.Int64s,
+    scores: ix.AnyArray,
+    ids_at: Callable[[ix.Int64s], list[str]],
 ) -> None:
     """Put hits of one query with the same score in the order of their ids."""
     is_tied = (queries[1:] == queries[:-1]) & (scores[1:] == scores[:-1])
     borders = np.flatnonzero(np.diff(np.concatenate(([0], is_tied, [0])))).tolist()
     for first, last in zip(borders[::2], borders[1::2], strict=True):
         tied = order[first : last + 1]
-        ids = names.select(tied)
-        tied[:] = tied[sorted(range(len(ids)), key=ids.__getitem__)]
+        tied[:] = [place for _, place in sorted(zip(ids_at(tied), tied.tolist(), strict=True))]
 
 
 def weighted_mean(values: Any, weights: Any) -> float:  # noqa: ANN401  # arrays of equal length

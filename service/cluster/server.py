@@ -44,7 +44,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
-from gcws_search.service.keys import database_url
+from gcws_search.service.keys import cluster_access
 from gcws_search.service.limits import Room, resident_bytes
 from gcws_search.service.messages import Malformed, Message, decode
 from gcws_search.service.server import HttpServer, server_options
@@ -71,14 +71,11 @@ class ShardServer:
         settings: Settings,  # where it listens, its folder, its database and its cell
         shard: int,
         replica: int,
-        key: str,  # of the cluster
         *,
         # whether the replicas of its host have one limit of memory together
         shares_memory: bool = False,
     ) -> None:
-        url, name = database_url(settings), f"shard {shard} replica {replica}"
-        if url is None:
-            raise ValueError("a shard needs a database; set GCWS_DATABASE_URL")
+        (url, key), name = cluster_access(settings), f"shard {shard} replica {replica}"
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
         self._listening = socket.create_server((settings.host, settings.port), family=family)
         self._listening.set_inheritable(True)

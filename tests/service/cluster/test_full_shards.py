@@ -87,13 +87,13 @@ def test_writes_are_refused_where_all_replicas_of_a_shard_are_full(
 
 
 def settings_of(url: str, data_dir: Path, **more: Any) -> Settings:  # noqa: ANN401
-    database = SecretStr(url)
-    return Settings(data_dir=data_dir, database_url=database, port=0, buckets=BUCKETS, **more)
+    more |= {"database_url": SecretStr(url), "cluster_key": SecretStr("between us")}
+    return Settings(data_dir=data_dir, port=0, buckets=BUCKETS, **more)
 
 
 def test_a_shard_holds_its_own_limits(database_url: str, data_dir: Path) -> None:
     settings = settings_of(database_url, data_dir, max_memory_share=1e-9)
-    server = ShardServer(settings, 0, 0, "between us")
+    server = ShardServer(settings, 0, 0)
     assert "bytes of memory in use" in server.host.refusal
     server.stop()
     server.run()
@@ -104,7 +104,7 @@ def test_replicas_of_one_host_share_its_memory(
 ) -> None:
     """The second has room for itself, and none beside the first."""
     settings = settings_of(database_url, data_dir)
-    server = ShardServer(settings, 0, 1, "between us", shares_memory=True)
+    server = ShardServer(settings, 0, 1, shares_memory=True)
     host, port = server.address.rsplit(":", 1)
 
     def listed(replica: int, address: str, share: float) -> Replica:

@@ -121,6 +121,7 @@ class ClusterClient(Client):
     ) -> None:
         defaults: dict[str, Json] = {"threads": 1, "durability": "normal", "buckets": BUCKETS}
         defaults |= {"database_url": url, "shards": shards, "shard_seconds": 20}
+        defaults |= {"cluster_key": "between us"}
         defaults |= {"audit_share": 0.0}  # as of `client.application`
         self.settings = Settings(data_dir=data_dir / "router", **(defaults | settings))
         audited = replace(policies, audit_share=self.settings.audit_share)

@@ -186,7 +186,7 @@ def rows_of(answer: Message, space: ix.VectorSpace) -> list[Row]:
     keys = np.frombuffer(answer.blobs[0], np.int64).tolist()
     ids = [(each or b"").decode() for each in decode_texts(*answer.blobs[1:3])]
     payloads = decode_texts(*answer.blobs[3:5])
-    raw = decode_vectors(answer.head["vectors"], answer.blobs[5:])
+    raw = decode_vectors(answer.head["vectors"], iter(answer.blobs[5:]))
     blobs = space.to_blobs(raw)
     return [Row(*each) for each in zip(keys, ids, blobs, payloads, strict=True)]
 

