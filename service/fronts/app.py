@@ -16,7 +16,6 @@ from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
 from gcws_search.service import models, problems
-from gcws_search.service.api.items import PutItemsBody
 from gcws_search.service.api.query import BatchBody, QueryBody
 from gcws_search.service.errors import OwnerUnavailable
 from gcws_search.service.fronts.channel import (
@@ -153,22 +152,14 @@ async def query_batch(request: Request) -> Response:
 
 
 @writing.put("/items")
-async def put_items(request: Request) -> Response:
-    """Store items; the body is checked here, and read again by the owner."""
-    service = front_of(request)
-    text = await read_body(request, service.settings.max_body_bytes, PutItemsBody.instead)
-    models.parse(PutItemsBody, text, service.settings)
-    return await _whole(request, text)
-
-
 @reading.get("/items/{item_id:any_text}")
 @writing.delete("/items/{item_id:any_text}")
 async def forward(request: Request) -> Response:
-    """Show or delete one item."""
-    return await _whole(request)
+    """Put items, or show or delete one."""
+    return await _whole(request, await read_body(request, MAX_BODY_BYTES))
 
 
-async def _whole(request: Request, body: bytes = b"") -> Response:
+async def _whole(request: Request, body: bytes) -> Response:
     """Return the owner's answer to a request, sent in one message."""
     asked = encode_request(request.scope, request_headers(request.scope), body)
     frame = await front_of(request).link.ask(FrameKind.REQUEST, *asked)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import struct
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
 from functools import lru_cache, partial
@@ -199,10 +199,10 @@ class Owner:
 
     async def search(self, key: bytes, vectors: Sequence[Sequence[memoryview]]) -> list[bytes]:
         """Return the answers to queries of one key."""
-        name, body = decode_key(key)
-        collection = self.service.collection(name)
+        name, _, options = key.partition(b"\0")
+        collection = self.service.collection(name.decode())
         rows = decode_vectors(vectors, collection.space)
-        asked = query_of(body, self.service.settings)._replace(vectors=rows)
+        asked = query_of(_body(options), self.service.settings)._replace(vectors=rows)
 
         def show(found: Sequence[ix.QueryResult]) -> list[bytes]:
             return [json_bytes(query_json(asked, each)) for each in found]
@@ -234,7 +234,8 @@ class Channel(FrameProtocol):
     def frame_received(self, kind: int, ticket: int, body: bytes) -> None:
         """Take a message of the front."""
         if kind == FrameKind.QUERY:
-            group, key, vector = decode_query(body)
+            key, vector = decode_parts(body)
+            group = key, len(vector[0]) if len(vector) == 1 else -1
             found = self._owner.batcher.search(group, vector, partial(self._owner.search, key))
             found.add_done_callback(partial(self._send_answer, ticket))
         elif kind == FrameKind.REQUEST:
@@ -354,18 +355,6 @@ _USUAL: Final = tuple(
 @lru_cache(maxsize=256)
 def _usual_options(*values: object) -> bytes:
     return orjson.dumps(dict(zip(_USUAL, values, strict=True)))
-
-
-def decode_query(data: bytes) -> tuple[Hashable, bytes, list[memoryview]]:
-    """Return what queries that can be searched together share; its key, and the vector."""
-    key, vector = decode_parts(data)
-    return (key, len(vector[0]) if len(vector) == 1 else -1), key, vector
-
-
-def decode_key(key: bytes) -> tuple[str, QueryBody]:
-    """Return the name of the collection, and a query's body without its vector."""
-    name, _, options = key.partition(b"\0")
-    return name.decode(), _body(options)
 
 
 @lru_cache(maxsize=256)
