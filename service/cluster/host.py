@@ -227,14 +227,14 @@ class ShardHost:
 
     def wait_for(self, asked: Message) -> None:
         """Wait until a message need not wait, or has waited as long as it asks."""
+        with suppress(Behind, ix.CollectionNotFound, KeyError, TypeError, ValueError):
+            self._collection_of(asked)  # the answer will say so
+
+    def _collection_of(self, asked: Message) -> ix.StoredCollection:
+        """Return the collection of a message once it has reached what the message must see."""
         head = asked.head
-        with suppress(Behind, ix.CollectionNotFound, TypeError, ValueError):  # the answer says so
-            self.collection(
-                int(head.get("collection", 0)),
-                int(head.get("at", 0)),
-                float(head.get("seconds", 0.0)),
-                head.get("since"),
-            )
+        number, at = int(head["collection"]), int(head.get("at", 0))
+        return self.collection(number, at, float(head.get("seconds", 0.0)), head.get("since"))
 
     # Messages
 
@@ -271,8 +271,7 @@ class ShardHost:
             answer = partial(LONG[method], stop=stop) if method in LONG else OPERATIONS[method]
         except KeyError as error:
             raise Malformed(f"expected a method and what belongs to it, got no {error}") from None
-        at = int(head.get("at", 0))
-        collection = self.collection(number, at, seconds, head.get("since"))
+        collection = self._collection_of(asked)
         try:
             return answer(collection, asked)
         except ix.BackendNotFound as error:
@@ -282,7 +281,7 @@ class ShardHost:
         try:
             return answer(collection, asked)
         except ix.BackendNotFound:
-            raise Behind(at, follower.reached) from None
+            raise Behind(int(head.get("at", 0)), follower.reached) from None
 
     def _answer_status(self) -> Message:
         if self.dispute:

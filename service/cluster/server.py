@@ -19,7 +19,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from queue import PriorityQueue
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from prometheus_client import CollectorRegistry, generate_latest
@@ -211,7 +211,7 @@ class ShardService(Collector):
         work = partial(self.host.answer_message, asked)
         try:
             if method in _WAITING:
-                return _respond(await self.pool.wait(work))
+                return _respond(await asyncio.wrap_future(self.pool.waiting.submit(work)))
             if method in LONG:
                 return _respond(await self._answer_long(asked, request))
             await self._reach(asked)
@@ -225,7 +225,7 @@ class ShardService(Collector):
     async def _reach(self, asked: Message) -> None:
         """Wait, as long as the message says, for the changes that it must see."""
         if not self.host.has_reached(asked):
-            await self.pool.wait(partial(self.host.wait_for, asked))
+            await asyncio.wrap_future(self.pool.waiting.submit(self.host.wait_for, asked))
             asked.head["seconds"] = 0.0  # it has waited
 
     async def _answer_long(self, asked: Message, request: Request) -> bytes:
@@ -243,7 +243,7 @@ class ShardService(Collector):
         watching = asyncio.ensure_future(watch())
         try:
             await self._reach(asked)
-            return await self.pool.run_long(compute)
+            return await asyncio.wrap_future(self.pool.long.submit(compute))
         finally:
             watching.cancel()
 
@@ -330,11 +330,14 @@ def _digest(text: str) -> bytes:
 
 
 class MessagePool:
-    """Threads that answer messages: those that compute (None: one a core), and those that wait."""
+    """Threads that answer messages: those that compute (None: one a core), and others.
+
+    ``waiting`` has those that only wait, ``long`` work of minutes, one at a time, at low priority.
+    """
 
     def __init__(self, threads: int | None = None) -> None:
-        self._waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
-        self._long = ThreadPoolExecutor(
+        self.waiting = ThreadPoolExecutor(_WAITING_THREADS, thread_name_prefix="shard-waiting")
+        self.long = ThreadPoolExecutor(
             _LONG_THREADS, thread_name_prefix="shard-long", initializer=ix.give_way
         )
         self._queue = PriorityQueue[tuple[float, int, Callable[[], bytes] | None, Future[bytes]]]()
@@ -355,22 +358,14 @@ class MessagePool:
         self._queue.put((time.monotonic() + seconds, next(self._numbers), work, future))
         return await asyncio.wrap_future(future)
 
-    async def wait(self, work: Callable[[], Any]) -> Any:  # noqa: ANN401
-        """Run work that only waits."""
-        return await asyncio.get_running_loop().run_in_executor(self._waiting, work)
-
-    async def run_long(self, work: Callable[[], bytes]) -> bytes:
-        """Run work of minutes, one at a time, at low priority."""
-        return await asyncio.get_running_loop().run_in_executor(self._long, work)
-
     def close(self) -> None:
         """Finish the queue and join the threads."""
         for _ in self._threads:
             self._queue.put((math.inf, next(self._numbers), None, Future()))
         for thread in self._threads:
             thread.join()
-        self._waiting.shutdown()
-        self._long.shutdown()
+        self.waiting.shutdown()
+        self.long.shutdown()
 
     def _run(self) -> None:
         while True:

@@ -36,6 +36,7 @@ from gcws_search.service.cluster.contract import (
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.errors import Refused, ShardUnavailable, StoreUnavailable
 from gcws_search.service.messages import Malformed, Message, decode, encode
+from gcws_search.service.searches import Batcher
 
 T = TypeVar("T")
 
@@ -219,6 +220,8 @@ class ShardSet(Collector):
         self._turns = Counter[int]()
         self._failed: dict[str, float] = {}
         self._following: dict[tuple[int, str, int], _Following] = {}
+        # One message of each: writes that come meanwhile wait for the next.
+        self._follow_messages = Batcher(max_calls=1)
         self._refusals: dict[str, str] = {}
 
     def _able(self) -> list[Sequence[HttpReplica]]:
@@ -539,8 +542,8 @@ class ShardSet(Collector):
     def _send(self, number: int, parts: Sequence[Message]) -> None:
         live = self._live()
         if len(live) == len(parts):  # else the number of shards has changed
-            for following in self._followings(live, number):
-                following.send(parts[following.shard])
+            for shard, _, following in self._followings(live, number):
+                following.add(parts[shard])
 
     def _live(self) -> list[list[HttpReplica]]:
         """Return the replicas of each shard that have not failed just now."""
@@ -557,15 +560,20 @@ class ShardSet(Collector):
         One that failed is not waited for until it has answered a query. Shards not concerned (None:
         all are) are told of the moment, and not waited for.
         """
-        following = [
-            (each.shard, each.reach(moment)) for each in self._followings(self._live(), number)
-        ]
-        waiting = [each for shard, each in following if concerned is None or shard in concerned]
+        waiting = []
+        for shard, replica, following in self._followings(self._live(), number):
+            if following.reached < moment:
+                ask = partial(self._ask_to_follow, shard, replica, following, number)
+                told = self._follow_messages.search(following, moment, ask, rows=0)
+                if concerned is None or shard in concerned:
+                    waiting.append(told)
         if waiting:
             await asyncio.wait(waiting, timeout=self.follow_seconds)
 
-    def _followings(self, live: Sequence[Sequence[HttpReplica]], number: int) -> list[_Following]:
-        """Return what waits for each of these replicas to follow a collection."""
+    def _followings(
+        self, live: Sequence[Sequence[HttpReplica]], number: int
+    ) -> list[tuple[int, HttpReplica, _Following]]:
+        """Return each of these replicas with its shard, and how it follows a collection."""
         found = []
         for shard, replicas in enumerate(live):
             for replica in replicas:
@@ -576,20 +584,20 @@ class ShardSet(Collector):
                     self._following = {
                         place: each for place, each in self._following.items() if place[1] in there
                     }
-                    ask = partial(self._ask_to_follow, shard, replica, number)
-                    following = self._following[place] = _Following(shard, ask)
-                found.append(following)
+                    following = self._following[place] = _Following()
+                found.append((shard, replica, following))
         return found
 
     async def _ask_to_follow(
         self,
         shard: int,
         replica: HttpReplica,
+        following: _Following,
         number: int,
-        moment: Moment,
-        changes: Sequence[Message],
-    ) -> Moment:
-        """Ask a replica to reach a moment, with changes on the way; return the one it has."""
+        moments: Sequence[Moment],
+    ) -> Sequence[Moment]:
+        """Ask a replica to reach the last of some moments, with changes on the way."""
+        moment, changes = max(moments), following.take()
         head = {
             "method": "follow",
             "collection": number,
@@ -601,8 +609,12 @@ class ShardSet(Collector):
         }
         blobs = [blob for change in changes for blob in change.blobs]
         end = time.monotonic() + 2 * self.follow_seconds
-        answer = await self._ask(shard, replica, encode(Message(head, blobs)), end)
-        return Moment(int(answer.head.get("since", moment.epoch)), int(answer.head["key"]))
+        try:
+            said = (await self._ask(shard, replica, encode(Message(head, blobs)), end)).head
+            following.reached = Moment(int(said.get("since", moment.epoch)), int(said["key"]))
+        except Exception:  # it is not waited for: the next query sees what it has
+            following.take()  # without the changes of that message the next ones are of no use
+        return moments
 
 
 def _cancel(tasks: Iterable[asyncio.Task[Message]]) -> None:
@@ -631,56 +643,21 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
 
 
 class _Following:
-    """Writes that wait for one replica to follow one collection; it is asked for the last."""
+    """How one replica follows one collection, and the changes that the next message takes."""
 
-    def __init__(
-        self, shard: int, ask: Callable[[Moment, Sequence[Message]], Coroutine[Any, Any, Moment]]
-    ) -> None:
-        self.shard = shard
-        self._ask = ask
+    def __init__(self) -> None:
+        self.reached = Moment(0, 0)
         self._changes: list[Message] = []
         self._bytes = 0
-        self._reached = self._wanted = Moment(0, 0)
-        self._waiting: list[tuple[Moment, asyncio.Future[None]]] = []
-        self._task: asyncio.Task[None] | None = None
 
-    def send(self, change: Message) -> None:
+    def add(self, change: Message) -> None:
         """Attach a change to the next message; beyond a limit the replica reads the database."""
         self._bytes += sum(map(len, change.blobs))
         self._changes.append(change)
         if self._bytes > _MAX_CHANGE_BYTES:
-            self._changes, self._bytes = [], 0
+            self.take()
 
-    def reach(self, moment: Moment) -> asyncio.Future[None]:
-        """Return a future that ends when the replica has the moment, or has failed."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if moment <= self._reached:
-            future.set_result(None)
-            return future
-        self._waiting.append((moment, future))
-        self._wanted = max(self._wanted, moment)
-        if self._task is None or self._task.done():
-            self._task = asyncio.ensure_future(self._run())
-        return future
-
-    async def _run(self) -> None:
-        try:
-            while self._waiting:
-                wanted = self._wanted
-                changes, self._changes, self._bytes = self._changes, [], 0
-                self._reached = await self._ask(wanted, changes)
-                reached = max(wanted, self._reached)
-                waiting, self._waiting = self._waiting, []
-                for moment, future in waiting:
-                    if moment > reached:
-                        self._waiting.append((moment, future))
-                    elif not future.done():
-                        future.set_result(None)
-        except (*_FAULTS, Exception):  # it is not waited for: the next query sees what it has
-            # Without the changes of that message the next ones are of no use.
-            self._changes, self._bytes = [], 0
-        finally:
-            for _, future in self._waiting:
-                if not future.done():
-                    future.set_result(None)
-            self._waiting = []
+    def take(self) -> Sequence[Message]:
+        """Return the changes, which are not attached any more."""
+        changes, self._changes, self._bytes = self._changes, [], 0
+        return changes
