@@ -8,13 +8,14 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import numpy as np
 import orjson
 
 from gcws_search import index as ix
+from gcws_search.service.cluster import operations
 from gcws_search.service.cluster.committer import Committer, PreparedDelete, PreparedPut
 from gcws_search.service.cluster.contract import (
     CollectionRow,
@@ -23,19 +24,6 @@ from gcws_search.service.cluster.contract import (
     Row,
     bucket_of,
     encode_filter,
-)
-from gcws_search.service.cluster.operations import (
-    LONG_SECONDS,
-    comparison_message,
-    decode_items,
-    decode_keys,
-    find_pairs,
-    merge_audited_recall,
-    merge_audits,
-    merge_backends,
-    merge_comparisons,
-    merge_curves,
-    total,
 )
 from gcws_search.service.cluster.search import ShardHits, merge, search_costs, search_message
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
@@ -185,7 +173,7 @@ class ClusterCollection:
         head = self.head("rows", filter=text, seed=abs(seed), with_vector=True)
         questions = [Message(head | {"sample": int(share)}) for share in shares]
         answers = self.shards.wait(self.shards.ask_all(questions))
-        keys, parts = zip(*map(decode_items, answers), strict=True)
+        keys, parts = zip(*map(operations.decode_items, answers), strict=True)
         order = np.argsort(np.concatenate(keys))
         found = ix.ItemBatch.concatenate(parts)
         return ix.ItemBatch(
@@ -230,7 +218,7 @@ class ClusterCollection:
             head = self.head("rows", ids=[asked.item_id], with_vector=True) | more
             count = len(self.shards)
             shard = bucket_of(asked.item_id, self.database.buckets) % count
-            item = decode_items(await self.shards.ask(shard, count, Message(head)))[1]
+            item = operations.decode_items(await self.shards.ask(shard, count, Message(head)))[1]
             if not len(item):
                 raise ix.ItemNotFound(asked.item_id)
             vectors = item.vectors
@@ -480,12 +468,9 @@ class ClusterCollection:
         """
         ready = {each.name for each in self.describe().backends}
         if name is None:
-            name, count = params.kind, 1
-            while name in ready:
-                count += 1
-                name = f"{params.kind}_{count}"
-        else:
-            ix.check_name(name)
+            others = (f"{params.kind}_{number}" for number in count(2))
+            name = next(each for each in chain([params.kind], others) if each not in ready)
+        ix.check_name(name)
         if name in ready:
             raise ix.BackendExists(name)
         items = self.count(None)
@@ -555,7 +540,7 @@ class ClusterCollection:
             rows = [row for row in rows if row.key > after][: limit + 1]
         elif where is not None:
             answers = self.ask("rows", filter=encode_filter(where), after=after, limit=limit + 1)
-            keys = sorted(key for answer in answers for key in decode_keys(answer))
+            keys = sorted(key for answer in answers for key in operations.decode_keys(answer))
             rows = database.rows_by_key(self.number, keys[: limit + 1])
         else:
             rows = database.page(self.number, after=after, limit=limit + 1, with_vector=with_vector)
@@ -566,7 +551,7 @@ class ClusterCollection:
     def count(self, where: ix.Filter | None) -> int:
         """Return the number of items, or of those whose payloads pass a filter."""
         answers = self.ask("count", filter=encode_filter(where))
-        return total([answer.head for answer in answers], "count")
+        return operations.total([answer.head for answer in answers], "count")
 
     def find_names(self, prefix: str = "", limit: int = 20) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names."""
@@ -575,17 +560,14 @@ class ClusterCollection:
     def describe(self) -> ix.Description:
         """Return all there is to know of the collection: sums over its shards."""
         parts = [answer.head for answer in self.ask("describe")]
+        sizes = "items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk"
         return ix.Description(
+            **{name: operations.total(parts, name) for name in sizes},
             name=self.name,
             config=self.config,
-            items=total(parts, "items"),
-            rows=total(parts, "rows"),
             names=len(self.names),
             metadata=self.database.metadata(self.number),
-            bytes_in_memory=total(parts, "bytes_in_memory"),
-            bytes_mapped=total(parts, "bytes_mapped"),
-            bytes_on_disk=total(parts, "bytes_on_disk"),
-            backends=merge_backends([part["backends"] for part in parts]),
+            backends=operations.merge_backends([part["backends"] for part in parts]),
             commits=self.committer.commits,
             commit_seconds=self.committer.commit_seconds,
             versions=parts[0]["versions"],
@@ -595,27 +577,27 @@ class ClusterCollection:
         """Return one line of the list of collections; sizes are of the shards that answer."""
         answers, missing = self.ask_some("summary")
         parts = [answer.head for answer in answers]
-        items = self.database.count(self.number) if missing else total(parts, "items")
+        items = self.database.count(self.number) if missing else operations.total(parts, "items")
         return ix.Summary(
             name=self.name,
             items=items,
             dim=self.config.dim,
             backends=parts[0]["backends"] if parts else [self.config.backend.kind],
-            bytes_on_disk=total(parts, "bytes_on_disk"),
-            bytes_in_memory=total(parts, "bytes_in_memory"),
+            bytes_on_disk=operations.total(parts, "bytes_on_disk"),
+            bytes_in_memory=operations.total(parts, "bytes_in_memory"),
             commits=self.committer.commits,
             commit_seconds=self.committer.commit_seconds,
             commit_counts=tuple(self.committer.commit_counts),
-            audited=merge_audited_recall([part["audited"] for part in parts]),
+            audited=operations.merge_audited_recall([part["audited"] for part in parts]),
         )
 
     def curve(self, limit: int = 10) -> ix.CostCurve:
         """Return what recall costs for a limit."""
-        return merge_curves([each.head for each in self.ask("curve", limit=limit)])
+        return operations.merge_curves([each.head for each in self.ask("curve", limit=limit)])
 
     def audited(self) -> ix.AuditedQueries:
         """Return recall asked against recall found."""
-        return merge_audits([each.head for each in self.ask("audited")])
+        return operations.merge_audits([each.head for each in self.ask("audited")])
 
     def explain(self, a: Any, b: Any, *, limit: int = ix.SHARES) -> ix.Explained:  # noqa: ANN401
         """Return what each coordinate adds to the similarity of two vectors, or items by id."""
@@ -664,15 +646,17 @@ class ClusterCollection:
                     loc=("sample",),
                 )
             queries, skip = [drawn.vectors], [each for each in drawn.ids if each is not None]
-        head, blobs = comparison_message(queries, params, backends, skip)
-        answers = self.ask("compare", LONG_SECONDS, stop, blobs, **head)
-        return merge_comparisons(answers, params.limit)
+        head, blobs = operations.comparison_message(queries, params, backends, skip)
+        answers = self.ask("compare", operations.LONG_SECONDS, stop, blobs, **head)
+        return operations.merge_comparisons(answers, params.limit)
 
     def pairs(
         self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
     ) -> list[tuple[str, str, float]]:
         """Return near-duplicate pairs; soon, once ``stop`` is set."""
-        return find_pairs(self, min_score=min_score, recall=recall, limit=limit, stop=stop)
+        return operations.find_pairs(
+            self, min_score=min_score, recall=recall, limit=limit, stop=stop
+        )
 
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""
