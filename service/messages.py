@@ -82,11 +82,8 @@ def decode_parts(data: bytes) -> tuple[bytes, list[memoryview]]:
 
 def encode_texts(texts: Sequence[bytes | None]) -> list[bytes]:
     """Return texts as two blobs: their lengths, -1 for none, and all of their bytes."""
-    present = [each for each in texts if each is not None]
-    if not present:
-        return [np.full(len(texts), -1, np.int32).tobytes(), b""]
     lengths = np.fromiter((-1 if each is None else len(each) for each in texts), np.int32)
-    return [lengths.tobytes(), b"".join(present)]
+    return [lengths.tobytes(), b"".join(filter(None, texts))]
 
 
 def encode_names(names: Sequence[str]) -> list[bytes]:
@@ -109,8 +106,6 @@ def decode_names(lengths: bytes | memoryview, data: bytes | memoryview) -> list[
 def decode_texts(lengths: bytes | memoryview, data: bytes | memoryview) -> list[bytes | None]:
     """Inverse of `encode_texts`."""
     sizes = np.frombuffer(lengths, np.int32)
-    if not len(data) and (sizes < 0).all():
-        return [None] * len(sizes)
     ends = np.cumsum(np.maximum(sizes, 0))
     view = bytes(data)
     pairs = zip(sizes.tolist(), ends.tolist(), strict=True)

@@ -140,7 +140,9 @@ class GroupPlan:
     def _put(self, put: PreparedPut) -> ix.WriteResult:
         last = {each: row for row, each in enumerate(put.ids) if each is not None}
         if put.mode == "insert":
-            self._refuse_existing(put)
+            for row, item_id in enumerate(put.ids):
+                if item_id is not None and self._has(item_id):
+                    raise ix.ItemExists(item_id, put.places[row] if put.places else row)
         updated = sum(map(self._has, last))
         given = (str(put.numbers[0]), str(put.numbers[-1])) if put.numbers else None
         result = ix.WriteResult(len(last) - updated, updated, given)
@@ -157,14 +159,6 @@ class GroupPlan:
         self.coordinates = max(self.coordinates, put.coordinates)
         self.names.update(put.names)
         return result
-
-    def _refuse_existing(self, put: PreparedPut) -> None:
-        seen: set[str] = set()
-        for row, item_id in enumerate(put.ids):
-            if item_id is not None:
-                if item_id in seen or self._has(item_id):
-                    raise ix.ItemExists(item_id, put.places[row] if put.places else row)
-                seen.add(item_id)
 
     def _delete(self, ids: Sequence[str]) -> int:
         deleted = [item_id for item_id in dict.fromkeys(ids) if self._has(item_id)]

@@ -184,9 +184,7 @@ class Database:
 
     def collections(self) -> list[CollectionRow]:
         """Return all collections, by name."""
-        with self.connections.use() as connection:
-            rows = connection.run(_READ + "ORDER BY name").fetchall()
-        found = [_collection(row) for row in rows]
+        found = [_collection(row) for row in self._rows(_READ + "ORDER BY name")]
         self._names |= {row.number: row.name for row in found}
         return found
 
@@ -286,15 +284,13 @@ class Database:
 
     def loads(self, number: int, since: int, key: str | None = None) -> list[ix.LoadRecord]:
         """Return the loads, or that of one key, that changed since a Unix time; the last first."""
-        with self.connections.use() as connection:
-            rows = connection.run(
-                "SELECT key, changed, progress, checksum FROM loads"
-                " WHERE collection = %b AND changed >= %b AND coalesce(key = %b, true)"
-                " ORDER BY changed DESC, key",
-                *(number, since, key),
-            ).fetchall()
+        statement = """
+            SELECT key, changed, progress, checksum FROM loads
+            WHERE collection = %b AND changed >= %b AND coalesce(key = %b, true)
+            ORDER BY changed DESC, key
+        """
         records = []
-        for *columns, checksum in rows:
+        for *columns, checksum in self._rows(statement, number, since, key):
             record = ix.LoadRecord(*columns)
             if record.checksum != checksum:
                 raise ix.DamagedFile(str(number), f"load {record.key!r} is not what was written")
@@ -311,12 +307,8 @@ class Database:
 
     def backends(self, number: int) -> list[ix.BackendRecord]:
         """Return the comparison backends in the order in which they were attached."""
-        with self.connections.use() as connection:
-            rows = connection.run(
-                "SELECT name, kind, params, notes FROM backends"
-                " WHERE collection = %b ORDER BY number",
-                number,
-            ).fetchall()
+        columns = "SELECT name, kind, params, notes FROM backends"
+        rows = self._rows(f"{columns} WHERE collection = %b ORDER BY number", number)
         return [ix.BackendRecord(*row) for row in rows]
 
     def add_backend(self, number: int, backend: ix.BackendRecord) -> None:
@@ -333,17 +325,25 @@ class Database:
                 raise ix.BackendNotFound(name)
 
     def _value(self, number: int, statement: str) -> Any:  # noqa: ANN401
-        with self.connections.use() as connection:
-            row = connection.run(statement, number).fetchone()
-        if row is None:
+        rows = self._rows(statement, number)
+        if not rows:
             raise ix.CollectionNotFound(self.label(number))
-        return row[0]
+        return rows[0][0]
+
+    def _rows(
+        self,
+        statement: str,
+        *parameters: Any,  # noqa: ANN401
+        name: str | None = None,  # of the collection, for errors
+        is_confirmed: bool = True,  # as of `Connections.use`
+    ) -> list[tuple[Any, ...]]:
+        with self.connections.use(name, is_confirmed=is_confirmed) as connection:
+            return connection.run(statement, *parameters).fetchall()
 
     # Items
 
     def _read(self, number: int, statement: str, *parameters: Any) -> list[Row]:  # noqa: ANN401
-        with self.connections.use(self.label(number)) as connection:
-            found = connection.run(statement, *parameters).fetchall()
+        found = self._rows(statement, *parameters, name=self.label(number))
         return _check_rows(number, found)
 
     def fetch(self, number: int, ids: Sequence[str]) -> dict[str, Row]:
@@ -360,15 +360,16 @@ class Database:
 
     def rows_by_key(self, number: int, keys: Sequence[int]) -> list[Row]:
         """Return the items of those keys that there are, by key."""
-        return self._read(number, _by_key(number, "key = ANY(%b)"), list(keys))
+        rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE key = ANY(%b) ORDER BY key"
+        return self._read(number, rows, list(keys))
 
     def page(self, number: int, *, after: int, limit: int, with_vector: bool) -> list[Row]:
         """Return the first items beyond a key, by key; without vectors they are not checked."""
         where = f"FROM items_{number} WHERE key > %b ORDER BY key LIMIT %b"
         if with_vector:
             return self._read(number, f"SELECT {_COLUMNS} {where}", after, limit)
-        with self.connections.use(self.label(number)) as connection:
-            found = connection.run(f"SELECT key, id, payload {where}", after, limit).fetchall()
+        statement = f"SELECT key, id, payload {where}"
+        found = self._rows(statement, after, limit, name=self.label(number))
         return [Row(key, item_id.decode(), b"", payload) for key, item_id, payload in found]
 
     def bucket_rows(self, number: int, bucket: int, *, after: str, limit: int) -> list[Row]:
@@ -415,28 +416,25 @@ class Database:
 
     def names(self, number: int) -> list[ix.NamedCoordinate]:
         """Return the coordinates that have names, in order, and their names."""
-        with self.connections.use() as connection:
-            rows = connection.run(
-                "SELECT coordinate, name, checksum FROM names"
-                " WHERE collection = %b AND stored ORDER BY coordinate",
-                number,
-            ).fetchall()
-        for coordinate, name, checksum in rows:
-            if ix.name_checksum(coordinate, name.decode()) != checksum:
+        columns = "SELECT coordinate, name, checksum FROM names"
+        where = "WHERE collection = %b AND stored ORDER BY coordinate"
+        found = []
+        for coordinate, name, checksum in self._rows(f"{columns} {where}", number):
+            found.append(ix.NamedCoordinate(coordinate, name.decode()))
+            if ix.name_checksum(*found[-1]) != checksum:
                 reason = f"the name of coordinate {coordinate} is not what was written"
                 raise ix.DamagedFile(str(number), reason)
-        return [ix.NamedCoordinate(coordinate, name.decode()) for coordinate, name, _ in rows]
+        return found
 
     def find_names(self, number: int, prefix: str, limit: int) -> list[ix.NamedCoordinate]:
         """Return the first coordinates that have names; by name where a prefix is given."""
         start = prefix.encode()
-        order = "name" if prefix else "coordinate"
-        with self.connections.use() as connection:
-            rows = connection.run(
-                "SELECT coordinate, name FROM names WHERE collection = %b AND stored"
-                f" AND name >= %b AND name < %b ORDER BY {order} LIMIT %b",
-                *(number, start, start + _BEYOND_TEXT, limit),
-            ).fetchall()
+        statement = f"""
+            SELECT coordinate, name FROM names
+            WHERE collection = %b AND stored AND name >= %b AND name < %b
+            ORDER BY {"name" if prefix else "coordinate"} LIMIT %b
+        """
+        rows = self._rows(statement, number, start, start + _BEYOND_TEXT, limit)
         return [ix.NamedCoordinate(coordinate, name.decode()) for coordinate, name in rows]
 
     def replace_names(self, number: int, names: Sequence[tuple[int, str]]) -> None:
@@ -467,11 +465,8 @@ class Database:
             head, deleted = _check_head(connection, number, after, own)
             where = "bucket = ANY(%b) AND key > %b"
             rows: Iterator[list[Row]] = iter(())
-            if head.key - after.key > chunk_rows:
+            if head.key > after.key:
                 rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
-            elif head.key > after.key:  # few enough to be read at once
-                found = connection.run(_by_key(number, where), own, after.key).fetchall()
-                rows = iter([_check_rows(number, found)] if found else [])
             yield head, [each.decode() for each in deleted], rows, connection.epoch_number
 
     def announce(self, replica: Replica) -> str:
@@ -479,8 +474,7 @@ class Database:
         positions = orjson.dumps(replica.positions, option=orjson.OPT_NON_STR_KEYS).decode()
         values = replica.address, positions, replica.nbytes, replica.share, replica.refusal
         place = replica.cell, replica.shards, replica.shard, replica.replica
-        with self.connections.use() as connection:
-            [before] = connection.column(_ANNOUNCE, *place, *place, *values)
+        [[before]] = self._rows(_ANNOUNCE, *place, *place, *values)
         return str(before or "")
 
     def withdraw(self, replica: Replica) -> None:
@@ -491,9 +485,9 @@ class Database:
 
     def shards(self, cell: str) -> int | None:
         """Return the number of shards that routers ask in a cell; None where it is not set."""
-        with self.connections.use(is_confirmed=False) as connection:
-            found = connection.column("SELECT shards FROM cells WHERE cell = %b", cell)
-        return int(found[0]) if found else None
+        statement = "SELECT shards FROM cells WHERE cell = %b"
+        found = self._rows(statement, cell, is_confirmed=False)
+        return int(found[0][0]) if found else None
 
     def require_shards(self, cell: str, shards: int) -> None:
         """Raise ClusterMismatch where all replicas of a cell are of another number of shards.
@@ -515,9 +509,8 @@ class Database:
 
     def replicas(self, cell: str) -> list[Replica]:
         """Return the replicas of a cell, by number of shards and by shard."""
-        with self.connections.use(is_confirmed=False) as connection:
-            rows = connection.run(_REPLICAS, cell).fetchall()
         found = []
+        rows = self._rows(_REPLICAS, cell, is_confirmed=False)
         for shard, replica, address, positions, *others in rows:
             reached = {int(number): key for number, key in orjson.loads(positions).items()}
             found.append(Replica(cell, shard, replica, address, reached, *others))
@@ -589,15 +582,13 @@ def _read_in_order(
 
     Who abandons the generator sends nothing: another thread may have the connection by then.
     """
-    declare = f"DECLARE ordered NO SCROLL CURSOR FOR {_by_key(number, where)}"
-    connection.execute(declare.encode(), parameters)
+    rows = f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+    connection.execute(f"DECLARE ordered NO SCROLL CURSOR FOR {rows}".encode(), parameters)
     fetch = f"FETCH {chunk_rows} FROM ordered".encode()
     while found := connection.execute(fetch, binary=True).fetchall():
         yield _check_rows(number, found)
-
-
-def _by_key(number: int, where: str) -> str:
-    return f"SELECT {_COLUMNS} FROM items_{number} WHERE {where} ORDER BY key"
+        if len(found) < chunk_rows:
+            break
 
 
 def _check_rows(number: int, found: Sequence[tuple[Any, ...]]) -> list[Row]:
