@@ -9,7 +9,7 @@ import select
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Any, Final, NamedTuple, TypeVar
 
 import psycopg
@@ -248,32 +248,33 @@ class Connections:
 
     def _choose_server(self) -> Connection:
         found: list[tuple[Standing, tuple[dict[str, Any], Connection]]] = []
-        errors_: list[Exception] = []
+        failures: list[Exception] = []
+        chosen: Connection | None = None
         try:
             for parameters in self._servers:
                 seconds = {"connect_timeout": _FURTHER_SECONDS} if found else {}
                 try:
                     connection, standing = self._connect(parameters | seconds)
                 except (psycopg.Error, FormerPrimary) as error:
-                    errors_.append(error)
+                    failures.append(error)
                 else:
                     found.append((standing, (parameters, connection)))
             if not found:
-                raise next((e for e in errors_ if isinstance(e, FormerPrimary)), errors_[0])
+                raise next((e for e in failures if isinstance(e, FormerPrimary)), failures[0])
             standing, (parameters, connection) = latest(found)
             self._enter(connection, standing, self._choice + 1)
             self._chosen, self._choice = (parameters, standing), self._choice + 1
+            chosen = connection
         except BaseException as error:
             self._chosen = None
             if isinstance(error, FormerPrimary):
                 self._note(error)
-            for _, (_, connection) in found:
-                connection.close()
             raise
-        for _, (_, other) in found:
-            if other is not connection:
-                other.close()
-        return connection
+        finally:
+            for _, (_, other) in found:
+                if other is not chosen:
+                    other.close()
+        return chosen
 
     def _enter(self, connection: Connection, standing: Standing, choice: int) -> None:
         """Take note of the epoch of a server."""
@@ -290,23 +291,18 @@ class Connections:
     @contextmanager
     def only(self) -> Iterator[Connection]:
         """Lend a connection with the only server that takes writes; else StoreUnavailable."""
-        found: list[Connection] = []
-        errors_: list[psycopg.Error] = []
-        with database_errors():
-            try:
-                for parameters in self._servers:
-                    try:
-                        found.append(self._open(parameters))
-                    except psycopg.Error as error:
-                        errors_.append(error)
-                if not found:
-                    raise errors_[0]
-                if len(found) > 1:
-                    raise FormerPrimary("expected one server that takes writes, got several")
-                yield found[0]
-            finally:
-                for connection in found:
-                    connection.close()
+        found, failures = list[Connection](), list[psycopg.Error]()
+        with database_errors(), ExitStack() as opened:
+            for parameters in self._servers:
+                try:
+                    found.append(opened.enter_context(closing(self._open(parameters))))
+                except psycopg.Error as error:
+                    failures.append(error)
+            if not found:
+                raise failures[0]
+            if len(found) > 1:
+                raise FormerPrimary("expected one server that takes writes, got several")
+            yield found[0]
 
     def look_for_successor(self) -> None:
         """Check now and then whether another server was promoted: the chosen one may not notice."""

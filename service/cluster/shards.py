@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import io
 import logging
-import math
 import threading
 import time
 from collections import Counter
@@ -403,27 +402,25 @@ class ShardSet(Collector):
         all_seconds: float | None = None,  # for the others
     ) -> list[Message]:
         """Return the answers of all replicas that answer in time; ShardUnavailable without any."""
-        listed, data, start = listed or self._able(), encode(message), time.monotonic()
-        end = start + (self.seconds if seconds is None else seconds)
-        soon = math.inf if all_seconds is None else start + all_seconds
+        listed, data = listed or self._able(), encode(message)
+        end = time.monotonic() + (self.seconds if seconds is None else seconds)
         asked = {
             asyncio.ensure_future(self._ask(shard, replica, data, end)): shard
             for shard, replicas in enumerate(listed)
             for replica in replicas
         }
         answers, missing, waiting = list[Message](), {*range(len(listed))}, {*asked}
+        timeout, when = all_seconds, asyncio.ALL_COMPLETED
         try:
-            while waiting and (missing or time.monotonic() < soon):
-                left = None if missing or soon == math.inf else soon - time.monotonic()
-                done, waiting = await asyncio.wait(
-                    waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED
-                )
+            while waiting and missing:
+                done, waiting = await asyncio.wait(waiting, timeout=timeout, return_when=when)
                 for each in done:
                     if (error := each.exception()) is None:
                         answers.append(each.result())
                         missing.discard(asked[each])
                     elif not isinstance(error, _FAULTS):
                         raise error
+                timeout, when = None, asyncio.FIRST_COMPLETED
         finally:
             _cancel(asked)
         if missing:
