@@ -532,8 +532,6 @@ class ClusterCollection:
         ids: Sequence[str] | None,
     ) -> ix.Page:
         """Return items in the order in which they were put."""
-        if limit < 1:
-            raise ix.InvalidParameter(expected="at least 1", got=str(limit), loc=("limit",))
         database, after = self.database, ix.sequence_of(cursor)
         if ids is not None:
             rows = sorted(database.fetch(self.number, [*dict.fromkeys(ids)]).values())

@@ -192,7 +192,7 @@ def status(**given: Any) -> None:  # noqa: ANN401
     settings = settings_from(given)
     with _database(settings) as database:
         try:
-            with _placement() as placement:
+            with _placement(settings) as placement:
                 found, unanswered = status_of(database, settings, placement)
                 nodes = f"{len(placement.nodes())} nodes may have replicas"
         except ConnectionError as error:
@@ -343,7 +343,7 @@ def _rollout(given: dict[str, Any], seconds: float) -> Iterator[Rollout]:
     from gcws_search.service.cluster.rollout import Rollout  # noqa: PLC0415
 
     settings = settings_from(given)
-    with _database(settings) as database, _placement() as placement:
+    with _database(settings) as database, _placement(settings) as placement:
         yield Rollout(placement, database, settings, typer.echo, seconds)
 
 
@@ -364,12 +364,12 @@ def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Databa
 
 
 @contextmanager
-def _placement() -> Iterator[RayPlacement]:
+def _placement(settings: Settings) -> Iterator[RayPlacement]:
     """Join the Ray cluster, which reads its variables when it is imported."""
     require_token(os.environ)
     os.environ.setdefault("RAY_AUTH_MODE", "token")
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "3")  # of the head, each for seconds
     from gcws_search.service.cluster.placing import connect_ray  # noqa: PLC0415
 
-    with connect_ray() as placement:
+    with connect_ray(settings) as placement:
         yield placement

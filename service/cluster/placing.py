@@ -113,7 +113,7 @@ _Actor: Final = ray.remote(ReplicaActor)
 
 
 @contextmanager
-def connect_ray() -> Iterator[RayPlacement]:
+def connect_ray(settings: Settings) -> Iterator[RayPlacement]:
     """Join the Ray cluster of this machine, or the one at RAY_ADDRESS, for a while.
 
     OSError where there is none, it is of another version, or it has another token.
@@ -133,13 +133,16 @@ def connect_ray() -> Iterator[RayPlacement]:
             f" Ray {ray.__version__}"
         ) from None
     try:
-        yield RayPlacement()
+        yield RayPlacement(settings)
     finally:
         ray.shutdown()
 
 
 class RayPlacement:
     """Where replicas run, and what has them run again: actors and placement groups."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
 
     def nodes(self) -> list[str]:
         """Return the ids of the nodes that may have replicas."""
@@ -167,23 +170,18 @@ class RayPlacement:
         return found
 
     def start(
-        self,
-        place: ReplicaPlace,
-        *,
-        replicas: int,
-        nbytes: int | None,
-        without: Collection[str],
-        avoided: Collection[str],
+        self, place: ReplicaPlace, *, without: Collection[str], avoided: Collection[str] = ()
     ) -> None:
         """Start a replica, in its shard's group where nodes permit it.
 
         It is on none of the nodes ``without``, and on ``avoided`` ones only if there is no choice.
         """
+        nbytes = self._settings.replica_bytes
         memory = {} if nbytes is None else {"memory": float(nbytes)}
         try:
             group = get_placement_group(place.group)
         except ValueError:  # there is none
-            bundles = [{"CPU": CPUS, **memory} for _ in range(replicas)]
+            bundles = [{"CPU": CPUS, **memory} for _ in range(self._settings.replicas)]
             group = placement_group(
                 bundles, strategy="STRICT_SPREAD", name=place.group, lifetime="detached"
             )

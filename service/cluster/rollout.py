@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -120,24 +120,13 @@ class Rollout:
             if place in sisters:
                 continue
             self._say(f"replica {place.short} of {settings.shards} shards is started")
-            self._start(place, without={each.node for each in states.values()})
+            self._placement.start(place, without={each.node for each in states.values()})
             sisters.append(place)
 
     def _replicas_of(self, shard: int, shards: int) -> list[ReplicaPlace]:
         """Return the replicas of a shard."""
         wanted = self._cell, shards, shard
         return [each for each in self._placement.places(self._cell) if each[:3] == wanted]
-
-    def _start(
-        self, place: ReplicaPlace, *, without: Collection[str], avoided: Collection[str] = ()
-    ) -> None:
-        self._placement.start(
-            place,
-            replicas=self._settings.replicas,
-            nbytes=self._settings.replica_bytes,
-            without=without,
-            avoided=avoided,
-        )
 
     def _wait_until_filled(self, places: Sequence[ReplicaPlace]) -> None:
         """Return when all have all collections."""
@@ -214,7 +203,7 @@ class Rollout:
         number = next(number for number in count() if number not in taken)
         place = former._replace(replica=number)
         self._say(f"replica {place.short} is started, for {former.short}")
-        self._start(place, without=sisters, avoided=own)
+        self._placement.start(place, without=sisters, avoided=own)
         try:
             self._wait_until_filled([place])
         except BaseException:

@@ -56,13 +56,7 @@ class Placed:
         return found
 
     def start(
-        self,
-        place: ReplicaPlace,
-        *,
-        replicas: int,
-        nbytes: int | None,
-        without: Collection[str],
-        avoided: Collection[str],
+        self, place: ReplicaPlace, *, without: Collection[str], avoided: Collection[str] = ()
     ) -> None:
         self.events.append(("start", place.short))
         used = {node for each, node in self.there.items() if each[:3] == place[:3]}
