@@ -263,48 +263,41 @@ def manifest(
     settings = settings_from(given)
     file = Path(__file__).parent / ("kuberay.yml" if kuberay else "kubernetes.yml")
     text = file.read_text()
-    values = {
+    variables = {
         "GCWS_SHARDS": str(settings.shards),
         "GCWS_REPLICAS": str(settings.replicas),
         "GCWS_CELL": settings.cell,
     }
+
+    def fill(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401  # of YAML
+        if isinstance(value, list):
+            return [fill(each, words) for each in value]
+        if not isinstance(value, dict):
+            return words.get(value, value) if isinstance(value, str) else value
+        found = {key: fill(each, words) for key, each in value.items()}
+        if "image" in found:
+            found["image"] = image
+        if found.get("name") in variables:
+            found["value"] = variables[found["name"]]
+        if "minReplicas" in found:
+            found |= dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), nodes)
+        return found
+
     documents: list[dict[str, Any]] = []
     for document in yaml.safe_load_all(text):
         # Wherever the file has these words, the memory and the storage of the options are meant.
         words = {"4Gi": memory, "20Gi": storage}
         shard = document["metadata"]["labels"].get("shard")
+        if document["kind"] == "StatefulSet":
+            document["spec"]["replicas"] = routers if shard is None else settings.replicas
         if shard is None:
-            documents.append(_with_words(document, words))
+            documents.append(fill(document, words))
         elif shard == "0":  # once for each shard
             for number in map(str, range(settings.shards)):
                 own = {"0": number, "gcws-shard-0": f"gcws-shard-{number}"}
-                documents.append(_with_words(document, words | own))
-    for document in documents:
-        spec = document["spec"]
-        if document["kind"] == "StatefulSet":
-            is_router = document["metadata"]["name"] == "gcws-router"
-            spec["replicas"] = routers if is_router else settings.replicas
-        workers = spec.get("workerGroupSpecs", [])
-        for group in workers:
-            group.update(dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), nodes))
-        for group in (spec, *workers, spec.get("headGroupSpec", {})):
-            if "template" in group:
-                container = group["template"]["spec"]["containers"][0]
-                container["image"] = image
-                for variable in container["env"]:
-                    if variable["name"] in values:
-                        variable["value"] = values[variable["name"]]
+                documents.append(fill(document, words | own))
     header = text[: text.index("apiVersion:")]
     typer.echo(header + yaml.safe_dump_all(documents, sort_keys=False, width=100), nl=False)
-
-
-def _with_words(value: Any, words: dict[str, str]) -> Any:  # noqa: ANN401  # of YAML
-    """Return a copy of a value with some of its strings replaced, keys excepted."""
-    if isinstance(value, dict):
-        return {key: _with_words(each, words) for key, each in value.items()}
-    if isinstance(value, list):
-        return [_with_words(each, words) for each in value]
-    return words.get(value, value) if isinstance(value, str) else value
 
 
 def node_variables(

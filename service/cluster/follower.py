@@ -148,7 +148,6 @@ class Follower:
         self._collection: ix.StoredCollection | None = None
         self._changed = threading.Condition()
         self._wanted = _EMPTY
-        self._is_forced = False
         self._queue: list[ChangeSet] = []
         self._is_running = False
         self._is_stopping = False
@@ -176,13 +175,10 @@ class Follower:
         idle = time.monotonic() - self._checked
         return self.reached != head or idle > self._options.check_seconds
 
-    def wake(self, key: int | None = None) -> None:
-        """Follow, unless a key has been reached; None for in any case."""
+    def wake(self, key: int = _LAST) -> None:
+        """Follow, unless a key has been reached."""
         with self._changed:
-            if key is None:
-                self._is_forced = True
-            else:
-                self._wanted = max(self._wanted, key)
+            self._wanted = max(self._wanted, key)
             if self._is_running or self._is_stopping:
                 return
             self._is_running = True
@@ -215,7 +211,7 @@ class Follower:
     def wait(self, key: int, seconds: float, epoch: int | None = None) -> bool:
         """Follow until a key of an epoch has been reached; return whether it has."""
         if not self.has(key, epoch):
-            self.wake(None if self.epoch < self._memory.number else max(key, 0))
+            self.wake(_LAST if self.epoch < self._memory.number else max(key, 0))
             with self._changed:
                 self._changed.wait_for(
                     lambda: self._is_stopping or self.has(key, epoch), max(0.0, seconds)
@@ -261,8 +257,7 @@ class Follower:
         Who asks after that is not too late.
         """
         with self._changed:
-            wanted = _LAST if self._is_forced else self._wanted
-            self._is_forced, self._wanted = False, _EMPTY
+            wanted, self._wanted = self._wanted, _EMPTY
             self._is_running = wanted > self.reached and not self._is_stopping
             self._changed.notify_all()
             return wanted if self._is_running else None

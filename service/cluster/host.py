@@ -417,12 +417,13 @@ class ShardHost:
             self._is_announced = True
             if self._options.shares_memory:
                 own = self._options.address
+                machine = own.rpartition(":")[0]
                 self._others_share = sum(
                     each.share
                     for each in self._database.replicas(self._options.cell)
                     if each.is_alive
+                    and each.address.rpartition(":")[0] == machine
                     and each.address != own
-                    and _host_of(each.address) == _host_of(own)
                 )
         else:
             return
@@ -445,7 +446,3 @@ class ShardHost:
             self.place.shards,
             self.refusal,
         )
-
-
-def _host_of(address: str) -> str:
-    return address.rpartition(":")[0]

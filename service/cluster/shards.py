@@ -221,7 +221,7 @@ class ShardSet(Collector):
         self._following: dict[tuple[int, str, int], _Following] = {}
         # One message of each: writes that come meanwhile wait for the next.
         self._follow_messages = Batcher(max_calls=1)
-        self._refusals: dict[str, str] = {}
+        self._full: set[str] = set()  # addresses of those that can store nothing more
 
     def _able(self) -> list[Sequence[HttpReplica]]:
         """Return the replicas of each shard that are asked and followed.
@@ -232,23 +232,13 @@ class ShardSet(Collector):
         for shard, replicas in enumerate(self._replicas.shards):
             able = [each for each in replicas if not each.refusal]
             for each in replicas:
-                if each.refusal != self._refusals.get(each.address, ""):
-                    self._note_refusal(shard, each, is_left_out=bool(able))
+                if bool(each.refusal) != (each.address in self._full):
+                    self._full ^= {each.address}
+                    told = " is left out:" if able else " writes are refused:"
+                    told = f"{told} {each.refusal}" if each.refusal else ": can store again"
+                    _log.warning("shard %d, replica %s%s", shard, each.address, told)
             found.append(able or replicas)
         return found
-
-    def _note_refusal(self, shard: int, replica: HttpReplica, *, is_left_out: bool) -> None:
-        """Log that a replica can store nothing any more, or can again."""
-        before = self._refusals.pop(replica.address, "")
-        if not replica.refusal:
-            _log.warning("shard %d, replica %s: can store again", shard, replica.address)
-            return
-        self._refusals[replica.address] = replica.refusal
-        if not before:
-            told = "is left out" if is_left_out else "writes are refused"
-            _log.warning(
-                "shard %d, replica %s %s: %s", shard, replica.address, told, replica.refusal
-            )
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Use this event loop for all messages."""
