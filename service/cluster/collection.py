@@ -25,7 +25,6 @@ from gcws_search.service.cluster.contract import (
     bucket_of,
     encode_filter,
 )
-from gcws_search.service.cluster.search import ShardHits, merge, search_costs, search_message
 from gcws_search.service.contract import QueryRequest, group_queries, number_errors
 from gcws_search.service.errors import AnswerTooLarge, ShardUnavailable, StoreUnavailable
 from gcws_search.service.limits import AnswerBytes
@@ -261,7 +260,7 @@ class ClusterCollection:
     ) -> list[ix.QueryResult]:
         """Ask all shards in one message, and merge what they found."""
         start = time.perf_counter()
-        message = search_message(
+        message = operations.search_message(
             self.head("search"),
             vectors,
             asked.params,
@@ -280,9 +279,9 @@ class ClusterCollection:
         if missing and not asked.allow_partial:
             raise ShardUnavailable(missing, len(shards))
         seconds = (time.perf_counter() - start) / (1 if vectors is None else max(1, len(vectors)))
-        found = [ShardHits.decode(answer) for answer in answers]
-        self.router.metrics.count_searches(search_costs(found))
-        return merge(found, asked, seconds, missing)
+        found = [operations.ShardHits.decode(answer) for answer in answers]
+        self.router.metrics.count_searches(operations.search_costs(found))
+        return operations.merge_hits(found, asked, seconds, missing)
 
     def _limit(self, lines: Sequence[tuple[QueryRequest, ix.QueryResult]]) -> list[ix.QueryResult]:
         """Return the results as they are shown; AnswerTooLarge where they are too long."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from gcws_search.index import SearchParams
-from gcws_search.service.cluster.search import ShardHits, merge
+from gcws_search.service.cluster.operations import ShardHits, merge_hits
 from gcws_search.service.contract import QueryRequest
 from gcws_search.service.messages import Message, decode_names, encode_names, encode_texts
 from tests.support.service.client import Json
@@ -54,7 +54,7 @@ def test_merged_hits_are_the_best_of_all(
 ) -> None:
     params = SearchParams(limit=limit)
     asked = QueryRequest(None, None, params, None, b"", None, True, False, explain=False)
-    found = merge([hits_of(lines) for lines in shards], asked)
+    found = merge_hits([hits_of(lines) for lines in shards], asked)
     assert len(found) == len(shards[0])
     for query, hits in enumerate(found):
         every = sorted((-score, item_id) for lines in shards for score, item_id in lines[query])
