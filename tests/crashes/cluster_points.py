@@ -123,7 +123,7 @@ POINTS: Final[dict[str, Point]] = {
     ),
     "found, not answered": Point("replica", (_HOST, "ShardHost.answer_message"), after),
     "merged, not answered": Point(
-        "router", ("gcws_search.service.cluster.collection", "ClusterCollection._rank"), after
+        "router", ("gcws_search.service.cluster.collection", "ClusterCollection._limit"), after
     ),
     "filled, about to be listed": Point(
         "replica",
