@@ -68,6 +68,12 @@ class ItemBatch:
         """Return the number of items."""
         return len(self.ids)
 
+    def take(self, places: Sequence[int]) -> ItemBatch:
+        """Return some of the items, in the order of their places."""
+        ids = [self.ids[place] for place in places]
+        payloads = [self.payloads[place] for place in places]
+        return ItemBatch(ids, self.vectors[np.array(places, np.int64)], payloads)
+
     @classmethod
     def concatenate(cls, parts: Sequence[ItemBatch]) -> ItemBatch:
         """Return the items of all parts, in order."""

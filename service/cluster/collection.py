@@ -174,12 +174,7 @@ class ClusterCollection:
         answers = self.shards.wait(self.shards.ask_all(questions))
         keys, parts = zip(*map(operations.decode_items, answers), strict=True)
         order = np.argsort(np.concatenate(keys))
-        found = ix.ItemBatch.concatenate(parts)
-        return ix.ItemBatch(
-            [found.ids[place] for place in order.tolist()],
-            found.vectors[order],
-            [found.payloads[place] for place in order.tolist()],
-        )
+        return ix.ItemBatch.concatenate(parts).take(order.tolist())
 
     # Searching
 
@@ -318,21 +313,17 @@ class ClusterCollection:
         """Return items as the database takes them; else InvalidId, InvalidVector or ItemExists."""
         ix.check_ids(items.ids)
         places = ix.last_places(items.ids, mode)
-        vectors, payloads = items.vectors, items.payloads
-        ids: Sequence[str | None] = items.ids
-        if len(places) < len(ids):
-            vectors = vectors[np.array(places, np.int64)]
-            ids = [ids[place] for place in places]
-            payloads = [payloads[place] for place in places]
-        rows = self.space.prepare(vectors)
+        if len(places) < len(items):
+            items = items.take(places)
+        rows = self.space.prepare(items.vectors)
         coordinates, new = 0, list[ix.NamedCoordinate]()
         if self.names.is_open and len(rows.slots):
             new = self.names.use(rows, set())
             coordinates = (int(rows.slots.max()) >> 1) + 1
         return PreparedPut(
-            ids=ids,
-            vectors=self.space.to_blobs(vectors),
-            payloads=payloads,
+            ids=items.ids,
+            vectors=self.space.to_blobs(items.vectors),
+            payloads=items.payloads,
             places=places,
             mode=mode,
             keeps_payloads=keeps_payloads,

@@ -71,7 +71,7 @@ def search_message(
     """
     said, blobs = ({}, []) if vectors is None else encode_vectors(vectors)
     asked = {"filter": None, "backend": None, "with_payload": False, "with_vector": False}
-    return Message({**head, "params": asdict(params), **asked, **said, **more}, blobs)
+    return Message({**head, "params": params, **asked, **said, **more}, blobs)
 
 
 def _decode_query(asked: Message) -> QueryRequest:
@@ -365,15 +365,13 @@ def decode_keys(answer: Message) -> list[int]:
 
 def decode_items(answer: Message) -> tuple[list[int], ix.ItemBatch]:
     """Return the items that a shard sends, and their keys; without those deleted since."""
-    blobs, shape = answer.blobs, answer.head["vectors"]
-    keys, ids, payloads = decode_keys(answer), decode_names(*blobs[1:3]), decode_texts(*blobs[3:5])
+    blobs, shape, keys = answer.blobs, answer.head["vectors"], decode_keys(answer)
     vectors = decode_vectors(shape, iter(blobs[5:]))
+    items = ix.ItemBatch(decode_names(*blobs[1:3]), vectors, decode_texts(*blobs[3:5]))
     if shape["missing"]:
-        there = sorted({*range(len(ids))} - {*shape["missing"]})
-        vectors = vectors[np.array(there, np.int64)]
-        keys = [keys[place] for place in there]
-        ids, payloads = [ids[place] for place in there], [payloads[place] for place in there]
-    return keys, ix.ItemBatch(ids, vectors, payloads)
+        there = sorted({*range(len(keys))} - {*shape["missing"]})
+        keys, items = [keys[place] for place in there], items.take(there)
+    return keys, items
 
 
 # Pairs
@@ -528,7 +526,7 @@ def comparison_message(
             parts.append(said)
             blobs += more
     names = None if backends is None else [*backends]
-    head = {"queries": parts, "skip": [*skip], "params": asdict(params), "backends": names}
+    head = {"queries": parts, "skip": [*skip], "params": params, "backends": names}
     return Message(head, blobs)
 
 
@@ -546,8 +544,8 @@ def _answer_comparison(
         skip=head["skip"],
         stop=stop,
     )
-    backends = [asdict(each) for each in found.backends]
-    return Message({"backends": backends, "shape": found.best.shape}, [found.best.tobytes()])
+    head = {"backends": found.backends, "shape": found.best.shape}
+    return Message(head, [found.best.tobytes()])
 
 
 # Latencies and build times are those of the slowest shard.
@@ -583,9 +581,8 @@ def merge_comparisons(answers: Sequence[Message], limit: int) -> ix.Comparison:
 
 def _answer_describe(collection: ix.StoredCollection, _: Message) -> Message:
     found = collection.describe()
-    names = ("items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk", "versions")
-    head: dict[str, Any] = {name: getattr(found, name) for name in names}
-    return Message(head | {"backends": [asdict(each) for each in found.backends]})
+    names = "items", "rows", "bytes_in_memory", "bytes_mapped", "bytes_on_disk", "versions"
+    return Message({name: getattr(found, name) for name in (*names, "backends")})
 
 
 def _by_name(parts: Iterable[Heads]) -> dict[str, list[dict[str, Any]]]:
@@ -664,7 +661,7 @@ def _answer_curve(collection: ix.StoredCollection, asked: Message) -> Message:
 
 def _answer_audited(collection: ix.StoredCollection, _: Message) -> Message:
     found = collection.audited()
-    return Message(found._asdict() | {"results": [asdict(each) for each in found.results]})
+    return Message(found._asdict())
 
 
 def merge_curves(parts: Heads) -> ix.CostCurve:
