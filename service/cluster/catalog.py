@@ -14,7 +14,7 @@ from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import ClusterMismatch, CollectionRow, Moment
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.shards import HttpReplicas, ShardSet
-from gcws_search.service.errors import Refused, StoreUnavailable
+from gcws_search.service.errors import StoreUnavailable
 from gcws_search.service.keys import cluster_access
 from gcws_search.service.messages import Message
 from gcws_search.service.metrics import Metrics
@@ -49,7 +49,7 @@ class ClusterCatalog:
         self.settings = settings
         self.max_pairs = max_pairs
         self._one_snapshot = threading.Lock()
-        self.snapshots = local.snapshots
+        self.snapshots, self.full = local.snapshots, shards.full
         self._by_name: dict[str, ClusterCollection] = {}
         self._changing = threading.Lock()
         self._stopping = threading.Event()
@@ -122,10 +122,6 @@ class ClusterCatalog:
 
     search = staticmethod(ClusterCollection.search)
     search_batch = staticmethod(ClusterCollection.search_batch)
-
-    def full(self) -> Refused | None:
-        """Return a shard none of whose replicas can store more; None where there is none."""
-        return self.shards.full()
 
     def find(self, name: str) -> ClusterCollection | None:
         """Return a collection, asking the database where it is not known; None where none is.

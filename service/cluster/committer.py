@@ -33,7 +33,6 @@ from gcws_search.service.cluster.database import (
     STAMP_COMMIT,
     Database,
     raise_free,
-    store_names,
     write_load,
 )
 from gcws_search.service.errors import StoreUnavailable
@@ -71,6 +70,9 @@ WHERE relation = 'heads'::regclass AND mode IN ('RowShareLock', 'RowExclusiveLoc
 _DELETED: Final = """
 INSERT INTO gone (collection, key, bucket, id)
 SELECT %b, * FROM unnest(%b::bigint[], %b::smallint[], %b::bytea[])
+"""
+_STORE_NAMES: Final = """
+UPDATE names SET stored = true WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored
 """
 _COLUMNS: Final = "(bucket, key, id, vector, payload, checksum)"
 _TYPES: Final = "int2", "int8", "bytea", "bytea", "bytea", "int8"
@@ -418,7 +420,7 @@ class Committer(ix.GroupCommit[PreparedWrite, PreparedPut, Any]):
         if plan.coordinates:
             raise_free(connection, number, plan.coordinates)
         if plan.names:
-            store_names(connection, number, [*plan.names])
+            connection.run(_STORE_NAMES, number, [*plan.names])
         for load in plan.loads.values():
             write_load(connection, number, load)
         connection.run(

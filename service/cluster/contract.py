@@ -28,11 +28,10 @@ from gcws_search.service.messages import (
 from gcws_search.service.models import json_text
 
 MESSAGES: Final = "/v1/messages"  # where a replica takes messages
-# Header that says which shard is asked: another may have the address by now.
+# Header with the shard asked, such as "0/2": another may have the address by now.
 PLACE: Final = "gcws-shard"
 DEAD_SECONDS: Final = 10.0  # a replica without a sign of life for this time is not asked
 EPOCH_FILE: Final = "epoch.json"  # of a shard's folder
-CHANGE_BLOBS: Final = 7  # of a change: keys, then lengths and bytes of ids, vectors and payloads
 
 # Of a filter; routers have smaller limits, and say so.
 _MAX_DEPTH: Final = 64
@@ -208,11 +207,6 @@ def buckets_of(shard: int, shards: int, buckets: int) -> Sequence[int]:
     return range(shard, buckets, shards)
 
 
-def place_of(shard: int, shards: int) -> str:
-    """Return the name of a shard, such as "0/2", for the header `PLACE`."""
-    return f"{shard}/{shards}"
-
-
 # Filters and changes in messages
 
 
@@ -229,7 +223,7 @@ def decode_filter(text: str | None) -> ix.Filter | None:
 
 
 def encode_change(change: ChangeSet) -> Message:
-    """Return a change as a part of messages: its rows are `CHANGE_BLOBS` blobs."""
+    """Return a change as a part of messages; its rows are 7 blobs."""
     before, after = (
         (each.key, each.commit, each.stamp.hex()) for each in (change.before, change.after)
     )
@@ -249,32 +243,25 @@ def decode_changes(
     said: Sequence[dict[str, Any]], blobs: Sequence[bytes | memoryview]
 ) -> list[ChangeSet]:
     """Return the changes of a message, in the order of commits; Malformed where they are none."""
+    found, parts = list[ChangeSet](), iter(blobs)
     try:
-        return [
-            _decode_change(each, blobs[CHANGE_BLOBS * at : CHANGE_BLOBS * (at + 1)])
-            for at, each in enumerate(said)
-        ]
-    except (KeyError, ValueError, TypeError) as error:
+        for each in said:
+            keys = np.frombuffer(next(parts), np.int64).tolist()
+            ids = decode_names(next(parts), next(parts))
+            vectors = decode_texts(next(parts), next(parts))
+            payloads = decode_texts(next(parts), next(parts))
+            rows = [
+                Row(key, item_id, vector or b"", payload)
+                for key, item_id, vector, payload in zip(keys, ids, vectors, payloads, strict=True)
+            ]
+            before, after = (
+                Position(key, commit, bytes.fromhex(stamp))
+                for key, commit, stamp in (each["before"], each["after"])
+            )
+            found.append(ChangeSet(before, after, each["deleted"], rows))
+    except (KeyError, StopIteration, TypeError, ValueError) as error:
         raise Malformed(f"a change: {error!r}") from None
-
-
-def _decode_change(said: dict[str, Any], blobs: Sequence[bytes | memoryview]) -> ChangeSet:
-    keys, id_lengths, ids, lengths, vectors, payload_lengths, payloads = blobs
-    columns = (
-        np.frombuffer(keys, np.int64).tolist(),
-        decode_names(id_lengths, ids),
-        decode_texts(lengths, vectors),
-        decode_texts(payload_lengths, payloads),
-    )
-    rows = [
-        Row(key, item_id, vector or b"", payload)
-        for key, item_id, vector, payload in zip(*columns, strict=True)
-    ]
-    before, after = (
-        Position(key, commit, bytes.fromhex(stamp))
-        for key, commit, stamp in (said["before"], said["after"])
-    )
-    return ChangeSet(before, after, said["deleted"], rows)
+    return found
 
 
 # Which primary of the database is current, as each process remembers it outside of the database. A

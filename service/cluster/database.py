@@ -627,15 +627,6 @@ def raise_free(connection: Connection, number: int, free: int) -> None:
     )
 
 
-def store_names(connection: Connection, number: int, coordinates: Sequence[int]) -> None:
-    """Mark the names of coordinates as used by items."""
-    connection.run(
-        "UPDATE names SET stored = true"
-        " WHERE collection = %b AND coordinate = ANY(%b) AND NOT stored",
-        *(number, list(coordinates)),
-    )
-
-
 def _check_head(
     connection: Connection, number: int, position: Position, buckets: Sequence[int]
 ) -> tuple[Position, list[bytes]]:

@@ -38,7 +38,6 @@ from gcws_search.service.cluster.contract import (
     PLACE,
     EpochMemory,
     encode_error,
-    place_of,
 )
 from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.follower import HostOptions
@@ -187,7 +186,7 @@ class ShardService(Collector):
         if not hmac.compare_digest(_digest(given), self._digest):
             return PlainTextResponse("expected the key of the cluster", 401)
         if PLACE in request.headers:
-            place = place_of(self.host.place.shard, self.host.place.shards)
+            place = f"{self.host.place.shard}/{self.host.place.shards}"
             if request.headers[PLACE] != place:
                 return PlainTextResponse(f"this is shard {place}", 421)
         return None

@@ -29,7 +29,6 @@ from gcws_search.service.cluster.contract import (
     Moment,
     Replica,
     encode_change,
-    place_of,
     raise_error,
 )
 from gcws_search.service.cluster.database import Database
@@ -190,7 +189,7 @@ class HttpReplicas:
             return
         known = self._known.get(place)
         if known is None or known.address != row.address:
-            known = HttpReplica(row.address, place_of(row.shard, row.shards), self)
+            known = HttpReplica(row.address, f"{row.shard}/{row.shards}", self)
             self._known[place] = known
         known.refusal, known.is_filled, known.seen = row.refusal, row.is_filled, now - row.seen
 
