@@ -87,6 +87,7 @@ class ShardHost:
         self._is_stopping = False
         self._is_loaded = False
         self._poll_number = self._last_poll = 0
+        self._absent: set[int] = set()  # numbers asked for that the database did not have
         self._is_announced = False
         self._other = ""
         self._others_share = 0.0
@@ -168,7 +169,7 @@ class ShardHost:
     def follower(self, number: int, seconds: float = 0.0) -> Follower | None:
         """Return the follower of a collection; CollectionNotFound where the database has none."""
         found = self._followers.get(number)
-        if found is None:
+        if found is None and number not in self._absent:
             asked = self._poll_number
             self._polling.set()
             with self._changed:
@@ -180,7 +181,9 @@ class ShardHost:
                 )
                 found = self._followers.get(number)
                 if found is None and self._last_poll > asked:
-                    raise ix.CollectionNotFound(self._database.label(number))
+                    self._absent.add(number)
+        if found is None and number in self._absent:
+            raise ix.CollectionNotFound(self._database.label(number))
         return found
 
     def collection(

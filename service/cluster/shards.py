@@ -584,6 +584,8 @@ class ShardSet(Collector):
     ) -> Sequence[Moment]:
         """Ask a replica to reach the last of some moments, with changes on the way."""
         moment, changes = max(moments), following.take()
+        if replica.address in self._failed:  # since these writes came
+            return moments
         head = {
             "method": "follow",
             "collection": number,
