@@ -252,7 +252,7 @@ def check_score(
 
 def check_recall(scene: Scene, queries: Floats) -> None:
     """With all items as candidates, a scan of features, or of everything, misses nothing."""
-    everything = SearchParams(limit=LIMIT, recall=1.0, candidates=1000)
+    everything = SearchParams(limit=LIMIT, recall=1.0, candidates=LIMIT)
     some = SearchParams(limit=LIMIT, recall=0.9, candidates=1000)
     rows = np.zeros((len(scene.model), DIM), np.float32)
     for row, (vector, _) in zip(rows, scene.model.values(), strict=True):
