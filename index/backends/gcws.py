@@ -214,7 +214,7 @@ class GcwsBackend(Backend[GcwsState]):
 
     def encode(self, batch: VectorBatch) -> UInt64s:
         """Return the (n, code_width) keys of the vectors in the first tables; pure, any thread."""
-        return self.band_keys.keys(batch, self.plan.first)
+        return self.band_keys.keys(batch, self.code_width)
 
     def empty(self) -> GcwsState:
         """Return the index of no rows."""

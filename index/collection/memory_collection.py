@@ -303,8 +303,9 @@ class MemoryCollection:
     def compaction_is_overdue(self) -> bool:
         """Whether tombstones should be removed in the background."""
         view = self.published
-        by_whom = self.policies.compactor(view.dead, view.count)
-        return by_whom == "background" and view.version != self._postponed_at
+        if not view.dead or view.version == self._postponed_at:
+            return False
+        return self.policies.compactor(view.dead, view.count) == "background"
 
     def compact(self) -> None:
         """Remove tombstones; live rows keep their order and get new numbers.

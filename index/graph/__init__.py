@@ -1,4 +1,4 @@
-"""The neighbour graph: build, beam search, calibration of recall, drift.
+"""The neighbour graph: build, beam search, calibration of recall.
 
 - `neighbour_graph`: the links of all rows, and how new rows are linked
 - `lifecycle`: when the graph is built, extended, rebuilt and saved; how many entry tables it has
@@ -8,8 +8,7 @@
 - `calibrate`: recall by beam setting, measured on held-out rows
 - `held_out`: the queries of a calibration
 - `recall_curve`: the cheapest setting for a recall
-- `miss_allowance`: how much queries may miss, by what audited ones found
-- `drift`: whether new rows are found as well as calibrated
+- `recall_watch`: whether new rows and audited queries find what calibration says
 
 Compiled, in `kernels.graph`: entry points, the beam search and its end, the pruning rule.
 """

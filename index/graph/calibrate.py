@@ -16,7 +16,6 @@ import numpy as np
 
 from gcws_search.index.contracts.arrays import Bools, Float64s, Int64s
 from gcws_search.index.contracts.hits import BatchHits
-from gcws_search.index.graph.drift import shares_found
 from gcws_search.index.graph.held_out import FOREIGN, HARD, TIED, TYPICAL, HeldOut
 from gcws_search.index.graph.recall_curve import (
     WIDE_SLACK,
@@ -25,6 +24,7 @@ from gcws_search.index.graph.recall_curve import (
     LimitCurves,
     RecallCurve,
 )
+from gcws_search.index.graph.recall_watch import shares_found
 from gcws_search.index.kernels.graph.tiers import CONTRAST_PLACE, TIED_PLACE
 
 _LIMIT: Final = 100

@@ -20,11 +20,9 @@ from gcws_search.index.cost_model import (
 )
 from gcws_search.index.exact.inverted_index import InvertedIndex
 from gcws_search.index.exact.scan import scan, scan_work
-from gcws_search.index.graph import drift
+from gcws_search.index.graph import recall_watch
 from gcws_search.index.graph.calibrate import QUERIES, SUMS, calibrate
-from gcws_search.index.graph.drift import DriftMonitor, rows_to_measure, shares_found
 from gcws_search.index.graph.held_out import HeldOut
-from gcws_search.index.graph.miss_allowance import MissAllowance
 from gcws_search.index.graph.neighbour_graph import (
     LINKED_COPIES,
     WIDTH,
@@ -33,6 +31,12 @@ from gcws_search.index.graph.neighbour_graph import (
     keys_by_row,
 )
 from gcws_search.index.graph.recall_curve import NOT_CALIBRATED, Calibration, SearchSetting
+from gcws_search.index.graph.recall_watch import (
+    DriftMonitor,
+    MissAllowance,
+    rows_to_measure,
+    shares_found,
+)
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import SearchPolicy
 from gcws_search.index.hashing.banding import FIRST_TABLES
@@ -137,7 +141,7 @@ class GraphLifecycle:
         live = np.flatnonzero(alive)
         chosen = live[:: max(1, len(live) // _COSTED)][:_COSTED]
         view = RowView(rows, alive, len(live))
-        work = scan_work(view, rows[chosen], drift.LIMIT, skip=chosen, inverted=inverted)
+        work = scan_work(view, rows[chosen], recall_watch.LIMIT, skip=chosen, inverted=inverted)
         entries = float(rows.indptr[-1]) / max(1, len(rows))
         quickest = self.policy.search.min_search_nanoseconds(entries)
         return counted_scan_nanoseconds(work) <= self.policy.scan_factor * quickest
@@ -271,7 +275,9 @@ class GraphLifecycle:
             alone = dense_scan_nanoseconds(linked, 1)
         else:
             none = np.full(len(queries), -1, np.int64)
-            work = scan_work(linked, queries, drift.LIMIT, skip=none, inverted=sample.inverted)
+            work = scan_work(
+                linked, queries, recall_watch.LIMIT, skip=none, inverted=sample.inverted
+            )
             cost = alone = counted_scan_nanoseconds(work)
 
         def max_candidates(limit: int) -> float:
@@ -297,7 +303,7 @@ class GraphLifecycle:
         first = len(rows) - len(keys)
         if len(keys) > first or len(rows) > MAX_ROWS:
             return None
-        setting = graph.calibration.setting(drift.LIMIT, drift.RECALL)
+        setting = graph.calibration.setting(recall_watch.LIMIT, recall_watch.RECALL)
         if setting is None:
             links = graph.neighbours.extend(rows, keys, tables, workers)
             return replace(graph, links=links)
@@ -327,10 +333,10 @@ class GraphLifecycle:
         Rows that were dead when the graph was built are not searched for: no link names them.
         """
         hidden = (graph.links.array[: len(rows), 0] == NONE).astype(np.uint8)
-        queries, params = rows[new], SearchParams(limit=drift.LIMIT)
+        queries, params = rows[new], SearchParams(limit=recall_watch.LIMIT)
         none = np.full(len(new), -1, np.int64)
         view = RowView(rows, np.ones(len(rows), np.uint8), len(rows))
-        plan = graph.plan_for(tables, view, drift.LIMIT, setting)
+        plan = graph.plan_for(tables, view, recall_watch.LIMIT, setting)
         found, _ = graph.search(plan, tables, view, queries, params, none, hidden=hidden)
         others = RowView(rows, 1 - hidden, len(rows) - int(hidden.sum()))
         true = scan(

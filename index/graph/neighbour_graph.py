@@ -29,7 +29,7 @@ from gcws_search.index.contracts.arrays import (
     growable,
 )
 from gcws_search.index.contracts.batches import VectorBatch
-from gcws_search.index.graph.drift import DriftMonitor
+from gcws_search.index.graph.recall_watch import DriftMonitor
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.kernels.graph.beam_search import NONE, Graph
 from gcws_search.index.kernels.graph.bridges import bridge

@@ -15,7 +15,6 @@ from gcws_search.index.contracts.batches import VectorBatch
 from gcws_search.index.contracts.hits import GRAPH, BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.cost_model import Tally, dense_scan_nanoseconds
-from gcws_search.index.graph.miss_allowance import MissAllowance
 from gcws_search.index.graph.neighbour_graph import NeighbourGraph, NeighbourLinks
 from gcws_search.index.graph.recall_curve import (
     MIN_BEAM,
@@ -25,6 +24,7 @@ from gcws_search.index.graph.recall_curve import (
     Extension,
     SearchSetting,
 )
+from gcws_search.index.graph.recall_watch import MissAllowance
 from gcws_search.index.graph.scratch import ScratchSizes
 from gcws_search.index.graph.search_plan import PlanKey, SearchPlan, SearchPolicy, Skipped, Stage
 from gcws_search.index.kernels.gmm.tiled_scan import MANY

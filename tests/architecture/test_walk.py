@@ -36,8 +36,8 @@ class Walk(NamedTuple):
 BACKGROUND = {"audit", "checkpoint", "optimizer", "reclaimer"}
 """Threads that work for no request."""
 CEILINGS = {
-    "query": Walk(30, 93, 54),
-    "put": Walk(28, 146, 62),
+    "query": Walk(28, 90, 52),
+    "put": Walk(26, 143, 60),
     "query beside new items": Walk(41, 148, 85),
 }
 """They only go down."""

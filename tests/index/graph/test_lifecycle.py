@@ -11,9 +11,9 @@ import pytest
 from gcws_search.index.backends import GcwsBackend, Policies
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams, SearchParams
 from gcws_search.index.contracts.saved_index import NO_ROW, UNKNOWN, SavedIndex
-from gcws_search.index.graph.drift import rows_to_measure
 from gcws_search.index.graph.lifecycle import GraphPolicy
 from gcws_search.index.graph.neighbour_graph import WIDTH
+from gcws_search.index.graph.recall_watch import rows_to_measure
 from gcws_search.index.kernels.graph.beam_search import NONE
 from tests.support.data.generated import Floats, clustered, sparse_of
 from tests.support.index.bridges import bridged

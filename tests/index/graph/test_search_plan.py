@@ -9,9 +9,9 @@ from numba import njit
 from gcws_search.index.contracts.hits import GRAPH, METHODS, SCAN, RowView
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.cost_model import Tally
-from gcws_search.index.graph.miss_allowance import MIN_QUERIES, MissAllowance
 from gcws_search.index.graph.neighbour_graph import WIDTH
 from gcws_search.index.graph.recall_curve import BeamSetting, Extension, SearchSetting
+from gcws_search.index.graph.recall_watch import MIN_QUERIES, MissAllowance
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search import GraphSearch
 from gcws_search.index.graph.search_plan import TRIED, Outcome, SearchPlan, Skipped
