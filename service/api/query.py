@@ -571,9 +571,18 @@ def _query_of_vectors(
     if vectors.names is not None and not collection.names.is_open:
         each = vectors.one_by_one(collection.space, requests.finder(collection, []))
         return [matrix(one, params, limits)._replace(unknown_names=names) for one, names in each]
-    find = requests.finder(collection, [], beyond_dim=False)
+    unknown: list[str] = []
+    find = requests.finder(collection, unknown, beyond_dim=False)
     rows = vectors.check(collection.space, find)
-    return [matrix(rows, params, limits)]
+    together = matrix(rows, params, limits)
+    if not unknown or not params.explain:
+        return [together]
+    asked, new = [], {*unknown}
+    for row in range(len(rows)):
+        names = vectors.part(slice(row, row + 1)).names or ()
+        told = [name for name in names if name in new]
+        asked.append(together._replace(vectors=rows[row : row + 1], unknown_names=told))
+    return asked
 
 
 def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryResult]) -> Response:

@@ -124,9 +124,17 @@ def test_names_of_a_query_alone_share_nothing_and_are_told(serve: Serve) -> None
     assert scores == pytest.approx({i: gmm(by_name(query), v) for i, v in vectors.items()})
     assert answer["explain"]["unknown_names"] == ["nitrile", "oxime"]
     stream = arrow({"names": [query["names"]], "values": [query["values"]]})
-    kind = {"Content-Type": TYPES["arrow"]}
-    found = client.post(f"{URL}/query?min_score=0.01", content=stream, headers=kind).json()
+    kind, params = {"Content-Type": TYPES["arrow"]}, {"min_score": "0.01", "explain": "true"}
+    found = client.post(f"{URL}/query", content=stream, headers=kind, params=params).json()
     assert found["hits"] == answer["hits"]
+    assert found["explain"]["unknown_names"] == ["nitrile", "oxime"]
+    stream = arrow({"names": [["acid"], query["names"]], "values": [[1.0], query["values"]]})
+    sent = client.post(f"{URL}/query/batch", content=stream, headers=kind, params=params).json()
+    assert [one["explain"].get("unknown_names") for one in sent["results"]] == [
+        None,
+        ["nitrile", "oxime"],
+    ]
+    assert sent["results"][1]["hits"] == answer["hits"]
     known = client.post(f"{URL}/query", json={**body, "vector": {"names": ["acid"]}}).json()
     assert "unknown_names" not in known["explain"]
     batch = {"queries": [{**body, "vector": {"names": ["acid"]}}, body]}
