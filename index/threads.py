@@ -388,14 +388,16 @@ class BackgroundTask:
             if self.is_running or self.stopping.is_set() or not self.is_due():
                 return False
             self.is_running = True
-            self.thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            self.thread.start()
+            thread = threading.Thread(target=self._run, name=self.name, daemon=True)
+            thread.start()
+            self.thread = thread  # none that others could not join yet
             return True
 
     def join(self) -> None:
         """Return when the thread has ended."""
-        if self.thread is not None:
-            self.thread.join()
+        thread = self.thread
+        if thread is not None:
+            thread.join()
 
     def finish(self) -> None:
         """Do at once what is due; return when it is done, or cannot be."""

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.batches import RawBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, SearchParams
 from gcws_search.index.threads import (
+    BackgroundTask,
     FairSemaphore,
     Searches,
     Workers,
@@ -492,3 +494,36 @@ def test_a_processor_is_left_free_while_searches_are_expected() -> None:
     run(behind)
     assert found == [every, every[1:], every, every]
     assert processors() == every
+
+
+class Due(BackgroundTask):
+    """A task that has something to do at once."""
+
+    name = "due"
+
+    def is_due(self) -> bool:
+        return self.thread is None
+
+    def step(self) -> None:
+        pass
+
+
+def test_a_task_can_be_waited_for_while_another_thread_begins_it() -> None:
+    begins, goes_on, original = threading.Event(), threading.Event(), threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == Due.name:
+            begins.set()
+            assert goes_on.wait(60)
+        original(thread)
+
+    task = Due()
+    with patch.object(threading.Thread, "start", start):
+        beginning = Work(task.start)
+        assert begins.wait(60)
+        task.join()
+        goes_on.set()
+        beginning.join()
+    assert beginning.error is None
+    assert beginning.result is True
+    task.stop()
