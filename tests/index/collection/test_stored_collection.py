@@ -84,6 +84,12 @@ def test_a_cursor_no_page_returned_and_a_page_of_no_items_are_refused(
         assert caught.value.loc == (*asked,)
 
 
+def test_a_page_of_ids_has_those_that_pass_the_filter(stored: StoredCollection) -> None:
+    put(stored, {"a": 1, "b": 2, "c": 3})
+    where = parse_filter({"must": [{"key": "x", "range": {"gte": 2}}]})
+    assert [item.id for item in stored.page(where=where, ids=["c", "a", "absent"]).items] == ["c"]
+
+
 @pytest.mark.parametrize(("transform", "gone"), [(Transform(), [1, 2]), (SQUARED, [None, 5])])
 def test_vectors_of_hits_that_are_gone(
     make: Make, transform: Transform, gone: list[float | None]
