@@ -390,7 +390,7 @@ class BackgroundTask:
             self.is_running = True
             thread = threading.Thread(target=self._run, name=self.name, daemon=True)
             thread.start()
-            self.thread = thread  # none that others could not join yet
+            self.thread = thread  # it has begun, so others can join it
             return True
 
     def join(self) -> None:
