@@ -1,7 +1,4 @@
-from .client.collection import (
-    AsyncCollection as AsyncCollection,
-    Collection as Collection,
-)
+from .client.collection import AsyncCollection as AsyncCollection, Collection as Collection
 from .client.connection import (
     AsyncServer as AsyncServer,
     RetryPolicy as RetryPolicy,

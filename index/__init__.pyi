@@ -1,34 +1,18 @@
-from .backends import (
-    POLICIES as POLICIES,
-    Policies as Policies,
-)
+from .backends import POLICIES as POLICIES, Policies as Policies
 from .collection.attached_backends import (
     notes_of_backend as notes_of_backend,
     require_landmarks as require_landmarks,
 )
-from .collection.audit import (
-    AuditedQueries as AuditedQueries,
-    AuditedRecall as AuditedRecall,
-)
-from .collection.catalog import (
-    Catalog as Catalog,
-)
-from .collection.check import (
-    Report as Report,
-    check_directory as check_directory,
-)
-from .collection.compare import (
-    Comparison as Comparison,
-)
+from .collection.audit import AuditedQueries as AuditedQueries, AuditedRecall as AuditedRecall
+from .collection.catalog import Catalog as Catalog
+from .collection.check import Report as Report, check_directory as check_directory
+from .collection.compare import Comparison as Comparison
 from .collection.describe import (
     BackendDescription as BackendDescription,
     Description as Description,
     Summary as Summary,
 )
-from .collection.item_map import (
-    MAX_ALSO as MAX_ALSO,
-    map_items as map_items,
-)
+from .collection.item_map import MAX_ALSO as MAX_ALSO, map_items as map_items
 from .collection.items import (
     MAX_ID_LENGTH as MAX_ID_LENGTH,
     ItemBatch as ItemBatch,
@@ -48,13 +32,8 @@ from .collection.profile import (
     PROFILE_SAMPLE as PROFILE_SAMPLE,
     profile as profile,
 )
-from .collection.reclaim import (
-    Vacuumed as Vacuumed,
-    vacuum_directory as vacuum_directory,
-)
-from .collection.stored_collection import (
-    StoredCollection as StoredCollection,
-)
+from .collection.reclaim import Vacuumed as Vacuumed, vacuum_directory as vacuum_directory
+from .collection.stored_collection import StoredCollection as StoredCollection
 from .collection.writer import (
     COMMIT_BOUNDS as COMMIT_BOUNDS,
     GroupCommit as GroupCommit,
@@ -78,10 +57,7 @@ from .contracts.analysis import (
     Places as Places,
     Share as Share,
 )
-from .contracts.arrays import (
-    AnyArray as AnyArray,
-    Int64s as Int64s,
-)
+from .contracts.arrays import AnyArray as AnyArray, Int64s as Int64s
 from .contracts.batches import (
     JsonVector as JsonVector,
     NamedVector as NamedVector,
@@ -121,10 +97,7 @@ from .contracts.errors import (
     StoreError as StoreError,
     too_many_pairs as too_many_pairs,
 )
-from .contracts.hits import (
-    METHODS as METHODS,
-    Explanation as Explanation,
-)
+from .contracts.hits import METHODS as METHODS, Explanation as Explanation
 from .contracts.parameters import (
     BACKEND_KINDS as BACKEND_KINDS,
     MAX_DIM as MAX_DIM,
@@ -152,14 +125,8 @@ from .contracts.parameters import (
     backend_document as backend_document,
     backend_params as backend_params,
 )
-from .contracts.saved_index import (
-    notes_of as notes_of,
-    text_of as text_of,
-)
-from .hashing.gcws import (
-    ALGORITHM_VERSION as ALGORITHM_VERSION,
-    Signatures as Signatures,
-)
+from .contracts.saved_index import notes_of as notes_of, text_of as text_of
+from .hashing.gcws import ALGORITHM_VERSION as ALGORITHM_VERSION, Signatures as Signatures
 from .payload import (
     Filter as Filter,
     check_metadata as check_metadata,
@@ -178,23 +145,15 @@ from .similarities import (
     score as score,
     similarity as similarity,
 )
-from .storage.connection import (
-    storage_error as storage_error,
-)
-from .storage.data_directory import (
-    check_name as check_name,
-)
+from .storage.connection import storage_error as storage_error
+from .storage.data_directory import check_name as check_name
 from .storage.schema import (
     BackendRecord as BackendRecord,
     LoadRecord as LoadRecord,
     content_checksum as content_checksum,
     name_checksum as name_checksum,
 )
-from .storage.snapshots import (
-    Incoming as Incoming,
-    Snapshot as Snapshot,
-    Snapshots as Snapshots,
-)
+from .storage.snapshots import Incoming as Incoming, Snapshot as Snapshot, Snapshots as Snapshots
 from .threads import (
     StoppedError as StoppedError,
     give_way as give_way,
@@ -214,9 +173,7 @@ from .vectors.names import (
     NamedCoordinate as NamedCoordinate,
     check_names as check_names,
 )
-from .vectors.space import (
-    VectorSpace as VectorSpace,
-)
+from .vectors.space import VectorSpace as VectorSpace
 from .warmup.compile import (
     compile_kernels as compile_kernels,
     kernels_are_cached as kernels_are_cached,

@@ -233,11 +233,7 @@ class Workers:
     """
 
     def __init__(
-        self,
-        threads: int | None = None,
-        *,
-        behind: bool = False,
-        searches: Searches | None = None,
+        self, threads: int | None = None, *, behind: bool = False, searches: Searches | None = None
     ) -> None:
         self._searches = searches or Searches()
         self.threads = threads or available_threads()

@@ -55,9 +55,7 @@ def serve(**given: Any) -> None:  # noqa: ANN401  # the signature is made from t
                 _log.warning("GCWS_DATABASE_URL is not set: this process joins no cluster")
         else:
             # What a cluster needs is installed and imported for it alone.
-            from gcws_search.service.cluster.catalog import (  # noqa: PLC0415
-                require_cluster,
-            )
+            from gcws_search.service.cluster.catalog import require_cluster  # noqa: PLC0415
 
             require_cluster(settings)
         if settings.workers > 1:

@@ -34,13 +34,7 @@ from gcws_search.service.contract import (
     RouterProtocol,
     SearchesProtocol,
 )
-from gcws_search.service.errors import (
-    BodyTooLarge,
-    Refused,
-    RequestTimeout,
-    Stopping,
-    unsupported,
-)
+from gcws_search.service.errors import BodyTooLarge, Refused, RequestTimeout, Stopping, unsupported
 from gcws_search.service.ingest.job import Loads
 from gcws_search.service.keys import ApiKeys, Permission, is_local
 from gcws_search.service.limits import Admission, Room
@@ -329,10 +323,7 @@ class JsonResponse(Response):
         self.status_code = status
         self.body = orjson.dumps(value, option=JSON_OPTIONS)
         self.background = None
-        self.raw_headers = [
-            (b"content-length", b"%d" % len(self.body)),
-            (b"content-type", _JSON),
-        ]
+        self.raw_headers = [(b"content-length", b"%d" % len(self.body)), (b"content-type", _JSON)]
 
 
 class AnyTextConvertor(PathConvertor):

@@ -494,11 +494,7 @@ class _Reader:
         return b"{%s}" % b",".join(parts)
 
     def _without_lists(
-        self,
-        kinds: Sequence[_Kind],
-        member: Span,
-        place: Place,
-        lists: list[tuple[Place, Span]],
+        self, kinds: Sequence[_Kind], member: Span, place: Place, lists: list[tuple[Place, Span]]
     ) -> bytes:
         """Return the text of a member, which may be of several kinds, without its long lists."""
         if not kinds:

@@ -146,10 +146,7 @@ def frobenius(rows: Float32s, name: str, sizes: Sequence[int], repeats: int) -> 
         family = Family(distribution, shape, scale)
         exact, doubled = family.kernel(rows), family.kernel(rows, stretch=2)
         size = np.sqrt(np.sum(exact**2))
-        variances = {
-            "binning": exact * (1 - exact),
-            "Fourier": 1 + doubled / 2 - exact**2,
-        }
+        variances = {"binning": exact * (1 - exact), "Fourier": 1 + doubled / 2 - exact**2}
         for method, variance in variances.items():
             law = Curve(name, family.name, f"{method}, law")
             found = Curve(name, family.name, method)

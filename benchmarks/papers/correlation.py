@@ -192,10 +192,7 @@ def run(options: Options) -> Sheet:
         for freedom in FREEDOMS
         for rho in RHOS
     ]
-    tables = [
-        tail_table(trials),
-        limit_table(LONG_REPEATS, LENGTH if options.quick else LONG),
-    ]
+    tables = [tail_table(trials), limit_table(LONG_REPEATS, LENGTH if options.quick else LONG)]
     figure, axes = panels(3)
     draw_limit(axes[0], trials)
     draw_errors(axes[1], trials, RHOS[1])

@@ -18,14 +18,7 @@ from typing import Any, Final
 from benchmarks.harness.report import Table, arguments
 from benchmarks.rivals.frontier import Point, Truth, rate_at
 from benchmarks.rivals.methods import METHODS, Method, Ours, installed
-from benchmarks.rivals.process import (
-    BUILD_SECONDS,
-    MIN_SECONDS,
-    Built,
-    Runner,
-    normalised,
-    running,
-)
+from benchmarks.rivals.process import BUILD_SECONDS, MIN_SECONDS, Built, Runner, normalised, running
 from gcws_search.index.hashing.banding import FIRST_TABLES
 
 SETS: Final = (

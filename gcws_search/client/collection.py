@@ -333,10 +333,7 @@ class Collection:
         return self._do(
             lambda local: local.query_many(read, options, where, backend, on_error),
             lambda remote: remote.query_many(
-                read,
-                options | present(backend=backend),
-                filter_of(where),
-                on_error,
+                read, options | present(backend=backend), filter_of(where), on_error
             ),
         )
 

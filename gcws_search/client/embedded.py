@@ -162,10 +162,7 @@ class EmbeddedCollection:
     """
 
     def __init__(
-        self,
-        stored: ix.StoredCollection,
-        folder: Path,
-        close: Callable[[EmbeddedCollection], None],
+        self, stored: ix.StoredCollection, folder: Path, close: Callable[[EmbeddedCollection], None]
     ) -> None:
         self._stored: ix.StoredCollection | None = stored
         self._folder = folder

@@ -78,8 +78,7 @@ def load(
         typer.Option(metavar="COLUMNS", help="Columns of the payload; '' for none."),
     ] = None,
     header: Annotated[
-        bool | None,
-        typer.Option(help="Whether the first line of CSV has the names of columns."),
+        bool | None, typer.Option(help="Whether the first line of CSV has the names of columns.")
     ] = None,
     encoding: Annotated[
         str | None,

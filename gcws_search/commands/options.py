@@ -146,12 +146,7 @@ def bar(title: str, total: int | None) -> Iterator[Bar]:
     """Yield a bar; without a terminal it shows nothing."""
     from rich.console import Console  # noqa: PLC0415
     from rich.markup import escape  # noqa: PLC0415
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
 
     with Progress(
         TextColumn("{task.description}"),

@@ -28,8 +28,7 @@ Row = Annotated[
     str | None, typer.Option("--row", help="A vector: '1,0,2', or JSON as the API takes it.")
 ]
 Names = Annotated[
-    str | None,
-    typer.Option("--names", help="A vector by names and weights: 'acid:2 ester'."),
+    str | None, typer.Option("--names", help="A vector by names and weights: 'acid:2 ester'.")
 ]
 
 

@@ -198,8 +198,7 @@ def create(
     collection: Collection,
     *,
     keep: Annotated[
-        int | None,
-        typer.Option("--keep", min=1, help="Then remove all but this many, the latest."),
+        int | None, typer.Option("--keep", min=1, help="Then remove all but this many, the latest.")
     ] = None,
     as_json: Json = False,
     url: Url = LOCAL,

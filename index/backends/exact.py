@@ -73,12 +73,7 @@ class ExactBackend(Backend[InvertedIndex]):
         """Return rows a < b and scores of all permitted pairs with GMM at least ``min_score``."""
         del recall
         return all_pairs(
-            view,
-            min_score=min_score,
-            limit=limit,
-            stop=stop,
-            workers=self.workers,
-            inverted=state,
+            view, min_score=min_score, limit=limit, stop=stop, workers=self.workers, inverted=state
         )
 
     def nbytes(self, state: InvertedIndex) -> int:

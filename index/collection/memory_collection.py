@@ -495,12 +495,7 @@ class MemoryCollection:
         """Return pairs of live rows at least ``min_score`` alike: rows a < b, scores."""
         row_view = RowView(view.vectors, view.alive, view.count)
         return self.backend.pairs(
-            view.state,
-            row_view,
-            min_score=min_score,
-            recall=recall,
-            limit=limit,
-            stop=stop,
+            view.state, row_view, min_score=min_score, recall=recall, limit=limit, stop=stop
         )
 
     def nbytes(self) -> int:

@@ -13,12 +13,7 @@ import numpy as np
 from gcws_search.index.collection.items import QueryResults, View
 from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.contracts.arrays import Float32s, Float64s, Int64s, UInt8s
-from gcws_search.index.contracts.batches import (
-    RawBatch,
-    SparseVector,
-    VectorBatch,
-    row_padded,
-)
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, row_padded
 from gcws_search.index.contracts.errors import InvalidParameter
 from gcws_search.index.contracts.hits import SCAN, BatchHits
 from gcws_search.index.contracts.parameters import SearchParams, Transform
@@ -148,10 +143,7 @@ def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
 
 
 def with_mass(
-    scores: Float32s | Float64s,
-    query: VectorBatch,
-    rows: VectorBatch,
-    mass: float,
+    scores: Float32s | Float64s, query: VectorBatch, rows: VectorBatch, mass: float
 ) -> Float64s:
     """Return the scores of a query to which mass is added that no row shares."""
     known = np.maximum(scores.astype(np.float64), 0)  # of rows that share nothing, but for rounding

@@ -21,12 +21,7 @@ from gcws_search.index.backends import Policies
 from gcws_search.index.collection.writer import Writer
 from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, StoreError
 from gcws_search.index.storage.connection import connect, logged, sql_errors, storage_errors
-from gcws_search.index.storage.data_directory import (
-    DataDirectory,
-    bytes_of,
-    discard,
-    sync_file,
-)
+from gcws_search.index.storage.data_directory import DataDirectory, bytes_of, discard, sync_file
 from gcws_search.index.storage.store import Store
 from gcws_search.index.threads import BackgroundTask
 

@@ -531,12 +531,7 @@ class FeatureBackend(Backend[FeatureState]):
 
 
 def best_products(
-    queries: Float32s,
-    features: Float32s,
-    permitted: UInt8s,
-    skip: Int64s,
-    rows: slice,
-    pool: int,
+    queries: Float32s, features: Float32s, permitted: UInt8s, skip: Int64s, rows: slice, pool: int
 ) -> list[Ranked]:
     """Return the ``pool`` best rows of each query by inner product; equal products by rising row.
 

@@ -304,12 +304,7 @@ def backend_document(params: BackendParams) -> dict[str, Any]:
     return {"kind": params.kind, "params": fields}
 
 
-_TYPE_NAMES: Final = {
-    int: "a whole number",
-    float: "a number",
-    str: "a string",
-    type(None): "null",
-}
+_TYPE_NAMES: Final = {int: "a whole number", float: "a number", str: "a string", type(None): "null"}
 
 
 def _require_types(params_class: type[Any], given: dict[str, Any]) -> None:

@@ -161,12 +161,7 @@ class Scanner:
     """The float32 pass over the rows of one view; ``many`` queries at a time may go by tiles."""
 
     def __init__(
-        self,
-        view: RowView,
-        inverted: InvertedIndex,
-        min_score: float,
-        *,
-        many: bool = False,
+        self, view: RowView, inverted: InvertedIndex, min_score: float, *, many: bool = False
     ) -> None:
         self.vectors = view.vectors
         self._permitted = view.permitted

@@ -10,13 +10,7 @@ import numpy as np
 from gcws_search.index.contracts.arrays import Float64s, UInt64s
 from gcws_search.index.contracts.parameters import KEY_BITS, GcwsParams
 from gcws_search.index.hashing.gcws import Signatures
-from gcws_search.index.kernels.hashing.band_keys import (
-    B_BIT,
-    FULL,
-    ZERO_BIT,
-    BandLayout,
-    pack_keys,
-)
+from gcws_search.index.kernels.hashing.band_keys import B_BIT, FULL, ZERO_BIT, BandLayout, pack_keys
 
 PREFIX_BITS: Final = 4
 """Bits a prefix-ordered key keeps of one sample, unless the encoding says how many."""

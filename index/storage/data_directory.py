@@ -25,13 +25,7 @@ from gcws_search.index.contracts.errors import (
     StorageFailed,
 )
 from gcws_search.index.storage.connection import storage_errors
-from gcws_search.index.storage.opened_files import (
-    INDEX,
-    LOG,
-    NOTE,
-    NamedFile,
-    note_of,
-)
+from gcws_search.index.storage.opened_files import INDEX, LOG, NOTE, NamedFile, note_of
 
 SUFFIX: Final = ".sqlite"
 LOCK_FILE: Final = "lock"

@@ -10,11 +10,7 @@ from typing import Any, Final
 
 from gcws_search.index.storage import schema
 from gcws_search.index.storage.connection import connect, require_damage, sql_errors
-from gcws_search.index.storage.schema import (
-    BackendRecord,
-    LoadRecord,
-    name_checksum,
-)
+from gcws_search.index.storage.schema import BackendRecord, LoadRecord, name_checksum
 from gcws_search.index.storage.store import MetaName
 
 _PROBLEMS: Final = 20

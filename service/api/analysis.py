@@ -28,12 +28,7 @@ from gcws_search.service.models import (
     require_short_vector,
     vector_of,
 )
-from gcws_search.service.responses import (
-    BODY_PROBLEMS,
-    NDJSON,
-    json_bytes,
-    shows,
-)
+from gcws_search.service.responses import BODY_PROBLEMS, NDJSON, json_bytes, shows
 from gcws_search.service.settings import Settings
 
 router = json_router("/v1/collections/{name}", "search", may_read, BODY_PROBLEMS)
@@ -84,8 +79,7 @@ class PairsBody(Body):
     model_config = examples({"min_score": 0.8}, {"min_score": 0.5, "limit": 10})
 
     min_score: float = Field(
-        description="Least score of a pair, in (0, 1].",
-        json_schema_extra=SHARE,
+        description="Least score of a pair, in (0, 1].", json_schema_extra=SHARE
     )
     limit: int | None = Field(
         default=None, description="Most pairs; null: all.", json_schema_extra=bounds(1)
@@ -257,11 +251,7 @@ async def similarity(service: ServiceOf, body: SimilarityBody) -> Response:
     return JsonResponse({"score": score})
 
 
-@router.post(
-    "/pairs",
-    response_class=Response,
-    responses=shows("PairAnswer", kind=NDJSON),
-)
+@router.post("/pairs", response_class=Response, responses=shows("PairAnswer", kind=NDJSON))
 async def pairs(
     request: Request, service: ServiceOf, collection: CollectionOf, body: PairsBody
 ) -> Response:

@@ -19,20 +19,10 @@ from typing import (
     get_type_hints,
 )
 
-from pydantic import (
-    Discriminator,
-    Field,
-    Tag,
-    WithJsonSchema,
-    create_model,
-)
+from pydantic import Discriminator, Field, Tag, WithJsonSchema, create_model
 
 from gcws_search import index as ix
-from gcws_search.service.models import (
-    Body,
-    Numbers,
-    reference,
-)
+from gcws_search.service.models import Body, Numbers, reference
 from gcws_search.service.problems import KIND
 
 _ENTRY: Final = re.compile(r"^(\w+(?:, \w+)*)(?: : .*)?\n((?: {4}.*(?:\n|$))+)", re.MULTILINE)

@@ -31,12 +31,7 @@ from gcws_search.service.models import (
     examples,
     json_text,
 )
-from gcws_search.service.responses import (
-    READ_PROBLEMS,
-    WRITE_PROBLEMS,
-    payload_json,
-    shows,
-)
+from gcws_search.service.responses import READ_PROBLEMS, WRITE_PROBLEMS, payload_json, shows
 from gcws_search.service.settings import Settings
 
 reading = json_router("/v1/collections", "collections", may_read, READ_PROBLEMS)

@@ -363,9 +363,7 @@ def _reader(request: Request, params: LoadParams, service: Service) -> Read:
                     loc=("payloads",),
                 )
             return read_npy(reader, settings, params.id_start)
-        from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
-            read_arrow,
-        )
+        from gcws_search.service.ingest.arrow import read_arrow  # noqa: PLC0415  # no start waits for it
 
         return read_arrow(reader, settings, takes_others=params.columns is not None)
 

@@ -551,9 +551,7 @@ def _read_vectors(
     if kind == NPY:
         max_bytes = settings.max_body_bytes
         return ix.InputVectors(read_matrix(reader, settings, max_bytes=max_bytes, is_one=is_one))
-    from gcws_search.service.ingest.arrow import (  # noqa: PLC0415  # no start waits for it
-        read_queries,
-    )
+    from gcws_search.service.ingest.arrow import read_queries  # noqa: PLC0415  # no start waits for it
 
     return read_queries(reader, settings, settings.max_body_bytes)
 

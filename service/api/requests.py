@@ -11,9 +11,7 @@ from pydantic_core import from_json
 
 from gcws_search import index as ix
 from gcws_search.service.contract import CollectionProtocol
-from gcws_search.service.limits import (
-    require_count,
-)
+from gcws_search.service.limits import require_count
 from gcws_search.service.models import (
     NamedBody,
     PackedBody,
@@ -43,11 +41,7 @@ def finder(collection: CollectionProtocol, unknown: list[str], *, beyond_dim: bo
 
 
 def vector(
-    body: VectorBody,
-    collection: CollectionProtocol,
-    find: Find,
-    limits: Settings,
-    *loc: str | int,
+    body: VectorBody, collection: CollectionProtocol, find: Find, limits: Settings, *loc: str | int
 ) -> ix.RawBatch:
     """Return one vector as a batch; errors give its place from ``loc`` inwards."""
     if isinstance(body, np.ndarray):

@@ -23,13 +23,7 @@ from gcws_search.service.http import (
     require_media_type,
     require_plain,
 )
-from gcws_search.service.responses import (
-    BINARY,
-    READ_PROBLEMS,
-    SQLITE,
-    WRITE_PROBLEMS,
-    shows,
-)
+from gcws_search.service.responses import BINARY, READ_PROBLEMS, SQLITE, WRITE_PROBLEMS, shows
 
 reading = json_router("/v1/collections/{name}/snapshots", "snapshots", may_read, READ_PROBLEMS)
 writing = json_router("/v1/collections/{name}/snapshots", "snapshots", may_write, WRITE_PROBLEMS)

@@ -347,10 +347,7 @@ def _database(settings: Settings, *, checks_key: bool = True) -> Iterator[Databa
     url, key = cluster_access(settings)
     with closing(
         Database.open(
-            url,
-            buckets=settings.buckets,
-            application="command",
-            key=key if checks_key else None,
+            url, buckets=settings.buckets, application="command", key=key if checks_key else None
         )
     ) as database:
         yield database

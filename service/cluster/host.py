@@ -23,13 +23,7 @@ from gcws_search.service.cluster.contract import (
     encode_error,
 )
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import (
-    Follower,
-    HostOptions,
-    Place,
-    name_of,
-    number_of,
-)
+from gcws_search.service.cluster.follower import Follower, HostOptions, Place, name_of, number_of
 from gcws_search.service.cluster.operations import LONG, OPERATIONS
 from gcws_search.service.errors import AnswerTooLarge, StoreUnavailable
 from gcws_search.service.limits import memory_bytes, unmapped_bytes

@@ -127,9 +127,7 @@ def _answer_search(collection: ix.StoredCollection, asked: Message) -> Message:
     return Message({"payloads": payloads is not None, "vectors": shape}, blobs)
 
 
-def _flatten(
-    results: ix.QueryResults,
-) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
+def _flatten(results: ix.QueryResults) -> tuple[Any, ix.Int64s, ix.AnyArray, list[int], list[str]]:
     """Return the view that was searched, hits a query, and the scores, rows and ids of all hits."""
     found, view = results.found, results.view
     is_hit = np.arange(found.rows.shape[1]) < found.sizes[:, None]

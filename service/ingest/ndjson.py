@@ -10,10 +10,7 @@ from gcws_search import index as ix
 from gcws_search.service import models
 from gcws_search.service.errors import BodyTooLarge, InvalidRequest, MalformedBody
 from gcws_search.service.ingest.source import ItemRows, Reject, Source
-from gcws_search.service.limits import (
-    require_short_id,
-    require_short_payload,
-)
+from gcws_search.service.limits import require_short_id, require_short_payload
 from gcws_search.service.models import ItemBody, require_short_vector, vector_of
 from gcws_search.service.settings import Settings
 

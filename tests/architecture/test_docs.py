@@ -258,10 +258,7 @@ def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("page", "sources"),
-    [
-        ("operations.md", ["metrics.py"]),
-        ("cluster.md", ["cluster/shards.py", "cluster/server.py"]),
-    ],
+    [("operations.md", ["metrics.py"]), ("cluster.md", ["cluster/shards.py", "cluster/server.py"])],
 )
 def test_metrics_that_docs_name_exist(page: str, sources: list[str]) -> None:
     text = "".join((REPOSITORY / "service" / source).read_text() for source in sources)

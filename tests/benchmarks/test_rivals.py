@@ -22,8 +22,7 @@ POINTS = [(0.9, 1000.0), (0.98, 250.0), (0.94, 500.0)]
 
 
 @pytest.mark.parametrize(
-    ("recall", "rate"),
-    [*POINTS, (0.96, (500.0 * 250.0) ** 0.5), (0.981, None), (0.5, 1000.0)],
+    ("recall", "rate"), [*POINTS, (0.96, (500.0 * 250.0) ** 0.5), (0.981, None), (0.5, 1000.0)]
 )
 def test_the_speed_between_two_points_is_their_geometric_mean(
     recall: float, rate: float | None

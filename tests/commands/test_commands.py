@@ -33,11 +33,7 @@ from tests.support.paths import REPOSITORY
 from tests.support.service.client import Json
 from tests.support.service.ports import free_port
 
-COFFEES = {
-    "kenya": [2, -1, 1, -0.5],
-    "brazil": [-1, 1.5, 1, 0],
-    "robusta": [-2, 0, 0, 3],
-}
+COFFEES = {"kenya": [2, -1, 1, -0.5], "brazil": [-1, 1.5, 1, 0], "robusta": [-2, 0, 0, 3]}
 
 
 @pytest.fixture

@@ -5,15 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from tests.crashes.servers import Asking
-from tests.crashes.states import (
-    BESIDE,
-    SHARED,
-    Item,
-    Items,
-    Writer,
-    config_of,
-    entries_of,
-)
+from tests.crashes.states import BESIDE, SHARED, Item, Items, Writer, config_of, entries_of
 from tests.support.reference.mathematics import gmm, transform
 
 _PAGE: Final = 10_000

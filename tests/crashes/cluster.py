@@ -21,16 +21,7 @@ import orjson
 from gcws_search import index as ix
 from gcws_search.service.cluster.contract import CollectionRow, Replica
 from tests.crashes.checking import expect
-from tests.crashes.cluster_clients import (
-    BASE,
-    DIM,
-    NAME,
-    OK,
-    URL,
-    Clients,
-    item_of,
-    vector_of,
-)
+from tests.crashes.cluster_clients import BASE, DIM, NAME, OK, URL, Clients, item_of, vector_of
 from tests.crashes.cluster_points import POINTS, Needs, Trap
 from tests.support.service.postgres_pair import PostgresPair, kill_server
 from tests.support.service.programs import Program

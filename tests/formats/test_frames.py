@@ -12,12 +12,7 @@ from gcws_search.formats.tables import Layout, guess
 from gcws_search.formats.vectors import rows_of
 from tests.support.service.client import Json
 
-COLUMNS: dict[str, Json] = {
-    "id": ["a", "b"],
-    "x": [1, 2],
-    "y": [0.5, -1],
-    "roast": ["light", None],
-}
+COLUMNS: dict[str, Json] = {"id": ["a", "b"], "x": [1, 2], "y": [0.5, -1], "roast": ["light", None]}
 LISTS: dict[str, Json] = {"id": [7, 8], "vector": [[1, 2], [3, 4]], "roast": ["light", "dark"]}
 
 

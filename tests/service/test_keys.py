@@ -11,12 +11,7 @@ from pydantic import SecretStr
 
 from gcws_search.service.app import create_app
 from gcws_search.service.errors import ServiceError
-from gcws_search.service.keys import (
-    cluster_key,
-    database_url,
-    is_loopback,
-    require_guard,
-)
+from gcws_search.service.keys import cluster_key, database_url, is_loopback, require_guard
 from gcws_search.service.settings import Settings
 from tests.support.service.client import Client, Serve, assert_problem, fill
 from tests.support.service.routes import GUARDED, OPEN, SENT

@@ -90,13 +90,7 @@ def shared_mass(
 
 @kernel
 def offer_sparse(
-    shared: Float32s,
-    queries: Rows,
-    m: int,
-    rows: Rows,
-    wanted: HitFilter,
-    first: int,
-    out: Heaps,
+    shared: Float32s, queries: Rows, m: int, rows: Rows, wanted: HitFilter, first: int, out: Heaps
 ) -> None:
     """Offer rows first, first + 1, … to the heap of query m, given Σ min of each, ``shared``."""
     queries, rows, wanted, out = Rows(*queries), Rows(*rows), HitFilter(*wanted), Heaps(*out)
@@ -166,13 +160,7 @@ def count_shared(
 
 @inner
 def exact_sparse_at(
-    query_slots: Any,
-    query_values: Any,
-    length: Any,
-    rows: Any,
-    chosen: Any,
-    count: Any,
-    out: Any,
+    query_slots: Any, query_values: Any, length: Any, rows: Any, chosen: Any, count: Any, out: Any
 ) -> None:
     """Do what `exact_sparse` does, by address: a query of ``length`` entries, ``count`` rows."""
     indptr, slots, values = rows.indptr, rows.slots, rows.values

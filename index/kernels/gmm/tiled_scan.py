@@ -145,13 +145,7 @@ def _offer(
 
 @kernel
 def scan_tiles(
-    queries: Rows,
-    rows: Rows,
-    wanted: HitFilter,
-    first: int,
-    last: int,
-    tile: Float32s,
-    out: Heaps,
+    queries: Rows, rows: Rows, wanted: HitFilter, first: int, last: int, tile: Float32s, out: Heaps
 ) -> None:
     """Offer every permitted dense row in [first, last) to each query's heap.
 

@@ -354,14 +354,7 @@ def _uncut(query: Any, units: Any, queries: Any, m: Any) -> Any:
 
 @inlined
 def _rerank(
-    rows: Any,
-    vectors: Any,
-    held: Any,
-    queries: Any,
-    state: Any,
-    best: Any,
-    plan: Any,
-    buffers: Any,
+    rows: Any, vectors: Any, held: Any, queries: Any, state: Any, best: Any, plan: Any, buffers: Any
 ) -> Any:
     """Score the best rows exactly, more of them where quick scores leave hits in doubt.
 

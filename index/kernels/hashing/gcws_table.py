@@ -167,12 +167,7 @@ def sketch_from_table(
 
 @kernel
 def keys_from_table(
-    rows: Float32s,
-    table: Float32s,
-    slot_count: int,
-    band: int,
-    layout: BandLayout,
-    out: UInt64s,
+    rows: Float32s, table: Float32s, slot_count: int, band: int, layout: BandLayout, out: UInt64s
 ) -> None:
     """Write the (n, bands) keys of signed dense rows from ``band`` on; see `sketch_from_table`."""
     layout = BandLayout(*layout)

@@ -48,15 +48,7 @@ _MIX_32_B = np.int32(0x846CA68B - 2**32)
 # (x ^ w) ^ ((x ^ w) >> 16) is what x gives ^ what w gives.
 _DRAW_R, _DRAW_C, _DRAW_BETA, _DRAW_RADIUS, _DRAW_ANGLE, _DRAW_PITCH, _DRAW_OFFSET = (
     np.int32(w ^ (w >> 16))
-    for w in (
-        0x05EBCA6B,
-        0x42B2AE35,
-        0x165667B1,
-        0x27D4EB2F,
-        0x61C88647,
-        0x3C6EF372,
-        0x1B873593,
-    )
+    for w in (0x05EBCA6B, 0x42B2AE35, 0x165667B1, 0x27D4EB2F, 0x61C88647, 0x3C6EF372, 0x1B873593)
 )
 _1 = np.int32(1)
 _9 = np.int32(9)

@@ -10,11 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from gcws_search.index.contracts.arrays import (
-    LANES,
-    Float32s,
-    Float64s,
-)
+from gcws_search.index.contracts.arrays import LANES, Float32s, Float64s
 from gcws_search.index.kernels.compiling import inner, kernel
 from gcws_search.index.kernels.gmm.rows import HitFilter, Rows
 from gcws_search.index.kernels.lanes.vector import (

@@ -45,11 +45,7 @@ def made(request: pytest.FixtureRequest) -> tuple[SmallIndex, Rows]:
 @pytest.mark.parametrize("limit", [1, 10, 30])
 @pytest.mark.parametrize("skipping", [False, True])
 def test_a_query_alone_is_answered_as_in_a_batch(
-    made: tuple[SmallIndex, Rows],
-    which: str,
-    limit: int,
-    skipping: bool,
-    rng: np.random.Generator,
+    made: tuple[SmallIndex, Rows], which: str, limit: int, skipping: bool, rng: np.random.Generator
 ) -> None:
     index, queries = by_graph(made[0]), made[1]
     permitted = passing(which, ROWS + WAITING, rng)

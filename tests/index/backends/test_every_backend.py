@@ -295,9 +295,7 @@ def equal_items(policies: Policies = POLICIES) -> MemoryCollection:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 10, 62, 100])
-def test_many_queries_answer_as_each_alone_where_all_items_tie(
-    limit: int,
-) -> None:
+def test_many_queries_answer_as_each_alone_where_all_items_tie(limit: int) -> None:
     equal, parted = equal_items(), equal_items(Policies(max_ties=4 * 63))
     queries = equal.space.prepare(
         equal.space.from_dense(np.array([[1, 1, 2], [1, 1, 1], [1, 0, 0]] * 7, np.float32))

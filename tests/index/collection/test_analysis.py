@@ -83,10 +83,7 @@ def assert_nearest(found: Places, scores: Float64s) -> None:
 
 @pytest.mark.parametrize(
     ("dim", "transform"),
-    [
-        *itertools.product([DIM, 5000, None], TRANSFORMS),
-        (DIM, Transform(center=(0.5,) * DIM)),
-    ],
+    [*itertools.product([DIM, 5000, None], TRANSFORMS), (DIM, Transform(center=(0.5,) * DIM))],
     ids=str,
 )
 def test_neighbours_and_places_are_those_of_the_exact_scores(
@@ -143,9 +140,7 @@ def test_neighbours_of_a_large_sample_are_searched_for(
     assert found.sample.scores.tolist() == exact.sample.scores.tolist()
 
 
-def test_a_graph_finds_most_neighbours_of_a_large_sample(
-    rng: np.random.Generator,
-) -> None:
+def test_a_graph_finds_most_neighbours_of_a_large_sample(rng: np.random.Generator) -> None:
     centres = rng.standard_normal((50, DIM))
     rows = centres[rng.integers(50, size=2600)] + rng.standard_normal((2600, DIM)) / 4
     collection = filled(rows.astype(np.float32), CollectionConfig(dim=DIM))

@@ -10,10 +10,7 @@ import pytest
 
 from gcws_search.index.backends import FeatureBackend, RandomBinningBackend
 from gcws_search.index.collection import attached_backends
-from gcws_search.index.collection.attached_backends import (
-    Building,
-    notes_of_backend,
-)
+from gcws_search.index.collection.attached_backends import Building, notes_of_backend
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.stored_collection import StoredCollection

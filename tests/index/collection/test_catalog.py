@@ -19,10 +19,7 @@ from gcws_search.index.contracts.errors import (
     DirectoryLocked,
     InvalidParameter,
 )
-from gcws_search.index.contracts.parameters import (
-    CollectionConfig,
-    ExactParams,
-)
+from gcws_search.index.contracts.parameters import CollectionConfig, ExactParams
 from tests.support.index.items import fill, opened_catalog
 from tests.support.paths import REPOSITORY
 

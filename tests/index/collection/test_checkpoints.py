@@ -306,10 +306,7 @@ def test_stopping_does_not_wait_for_all_parts(linked: StoredCollection) -> None:
     "policies", [Policies(checkpoint_rows=50, checkpoint_share=1000, min_dead=200)]
 )
 def test_lists_are_written_while_many_threads_write(
-    linked: StoredCollection,
-    catalog: Catalog,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
+    linked: StoredCollection, catalog: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, LOGGER)
     put(linked, some(2 * PART_SEQUENCES))

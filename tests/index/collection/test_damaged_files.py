@@ -14,11 +14,7 @@ from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.check import Report, check_directory
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.collection.writer import codes_to_blobs
-from gcws_search.index.contracts.errors import (
-    DamagedFile,
-    DirectoryLocked,
-    IncompatibleFile,
-)
+from gcws_search.index.contracts.errors import DamagedFile, DirectoryLocked, IncompatibleFile
 from gcws_search.index.contracts.parameters import (
     BackendParams,
     CollectionConfig,
@@ -117,10 +113,7 @@ def test_a_row_damaged_while_its_collection_is_open_is_told_of_when_it_is_read(
     fill(stored, 10)
     item_id = stored.page(limit=10).items[6].id
     damage(tmp_path / "things.sqlite", how)
-    for read in (
-        lambda: stored.get(item_id),
-        lambda: stored.page(limit=10, with_vector=True),
-    ):
+    for read in (lambda: stored.get(item_id), lambda: stored.page(limit=10, with_vector=True)):
         with pytest.raises(DamagedFile, match="row 7"):
             read()
 

@@ -158,9 +158,7 @@ def test_tombstones_stay_until_there_is_room_to_compact(
 
 
 def test_tombstones_stay_while_the_background_has_no_room_to_compact(
-    tmp_path: Path,
-    rng: np.random.Generator,
-    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path, rng: np.random.Generator, caplog: pytest.LogCaptureFixture
 ) -> None:
     rows, _ = clustered(rng, 400, 20, dim=DIM)
     policies = replace(compacting_from(100, in_background=True), graph=graphs_from(64).graph)

@@ -190,10 +190,7 @@ def test_while_a_collection_is_put_in_its_place_the_one_before_is_searched_and_t
     stored = made(catalog, count=5)
     with paused_at(DataDirectory, "publish", restoring(catalog)) as work:
         refuse_all(catalog, "drop", "snapshot", "restore")
-        for late in (
-            lambda: put(stored, {"later": 9}),
-            lambda: stored.attach(NRFF),
-        ):
+        for late in (lambda: put(stored, {"later": 9}), lambda: stored.attach(NRFF)):
             with pytest.raises(CollectionLoading):
                 late()
         assert catalog.get("things") is stored

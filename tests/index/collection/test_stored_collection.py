@@ -231,11 +231,7 @@ def test_a_put_that_keeps_payloads_keeps_those_that_came_before_it(
         return stored.commit(stored.prepare(items, keeps_payloads=True))
 
     results, _ = while_a_commit_is_waited_for(
-        stored,
-        lambda: put(stored, {"a": 1, "b": 2}),
-        keep,
-        lambda: stored.delete(["b"]),
-        keep,
+        stored, lambda: put(stored, {"a": 1, "b": 2}), keep, lambda: stored.delete(["b"]), keep
     )
     assert results == [WriteResult(2, 0), WriteResult(1, 2), 1, WriteResult(1, 2)]
     found = {each: stored.get(each) for each in "abc"}

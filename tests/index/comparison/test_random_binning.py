@@ -93,9 +93,7 @@ def test_a_vector_has_the_same_samples_dense_and_sparse(
     np.testing.assert_array_equal(of_sparse(params).sketch(dense), one)  # where no table is kept
 
 
-def test_a_vector_has_the_same_samples_alone_and_in_a_batch(
-    rng: np.random.Generator,
-) -> None:
+def test_a_vector_has_the_same_samples_alone_and_in_a_batch(rng: np.random.Generator) -> None:
     rows = generated.clustered(rng, 9, 0, dim=DIM)[0]
     for batch in (dense_batch(rows), sparse_batch(rows)):
         dense = batch.form == "dense"

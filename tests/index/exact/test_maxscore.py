@@ -101,9 +101,7 @@ def test_all_rows_that_reach_a_score_are_collected(
     assert found == sorted(set(found))
 
 
-def test_terms_are_left_out_where_few_rows_come_near(
-    rng: np.random.Generator,
-) -> None:
+def test_terms_are_left_out_where_few_rows_come_near(rng: np.random.Generator) -> None:
     frequent = [{i: 2.0**-9 for i in range(60)} for _ in range(4000)]
     vectors = [
         {**each, 100 + int(rare): 1.0}

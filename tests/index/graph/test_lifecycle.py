@@ -109,9 +109,7 @@ def test_rows_that_are_put_get_lists_and_join_others(rng: np.random.Generator) -
     assert {entry for own in lists for entry in own} >= set(range(500, 600))
 
 
-def test_lists_are_given_up_when_more_rows_are_put_than_they_have(
-    rng: np.random.Generator,
-) -> None:
+def test_lists_are_given_up_when_more_rows_are_put_than_they_have(rng: np.random.Generator) -> None:
     rows, _ = clustered(rng, 2 * MIN + 1, 0)
     index = linked(rows[:MIN], policies=replace(POLICIES, max_delta_rows=MIN))
     index.add(rows[MIN:])
@@ -344,9 +342,7 @@ def test_a_graph_waits_for_tables_that_a_file_does_not_have(rng: np.random.Gener
     assert methods(again, queries) == {"graph"}
 
 
-def test_the_tables_of_an_overdue_graph_come_before_another_graph(
-    rng: np.random.Generator,
-) -> None:
+def test_the_tables_of_an_overdue_graph_come_before_another_graph(rng: np.random.Generator) -> None:
     rows, more = clustered(rng, 3000, 1600)
     index = linked(rows, policies=MANY_TABLES)
     index.add(more, settled=True)
@@ -414,9 +410,7 @@ def test_no_start_makes_the_tables_that_a_graph_waits_for(rng: np.random.Generat
     assert recall(again, queries, 10).reaches(0.9)
 
 
-def test_links_that_name_rows_after_the_linked_ones_are_no_harm(
-    rng: np.random.Generator,
-) -> None:
+def test_links_that_name_rows_after_the_linked_ones_are_no_harm(rng: np.random.Generator) -> None:
     # Some in the middle have lost theirs, too, and are linked beside rows that name the last ones.
     rows, queries = clustered(rng, 3000, 200)
     index = linked(rows, policies=MANY_TABLES)

@@ -181,9 +181,7 @@ def test_chance_matches_of_unrelated_vectors_are_independent_from_sample_to_samp
         assert_proportion(matches, pairs, plan.floor**depth)
 
 
-def test_slots_with_no_lowest_bit_in_common_match_as_promised(
-    rng: np.random.Generator,
-) -> None:
+def test_slots_with_no_lowest_bit_in_common_match_as_promised(rng: np.random.Generator) -> None:
     # Shared mass on slots 0 mod 4, the rest of one vector on 2 mod 4, of the other on 1 mod 4.
     shared = {2 * i: float(rng.gamma(2.0)) for i in range(8)}
     u = {**shared, **{2 * i + 1: float(rng.gamma(2.0)) for i in range(8)}}

@@ -259,9 +259,7 @@ def test_the_estimate_over_seeds_is_unbiased_with_the_variance_of_theory(
     assert abs(np.var(estimates, ddof=1) - variance) < 1.1 * variance_tolerance(variance, seeds)
 
 
-def test_identical_vectors_always_collide_and_disjoint_ones_never(
-    rng: np.random.Generator,
-) -> None:
+def test_identical_vectors_always_collide_and_disjoint_ones_never(rng: np.random.Generator) -> None:
     u = dense(rng.standard_normal(DIM))
     opposite = {i: -x for i, x in u.items()}
     assert collisions(sketch_pair((u, dict(u)), 1)).all()

@@ -115,11 +115,7 @@ DIGESTS = {2: "8cbbdc66868be641bad6de326a6c8e67e63709648bc6ac6d6becb11c1fca6f98"
 def test_the_samples_and_keys_of_an_algorithm_version_never_change() -> None:
     """Stored codes are compared with queries hashed by later programs, on other machines."""
     printed = subprocess.run(
-        [sys.executable, "-c", DIGEST],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", DIGEST], cwd=REPOSITORY, check=True, capture_output=True, text=True
     ).stdout
     assert printed.strip() == DIGESTS[ALGORITHM_VERSION]
 

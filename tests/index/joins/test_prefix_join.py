@@ -111,9 +111,7 @@ def test_a_limit_keeps_the_most_similar_pairs(rng: np.random.Generator, limit: i
     assert found[:limit] == pytest.approx(ranked[:limit], rel=1e-12)
 
 
-def test_pairs_beyond_what_one_list_holds_are_found_too(
-    rng: np.random.Generator,
-) -> None:
+def test_pairs_beyond_what_one_list_holds_are_found_too(rng: np.random.Generator) -> None:
     rows = np.repeat(made(rng, spread=1.0)[:6], 50, axis=0)
     short = PairPolicy(capacity=1)
     assert len(joined(view_of(rows), 0.99, threads=1, policy=short)[0]) >= 6 * 50 * 49 // 2

@@ -26,10 +26,7 @@ from gcws_search.index.graph.recall_curve import (
 from gcws_search.index.graph.scratch import ScratchPool, ScratchSizes
 from gcws_search.index.graph.search import TIED_SHARE, GraphSearch
 from gcws_search.index.graph.search_plan import Outcome, SearchPolicy
-from gcws_search.index.kernels.graph.beam_search import (
-    NONE,
-    scratch_at,
-)
+from gcws_search.index.kernels.graph.beam_search import NONE, scratch_at
 from gcws_search.index.kernels.graph.build import prune
 from gcws_search.index.kernels.graph.entry_points import ROWS_A_SIDE
 from gcws_search.index.kernels.lanes.vector import pointer, put

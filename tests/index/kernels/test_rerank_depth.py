@@ -20,12 +20,7 @@ def _left_out(quick, exact, last, skip):  # type: ignore[no-untyped-def]  # noqa
 
 
 def doubted_and_missed(
-    true: Float64s,
-    noise: Float64s,
-    limit: int,
-    held: int,
-    scored: int,
-    most_missed: float = 0.25,
+    true: Float64s, noise: Float64s, limit: int, held: int, scored: int, most_missed: float = 0.25
 ) -> tuple[bool, int]:
     """Return what is said of a walk that keeps and scores the best by noisy scores, and the truth.
 

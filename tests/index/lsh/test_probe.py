@@ -231,12 +231,7 @@ def nibbles(codes: npt.NDArray[np.uint64], bits: int) -> list[list[int]]:
     ("limit", "min_score", "filtered"), [(1, 0.0, False), (5, 0.0, True), (8, 0.45, False)]
 )
 def test_probing_is_the_naive_search_to_the_table(
-    rng: np.random.Generator,
-    kind: str,
-    recall: float,
-    limit: int,
-    min_score: float,
-    filtered: bool,
+    rng: np.random.Generator, kind: str, recall: float, limit: int, min_score: float, filtered: bool
 ) -> None:
     n, bands = 1500, 4
     rows, queries, dim = made(kind, rng, n)
@@ -257,10 +252,7 @@ def test_probing_is_the_naive_search_to_the_table(
         if hits.explanation.method == "scan":
             continue
         naive = mathematics.prefix_search(
-            banding,
-            sought[m],
-            [(signatures[i], float(truth[m, i])) for i in numbers],
-            rule,
+            banding, sought[m], [(signatures[i], float(truth[m, i])) for i in numbers], rule
         )
         assert hits.explanation.depth == naive.depth
         assert hits.explanation.scored == len(naive.scored)

@@ -77,9 +77,7 @@ def assert_sorted(segments: tuple[TableSegment, ...]) -> None:
 
 
 @given(
-    st.lists(st.integers(0, 900), max_size=7),
-    st.sampled_from([2, 64]),
-    st.integers(0, 2**32 - 1),
+    st.lists(st.integers(0, 900), max_size=7), st.sampled_from([2, 64]), st.integers(0, 2**32 - 1)
 )
 def test_any_sizes_of_batches_give_the_same_tables(sizes: list[int], bits: int, seed: int) -> None:
     keys = keys_of(np.random.default_rng(seed), sum(sizes), bits=bits)

@@ -201,9 +201,7 @@ def test_a_graph_shares_the_copies_of_its_rows(rng: np.random.Generator) -> None
     assert quantized.nbytes == 0
 
 
-def test_a_graph_takes_other_bytes_where_those_of_scans_are_worse(
-    rng: np.random.Generator,
-) -> None:
+def test_a_graph_takes_other_bytes_where_those_of_scans_are_worse(rng: np.random.Generator) -> None:
     rows = rng.standard_normal((ENOUGH, DIM)).astype(np.float32)
     groups, centres = rows[:640].reshape(10, 64, DIM), rows[:640:64]
     fine, rough = (copies_of(rows, Quantizer(BYTES, step, 128)) for step in (0.03, 2.0))

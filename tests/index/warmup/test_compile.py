@@ -13,11 +13,7 @@ from typing import NamedTuple
 import pytest
 
 from gcws_search.index.warmup import compile as warmup
-from gcws_search.index.warmup.compile import (
-    Exercise,
-    chains,
-    run,
-)
+from gcws_search.index.warmup.compile import Exercise, chains, run
 
 PROGRAM = """
 import json, os, resource, sys
@@ -151,15 +147,7 @@ def test_basics_of_dense_vectors_come_first_and_are_told(monkeypatch: pytest.Mon
         [Exercise("d", lambda: None, "sparse"), Exercise("a", lambda: None, "dense")],
     ]
     run(todo, lambda done, total, name: told.append((done, total, name)), basics_ready=told.append)
-    assert told == [
-        "run b",
-        (1, 4, "b"),
-        (2, 4, "a"),
-        "dense",
-        (3, 4, "d"),
-        "sparse",
-        (4, 4, "c"),
-    ]
+    assert told == ["run b", (1, 4, "b"), (2, 4, "a"), "dense", (3, 4, "d"), "sparse", (4, 4, "c")]
 
 
 def test_all_exercises_have_names_of_their_own() -> None:
@@ -167,9 +155,7 @@ def test_all_exercises_have_names_of_their_own() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_a_check_ends_the_wait_for_another_program(
-    tmp_path: Path,
-) -> None:
+def test_a_check_ends_the_wait_for_another_program(tmp_path: Path) -> None:
     def stop() -> None:
         raise InterruptedError
 

@@ -39,10 +39,7 @@ def test_the_service_says_what_it_is(client: Client) -> None:
 @pytest.mark.one_process
 @pytest.mark.parametrize("cached", [False, True])
 def test_only_the_first_start_on_a_machine_tells_of_compiling(
-    cached: bool,
-    data_dir: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
+    cached: bool, data_dir: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def compile_all(progress: Json, **_: Json) -> float:
         progress(1, 2, "first")

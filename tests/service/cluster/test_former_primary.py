@@ -15,14 +15,7 @@ from tests.support.service.client import Client, assert_problem
 from tests.support.service.http_shards import HttpShard, router
 from tests.support.service.postgres import Postgres
 from tests.support.service.postgres_pair import PostgresPair, kill_server
-from tests.support.service.shards import (
-    BUCKETS,
-    Written,
-    ask,
-    fills,
-    held,
-    shards as hosts_of,
-)
+from tests.support.service.shards import BUCKETS, Written, ask, fills, held, shards as hosts_of
 from tests.support.waiting import wait_until
 
 PLANTS = "/v1/collections/plants"

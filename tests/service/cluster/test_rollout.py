@@ -7,12 +7,7 @@ import pytest
 
 from gcws_search.service.cluster.contract import Replica
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.rollout import (
-    ReplicaPlace,
-    ReplicaState,
-    Rollout,
-    status_of,
-)
+from gcws_search.service.cluster.rollout import ReplicaPlace, ReplicaState, Rollout, status_of
 from gcws_search.service.settings import Settings
 from tests.support.service.shards import BUCKETS
 

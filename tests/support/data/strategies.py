@@ -35,10 +35,7 @@ def signed_values() -> st.SearchStrategy[float]:
 
 
 def sparse_vectors(
-    dim: int,
-    *,
-    values: st.SearchStrategy[float] | None = None,
-    max_size: int = 12,
+    dim: int, *, values: st.SearchStrategy[float] | None = None, max_size: int = 12
 ) -> st.SearchStrategy[dict[int, float]]:
     """Non-empty mappings from coordinate to non-zero value."""
     return st.dictionaries(

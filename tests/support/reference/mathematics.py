@@ -40,11 +40,7 @@ def expand(u: Sparse) -> dict[int, float]:
 
 
 def transform(
-    u: Sparse,
-    *,
-    center: Sequence[float] | None = None,
-    power: float = 1.0,
-    normalize: str = "none",
+    u: Sparse, *, center: Sequence[float] | None = None, power: float = 1.0, normalize: str = "none"
 ) -> dict[int, float]:
     """Subtract μ, raise every entry's absolute value to a power, divide by a norm."""
     moved = dict(u)

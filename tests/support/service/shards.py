@@ -239,11 +239,7 @@ def fills(hosts: Sequence[ShardHost]) -> list[int]:
 
 @contextmanager
 def shards(
-    database: Database,
-    folder: Path,
-    count: int,
-    *,
-    options: HostOptions = QUICK,
+    database: Database, folder: Path, count: int, *, options: HostOptions = QUICK
 ) -> Iterator[list[ShardHost]]:
     """Lend running shards, each over a folder of its own."""
     with ExitStack() as stack:

@@ -5,11 +5,7 @@ from typing import Any
 
 import pytest
 
-from gcws_search.service.cluster.connections import (
-    Standing,
-    check_standing,
-    latest,
-)
+from gcws_search.service.cluster.connections import Standing, check_standing, latest
 from gcws_search.service.cluster.contract import ClusterMismatch, Epoch, EpochMemory, FormerPrimary
 
 

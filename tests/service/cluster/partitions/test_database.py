@@ -83,10 +83,7 @@ def test_what_a_router_cut_from_the_database_cannot_answer_holds_up_no_search(
         with cluster.client.entered():
             return httpx.request(method, f"{router.url}{path}", json=body, timeout=SECONDS)
 
-    with (
-        load.running(EVERY) as history,
-        cluster.network.without(router.machine, cluster.store),
-    ):
+    with load.running(EVERY) as history, cluster.network.without(router.machine, cluster.store):
         start = time.monotonic()
         with ThreadPoolExecutor() as threads:
             answers = [*threads.map(answered, asked)]

@@ -11,12 +11,7 @@ import pytest
 from gcws_search.service.cluster.collection import ClusterCollection
 from gcws_search.service.cluster.contract import bucket_of
 from tests.support.service.client import Json, running
-from tests.support.service.cluster import (
-    BUCKETS,
-    ClusterClient,
-    ThreadReplica,
-    before_each_message,
-)
+from tests.support.service.cluster import BUCKETS, ClusterClient, ThreadReplica, before_each_message
 
 SECONDS = 10.0
 ROWS = 10

@@ -123,10 +123,7 @@ def variables(url: str) -> dict[str, str]:
 
 
 def test_a_process_announces_itself_and_answers(
-    database_url: str,
-    database: Database,
-    written: Written,
-    tmp_path: Path,
+    database_url: str, database: Database, written: Written, tmp_path: Path
 ) -> None:
     names = [f"i{number}" for number in range(20)]
     written.put_some(names)

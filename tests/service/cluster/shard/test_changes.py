@@ -81,9 +81,7 @@ def test_changes_are_applied_without_the_database(hosts: list[ShardHost], writte
     ids=["first", "middle", "order", "twice", "all"],
 )
 def test_what_is_missed_is_read(
-    hosts: list[ShardHost],
-    written: Written,
-    sent: Callable[[list[ChangeSet]], list[ChangeSet]],
+    hosts: list[ShardHost], written: Written, sent: Callable[[list[ChangeSet]], list[ChangeSet]]
 ) -> None:
     send_all(hosts, written, sent(write(written)))
     send_all(hosts, written, write(written))
