@@ -234,7 +234,7 @@ class Columns:
         self._payloads = payloads
         self._lock = threading.Lock()
         self.growing: OrderedDict[str, _GrowingColumn] = OrderedDict()
-        self.masks: OrderedDict[tuple[Hashable, int], UInt8s] = OrderedDict()
+        self.masks: OrderedDict[tuple[Filter, int], UInt8s] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
@@ -254,17 +254,17 @@ class Columns:
             self.growing.move_to_end(key)
         return growing.upto(n)
 
-    def remember(self, name: Hashable, n: int, make: Callable[[], UInt8s]) -> UInt8s:
-        """Return the (n,) mask ``make`` returns, or returned before for the same name and n.
+    def mask(self, where: Filter, n: int) -> UInt8s:
+        """Return (n,) ones where a filter holds for a row's payload; not to be written to.
 
-        Payloads of a row never change, so neither does its mask. The caller must not write to it.
+        Payloads of a row never change, so a mask is remembered.
         """
         with self._lock:
-            mask = self.masks.get((name, n))
+            mask = self.masks.get((where, n))
         if mask is None:
-            mask = make()
+            mask = where.mask(self, n)
             with self._lock:
-                self.masks[name, n] = mask
+                self.masks[where, n] = mask
                 while len(self.masks) > MAX_MASKS:
                     self.masks.popitem(last=False)
         return mask
@@ -360,17 +360,14 @@ class Filter:
     must_not: tuple[Condition, ...] = ()
 
     def mask(self, columns: Columns, n: int) -> UInt8s:
-        """Return (n,) ones where the filter holds for a row's payload; not to be written to."""
-        return columns.remember(self, n, lambda: self._evaluate(columns, n))
-
-    def _evaluate(self, columns: Columns, n: int) -> UInt8s:
+        """Return (n,) ones where the filter holds for a row's payload; see `Columns.mask`."""
         mask = np.zeros(n, np.uint8) if self.should else np.ones(n, np.uint8)
         for condition in self.should:
-            mask |= _mask_of(condition, columns, n)
+            mask |= condition.mask(columns, n)
         for condition in self.must:
-            mask &= _mask_of(condition, columns, n)
+            mask &= condition.mask(columns, n)
         for condition in self.must_not:
-            mask &= _mask_of(condition, columns, n) ^ 1
+            mask &= condition.mask(columns, n) ^ 1
         return mask
 
     @property
@@ -393,12 +390,6 @@ class Filter:
 
 
 Condition = Match | Range | Filter
-
-
-def _mask_of(condition: Condition, columns: Columns, n: int) -> UInt8s:
-    if isinstance(condition, Filter):
-        return condition._evaluate(columns, n)
-    return condition.mask(columns, n)
 
 
 def parse_filter(

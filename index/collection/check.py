@@ -120,7 +120,7 @@ def check_file(
     return report
 
 
-def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
+def findings_of(path: Path, name: str) -> list[str]:
     """Return why a file that nobody has open cannot be made a collection of, nothing if it can.
 
     The saved index is not checked: a load rebuilds what is wrong of it.
@@ -130,7 +130,7 @@ def findings_of(path: Path, name: str, threads: int | None = None) -> list[str]:
     """
     report = Report(name)
     try:
-        Examination(path, report, threads).run(None, derived=False, skips_unreadable=False)
+        Examination(path, report, None).run(None, derived=False, skips_unreadable=False)
     except StoreError:
         raise
     except Exception as error:
@@ -234,7 +234,8 @@ class Examination:
         if row.codes == codes and row.codes_checksum == checksum:
             return row
         # Codes of an earlier hash are replaced when the file is loaded.
-        if not (self._is_outdated and _has_its_codes(row)):
+        is_own = isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
+        if not (self._is_outdated and is_own):
             self._report.find(f"row {row.sequence}, id {_shown(row.id)}, has wrong codes")
         return replace(row, codes=codes, codes_checksum=checksum)
 
@@ -315,10 +316,6 @@ def _append(copy: Store, rows: Sequence[FoundRow]) -> None:
             [row.sequence for row in rows],
         )
         copy.write([Change(rows=columns)])
-
-
-def _has_its_codes(row: FoundRow) -> bool:
-    return isinstance(row.codes, bytes) and row.codes_checksum == codes_checksum(row.codes)
 
 
 def _shown(item_id: object) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 from gcws_search.index.collection.backend_index import BackendIndex
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.name_scan import scan_with_mass, split, with_mass
+from gcws_search.index.collection.name_scan import scan_with_mass, split, widen, with_mass
 from gcws_search.index.contracts.analysis import BackendComparison
 from gcws_search.index.contracts.arrays import Float64s, Int64s
 from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, join_rows
@@ -81,7 +81,7 @@ class ComparedQueries:
         for part in queries:
             try:
                 if isinstance(part, SparseVector):
-                    vectors, unknown = split(space, part)
+                    vectors, unknown = split(space, widen(space, part))
                 else:
                     vectors, unknown = space.prepare(part), 0.0
             except InvalidVector as error:

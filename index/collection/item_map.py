@@ -15,7 +15,7 @@ import numpy as np
 from gcws_search.index.collection.explain import Explainable
 from gcws_search.index.collection.items import View
 from gcws_search.index.collection.memory_collection import MemoryCollection
-from gcws_search.index.collection.name_scan import split, with_mass
+from gcws_search.index.collection.name_scan import split, widen, with_mass
 from gcws_search.index.contracts.analysis import (
     NEIGHBOURS,
     NO_NEIGHBOUR,
@@ -150,7 +150,7 @@ def _vector(
                 raise error.at(0, "names") from None
             given = SparseVector(coordinates, given.values)
             if unknown and space.dim is not None:
-                return split(space, given)
+                return split(space, widen(space, given))
         return space.prepare(space.from_items([given])), 0.0
     except InvalidVector as error:
         raise error.at("also", number, skip=1) from None

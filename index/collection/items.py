@@ -351,11 +351,10 @@ def sequence_of(cursor: str | None) -> int:
     )
 
 
-def check_ids(ids: Sequence[str | None], *, first_row: int = 0) -> None:
+def check_ids(ids: Sequence[str | None]) -> None:
     """Check the ids of a batch; None stands for an item that is given one.
 
     ids: 1 to `MAX_ID_LENGTH` characters each.
-    first_row: number of the first id in errors.
     Raises InvalidId (at ``(row, "id")``: no string, empty, too long, or no Unicode text (a lone
         surrogate)).
     """
@@ -366,7 +365,7 @@ def check_ids(ids: Sequence[str | None], *, first_row: int = 0) -> None:
             return
     except (TypeError, UnicodeEncodeError):
         pass
-    for row, item_id in enumerate(ids, first_row):
+    for row, item_id in enumerate(ids):
         if item_id is not None:
             _check_id(item_id, row)
 

@@ -396,7 +396,7 @@ class MemoryCollection:
 
     def mask(self, view: View, where: Filter | None) -> UInt8s:
         """Return the (n,) mask of live rows that pass a filter."""
-        return view.alive if where is None else where.mask(view.columns, len(view)) & view.alive
+        return view.alive if where is None else view.columns.mask(where, len(view)) & view.alive
 
     def permit(self, where: Filter | None, ids: Iterable[str] | None) -> tuple[View, UInt8s]:
         """Return a view, and its `mask`; where there are ids, only these items are in it."""

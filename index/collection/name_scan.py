@@ -49,7 +49,7 @@ def scan_with_unknown(
             )
     permitted = memory.mask(view, where)
     wider = widen(space, query)
-    known, mass = _parts(space, wider)
+    known, mass = split(space, wider)
     scores = with_mass(gmm_matrix(known, view.vectors)[0], known, view.vectors, mass)
     rows = _near(scores, permitted, params, 4 * tolerance(view.vectors, known))
     chosen = row_padded(view.vectors[rows], wider.dense.shape[1])
@@ -97,15 +97,7 @@ def _rank(
     return QueryResults(view, found, params.limit)
 
 
-def split(space: VectorSpace, query: SparseVector) -> tuple[VectorBatch, float]:
-    """Return what a query has in the space, and the magnitude of all else, both transformed.
-
-    Raises InvalidVector (as of `scan_with_unknown`).
-    """
-    return _parts(space, widen(space, query))
-
-
-def _parts(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
+def split(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
     """Return what a query has in the space, and the magnitude of all else; see `widen`."""
     dim = space.dim or 0
     if space.form == "sparse":
@@ -126,7 +118,10 @@ def _parts(space: VectorSpace, wider: VectorBatch) -> tuple[VectorBatch, float]:
 
 
 def widen(space: VectorSpace, query: SparseVector) -> VectorBatch:
-    """Return a query in a space that has its coordinates from ``dim`` on too, transformed."""
+    """Return a query in a space that has its coordinates from ``dim`` on too, transformed.
+
+    Raises InvalidVector (as of `scan_with_unknown`).
+    """
     if space.form == "sparse":
         wide = replace(space, dim=None)
         return wide.prepare(wide.from_items([query]))

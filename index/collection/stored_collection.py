@@ -304,7 +304,7 @@ class StoredCollection:
     def delete_where(self, where: Filter) -> int:
         """Delete all items whose payloads pass a filter, and return how many did."""
         view = self.memory.view
-        where.mask(view.columns, len(view))  # builds the columns while others may still write
+        view.columns.mask(where, len(view))  # builds the columns while others may still write
         return self._delete(Delete(ids=(), where=where))
 
     def _delete(self, write: Delete) -> int:

@@ -71,15 +71,15 @@ class SequenceNumbers:
         self.collection = collection
         self.next_sequence = next_sequence
         self.next_id = collection.next_id
-        self._planned: dict[str, int | None] = {}
+        self.planned: dict[str, int | None] = {}  # by id, None where an item is removed
         self.named: set[int] = set()  # coordinates whose names the changes store
 
     def of(self, ids: Sequence[str]) -> list[int | None]:
         """Return the sequence number of each id, None where there will be no such item."""
         sequences = self.collection.sequences_of(ids)
-        if self._planned:
+        if self.planned:
             known = zip(ids, sequences, strict=True)
-            sequences = [self._planned.get(item_id, old) for item_id, old in known]
+            sequences = [self.planned.get(item_id, old) for item_id, old in known]
         return sequences
 
     def put(self, ids: Sequence[str], own: Sequence[int] = ()) -> Sequence[int]:
@@ -93,14 +93,10 @@ class SequenceNumbers:
                 expected=f"sequence numbers from {first} on", got=str(own[0]), loc=("sequences",)
             )
         sequences = own or range(first, first + len(ids))
-        self._planned.update(zip(ids, sequences, strict=True))
+        self.planned.update(zip(ids, sequences, strict=True))
         if sequences:
             self.next_sequence = sequences[-1] + 1
         return sequences
-
-    def remove(self, ids: Iterable[str]) -> None:
-        """Take note that items are removed."""
-        self._planned.update(dict.fromkeys(ids))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -230,7 +226,7 @@ class Delete(Change):
             mask = collection.mask(view, self.where)
             self.ids = [view.ids[row] for row in np.flatnonzero(mask).tolist()]
         self.removed = [sequence for sequence in numbers.of(self.ids) if sequence is not None]
-        numbers.remove(self.ids)
+        numbers.planned.update(dict.fromkeys(self.ids))
 
 
 Write: TypeAlias = Put | Delete
@@ -282,17 +278,13 @@ def codes_from_blobs(blobs: Sequence[bytes], width: int) -> UInt64s:
 
 
 def _check_sequences(sequences: Sequence[int], count: int) -> None:
-    if len(sequences) != count:
-        raise InvalidParameter(
-            expected=f"{count} sequence numbers", got=str(len(sequences)), loc=("sequences",)
-        )
-    for before, after in pairwise(sequences):
-        if before >= after:
-            raise InvalidParameter(
-                expected="rising sequence numbers",
-                got=f"{after} behind {before}",
-                loc=("sequences",),
-            )
+    expected, got = f"{count} sequence numbers", str(len(sequences))
+    if len(sequences) == count:
+        falls = [pair for pair in pairwise(sequences) if pair[0] >= pair[1]]
+        if not falls:
+            return
+        expected, got = "rising sequence numbers", "{1} behind {0}".format(*falls[0])
+    raise InvalidParameter(expected=expected, got=got, loc=("sequences",))
 
 
 def last_places(ids: Sequence[str | None], mode: Mode) -> list[int]:
@@ -324,6 +316,7 @@ Run: TypeAlias = Callable[[Callable[[], None], Callable[[], None]], None]
 """Calls the first function in a thread; calls the second instead once it has no more threads."""
 
 
+@dataclass(slots=True, eq=False)
 class QueuedWrite(Generic[Queued, Input, Result]):
     """A write in the queue.
 
@@ -331,25 +324,16 @@ class QueuedWrite(Generic[Queued, Input, Result]):
     read: returns what was submitted; None of a write whose thread waits for it.
     """
 
-    __slots__ = ("_ended", "done", "lead", "read", "write")
-
-    def __init__(
-        self,
-        write: Queued | None,
-        read: Callable[[], Input] | None,
-        lead: Callable[[], None],
-        ended: Callable[[Any], None],
-    ) -> None:
-        self.write = write
-        self.read = read
-        self.lead = lead
-        self.done = False
-        self._ended = ended
+    write: Queued | None
+    read: Callable[[], Input] | None
+    lead: Callable[[], None]
+    ended: Callable[[Any], None]
+    done: bool = False
 
     def end(self, outcome: Result | BaseException) -> None:
         """Say how the write ended; once."""
         self.done = True
-        self._ended(outcome)
+        self.ended(outcome)
 
 
 class GroupCommit(Generic[Queued, Input, Result]):
@@ -580,7 +564,11 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
             try:
                 self._store_and_publish(writes)
             except DiskFull as error:
-                self._commit_one_by_one([waiting for waiting, _ in planned], error)
+                if len(planned) == 1:
+                    planned[0][0].end(error)
+                    return
+                for waiting, _ in planned:  # a small one may fit
+                    self._commit([waiting])
                 return
             except (DirectoryLocked, OutOfDescriptors, StorageFailed) as error:
                 # Each has waited already: one by one they would do so again in turn.
@@ -638,11 +626,3 @@ class Writer(GroupCommit[Write, _Input, WriteResult | None]):
         self._store.write(writes, self._collection.searches.turn)
         self.count_commit(time.perf_counter() - start)
         apply(writes, self._collection)
-
-    def _commit_one_by_one(self, group: Sequence[_QueuedChange], error: GcwsError) -> None:
-        """Try changes one by one that could not be stored together: a small one may fit."""
-        if len(group) == 1:
-            group[0].end(error)
-            return
-        for waiting in group:
-            self._commit([waiting])

@@ -123,26 +123,32 @@ class DataDirectory:
         """
         self.require_owned(name)
         with storage_errors(name):
-            # The new file must not find it; until the new file is there it is the old one's.
-            with self._log_aside(name):
+            # The new file must not find its log; until it is there it is the old one's.
+            with self._out_of_the_way(name, slice(1, None)):
                 unfinished.rename(self.file(name))
-            self.sync()
+            sync_file(self.path)
 
     @contextmanager
-    def _log_aside(self, name: str) -> Iterator[None]:
+    def _out_of_the_way(self, name: str, which: slice) -> Iterator[Path]:
+        """Rename a file and its companions, or some, for a block that may fail; then discard."""
         dropped = self.path / _hidden(_DROPPED, name)
-        logs = list(zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True))[
-            1:
-        ]
+        pairs = [*zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True)]
+        moved: list[tuple[Path, Path]] = []
         try:
-            for log, aside in logs:
-                with suppress(FileNotFoundError):
-                    log.rename(aside)
-            yield
+            for path, aside in pairs[which]:
+                try:
+                    path.rename(aside)
+                    moved.append((path, aside))
+                except FileNotFoundError:
+                    if path.exists():
+                        raise
+                if aside == dropped:  # no power cut leaves a file without its log
+                    sync_file(self.path)
+            yield dropped
         except BaseException:
-            for log, aside in logs:
-                with suppress(FileNotFoundError):
-                    aside.rename(log)
+            for path, aside in reversed(moved):
+                with suppress(OSError):
+                    aside.rename(path)
             raise
         discard(dropped)
 
@@ -154,28 +160,9 @@ class DataDirectory:
         Raises DiskFull, OutOfDescriptors, StorageFailed.
         """
         self.require_owned(name)
-        dropped = self.path / _hidden(_DROPPED, name)
         # A log that outlived its file would be replayed into the next file of that name.
-        pairs = zip(_with_companions(self.file(name)), _with_companions(dropped), strict=True)
-        moved: list[tuple[Path, Path]] = []
-        with storage_errors(name):
-            try:
-                for path, aside in pairs:
-                    try:
-                        path.rename(aside)
-                        moved.append((path, aside))
-                    except FileNotFoundError:
-                        if path.exists():
-                            raise
-                    if aside == dropped:  # no power cut leaves a file without its log
-                        self.sync()
-                dropped.unlink(missing_ok=True)
-            except BaseException:
-                for path, aside in reversed(moved):
-                    with suppress(OSError):
-                        aside.rename(path)
-                raise
-        discard(dropped)
+        with storage_errors(name), self._out_of_the_way(name, slice(None)) as dropped:
+            dropped.unlink(missing_ok=True)
 
     def set_aside(self, name: str) -> Path:
         """Give a collection's closed file, and its log, a second name; return that.
@@ -194,15 +181,11 @@ class DataDirectory:
                 ):
                     with suppress(FileNotFoundError):
                         os.link(each, other)
-                self.sync()
+                sync_file(self.path)
             except BaseException:
                 discard(aside)
                 raise
         return aside
-
-    def sync(self) -> None:
-        """Sync the folder: names given and taken are on the disk then."""
-        sync_file(self.path)
 
     def _remove_remains(self) -> None:
         """Remove what a process that was killed between two steps left behind."""
@@ -272,10 +255,7 @@ os.register_at_fork(after_in_child=_leave_all)
 
 
 def _lock_folder(path: Path) -> int:
-    """Lock a folder itself: its file `LOCK_FILE` may be removed meanwhile.
-
-    Raises DirectoryLocked.
-    """
+    """Lock a folder itself, for its file `LOCK_FILE` may be removed; raises DirectoryLocked."""
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

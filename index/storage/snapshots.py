@@ -169,13 +169,13 @@ class Snapshots:
 
     def get(self, collection: str, name: str) -> Snapshot:
         """Return a snapshot; raises SnapshotNotFound, InvalidParameter (a name is none)."""
-        check_name(collection)
-        check_name(name, loc="snapshot")
         with self._naming:
             return self._look(collection, name)
 
     def _look(self, collection: str, name: str) -> Snapshot:
-        """Return a snapshot; the caller holds ``_naming``."""
+        """Return a snapshot, as of `get`; the caller holds ``_naming``."""
+        check_name(collection)
+        check_name(name, loc="snapshot")
         path = self._path(collection, name)
         with storage_errors(collection):
             try:
@@ -292,8 +292,6 @@ class Snapshots:
 
         Raises SnapshotNotFound, InvalidParameter (a name is none).
         """
-        check_name(collection)
-        check_name(name, loc="snapshot")
         with self._naming:
             snapshot = self._look(collection, name)
             with storage_errors(collection):
@@ -307,8 +305,6 @@ class Snapshots:
         Raises SnapshotNotFound, DiskFull, OutOfDescriptors, StorageFailed, CollectionNotFound (the
             catalog was closed), InvalidParameter (a name is none).
         """
-        check_name(collection)
-        check_name(name, loc="snapshot")
         with self._naming:
             self.require_open(collection)
             path = self._look(collection, name).path

@@ -56,8 +56,8 @@ def test_ids_of_every_permitted_kind_pass() -> None:
 )
 def test_a_bad_id_is_named_by_its_row(bad: str, got: str) -> None:
     with pytest.raises(InvalidId) as caught:
-        check_ids(["fine", bad, "fine"], first_row=10)
-    assert caught.value.loc == (11, "id")
+        check_ids(["fine", bad, "fine"])
+    assert caught.value.loc == (1, "id")
     assert got in caught.value.got
 
 

@@ -32,7 +32,7 @@ from gcws_search.index.contracts.parameters import (
     GcwsParams,
     SearchParams,
 )
-from gcws_search.index.storage import snapshots as snapshots_module
+from gcws_search.index.storage import data_directory, snapshots as snapshots_module
 from gcws_search.index.storage.data_directory import DataDirectory
 from gcws_search.index.storage.snapshots import Incoming, Snapshots, sha256_of
 from gcws_search.index.storage.store import Store
@@ -157,12 +157,12 @@ def test_who_waits_for_a_creation_that_fails_creates(
 
 
 @pytest.mark.usefixtures("snapshot")
-@pytest.mark.parametrize("step", ["remove", "sync"])
+@pytest.mark.parametrize("step", [(DataDirectory, "remove"), (data_directory, "sync_file")])
 def test_what_comes_while_a_collection_is_dropped_is_refused(
-    step: str, catalog: Catalog, tmp_path: Path
+    step: tuple[Any, str], catalog: Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog)
-    with paused_at(DataDirectory, step, lambda: catalog.drop("things")) as work:
+    with paused_at(*step, lambda: catalog.drop("things")) as work:
         refuse_all(catalog, "create", "drop", "snapshot", "restore")
         with pytest.raises(CollectionNotFound):
             put(stored, {"a": 1})
@@ -333,13 +333,15 @@ def test_two_snapshots_by_the_time_of_one_microsecond_get_two_names(
 # What fails
 
 
-@pytest.mark.parametrize("step", ["rename", "sync", "unlink"])
+@pytest.mark.parametrize(
+    "step", [(Path, "rename"), (data_directory, "sync_file"), (Path, "unlink")]
+)
 def test_a_drop_that_fails_leaves_the_collection(
-    step: str, catalog: Catalog, tmp_path: Path
+    step: tuple[Any, str], catalog: Catalog, tmp_path: Path
 ) -> None:
     stored = made(catalog, count=2)
-    owner, error = DataDirectory if step == "sync" else Path, OSError(errno.EIO, "Input/output")
-    with mock.patch.object(owner, step, side_effect=error), pytest.raises(StorageFailed):
+    error = OSError(errno.EIO, "Input/output")
+    with mock.patch.object(*step, side_effect=error), pytest.raises(StorageFailed):
         catalog.drop("things")
     again = catalog.get("things")
     assert again is not stored

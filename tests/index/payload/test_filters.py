@@ -37,7 +37,7 @@ def columns_of(payloads: list[dict[str, Any] | None]) -> Columns:
 def rows_matching(document: dict[str, Any]) -> list[int]:
     where = parse_filter(document)
     assert repr(parse_filter(where.to_dict())) == repr(where)
-    mask = where.mask(columns_of(PAYLOADS), len(PAYLOADS))
+    mask = columns_of(PAYLOADS).mask(where, len(PAYLOADS))
     assert mask.dtype == np.uint8
     assert mask.shape == (len(PAYLOADS),)
     assert set(mask.tolist()) <= {0, 1}
@@ -111,7 +111,7 @@ def test_integers_of_any_size_are_told_apart(big: int) -> None:
     columns = Columns([json.dumps({"n": number}).encode() for number in numbers])
 
     def rows(condition: dict[str, Any]) -> list[int]:
-        mask = parse_filter({"must": [condition]}).mask(columns, len(numbers))
+        mask = columns.mask(parse_filter({"must": [condition]}), len(numbers))
         return np.flatnonzero(mask).tolist()
 
     assert rows(match("n", big)) == [0]
@@ -197,11 +197,11 @@ def test_columns_follow_payloads_that_are_added_and_earlier_views_do_not() -> No
     payloads: list[bytes | None] = [b'{"a":1}', None]
     columns = Columns(payloads)
     where = parse_filter({"must": [{"key": "a", "range": {"gte": 1}}]})
-    assert where.mask(columns, 2).tolist() == [1, 0]
+    assert columns.mask(where, 2).tolist() == [1, 0]
     payloads += [b'{"a":[0,2]}', b'{"a":"x"}']
-    assert where.mask(columns, 4).tolist() == [1, 0, 1, 0]
-    assert where.mask(columns, 2).tolist() == [1, 0]
-    assert where.mask(columns, 3).tolist() == [1, 0, 1]
+    assert columns.mask(where, 4).tolist() == [1, 0, 1, 0]
+    assert columns.mask(where, 2).tolist() == [1, 0]
+    assert columns.mask(where, 3).tolist() == [1, 0, 1]
 
 
 def test_payloads_are_parsed_once_a_key() -> None:
@@ -215,25 +215,25 @@ def test_payloads_are_parsed_once_a_key() -> None:
     payloads = Counted([b'{"a":%d}' % (i % 7) for i in range(5000)])
     columns = Columns(payloads)
     for value in range(7):
-        parse_filter({"must": [match("a", value)]}).mask(columns, 5000)
+        columns.mask(parse_filter({"must": [match("a", value)]}), 5000)
     assert payloads.reads == 2  # two chunks
 
 
 def test_columns_and_masks_kept_are_bounded() -> None:
     columns = columns_of(PAYLOADS)
     first = parse_filter({"must": [match("label", 3)]})
-    expected = first.mask(columns, len(PAYLOADS)).tolist()
+    expected = columns.mask(first, len(PAYLOADS)).tolist()
     for i in range(2 * MAX_COLUMNS):
-        parse_filter({"must": [match(f"key{i}", 3)]}).mask(columns, len(PAYLOADS))
+        columns.mask(parse_filter({"must": [match(f"key{i}", 3)]}), len(PAYLOADS))
     assert len(columns.growing) == MAX_COLUMNS
     assert len(columns.masks) == MAX_MASKS
-    assert first.mask(columns, len(PAYLOADS)).tolist() == expected
+    assert columns.mask(first, len(PAYLOADS)).tolist() == expected
 
 
 def test_filters_that_differ_in_type_only_are_not_mistaken_for_each_other() -> None:
     columns = columns_of(PAYLOADS)
     for value, rows in ((1, [7]), (True, [2]), (1.0, [7]), (True, [2])):
-        mask = parse_filter({"must": [match("label", value)]}).mask(columns, len(PAYLOADS))
+        mask = columns.mask(parse_filter({"must": [match("label", value)]}), len(PAYLOADS))
         assert np.flatnonzero(mask).tolist() == rows
 
 
@@ -255,6 +255,6 @@ def test_numbers_compare_exactly_whatever_their_size(values: list[float], bound:
         ("lte", [value <= bound for value in values]),
     ):
         where = parse_filter({"must": [{"key": "x", "range": {word: bound}}]})
-        assert where.mask(columns, len(values)).astype(bool).tolist() == expected
+        assert columns.mask(where, len(values)).astype(bool).tolist() == expected
     where = parse_filter({"must": [match("x", bound)]})
-    assert where.mask(columns, len(values)).astype(bool).tolist() == [v == bound for v in values]
+    assert columns.mask(where, len(values)).astype(bool).tolist() == [v == bound for v in values]
