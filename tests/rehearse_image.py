@@ -14,13 +14,10 @@ folder KERNELS, the build finds there what `compile_kernels` compiles for this m
 What this cannot show: that the base image has what the commands need, and the layers themselves.
 """
 
-import http.client
-import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -28,9 +25,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import httpx
 
 from tests.support.documents.dockerfile import Instruction, instructions
+from tests.support.long_runs import tell
 from tests.support.paths import REPOSITORY
+from tests.support.service.ports import HOST, free_port
 
 IMAGE_PATHS = re.compile(r"(?<![\w./-])/(etc|opt|src|data|tmp)(?![\w-])")
 PASSED_ON = ("PIP_", "SSL_", "http_proxy", "https_proxy", "no_proxy")
@@ -96,7 +98,7 @@ class Image:
             case "RUN":
                 if self.kernels is not None and COMPILING in instruction.text:
                     self._take_kernels(self.kernels)
-                say(f"RUN {instruction.text}")
+                tell(f"RUN {instruction.text}")
                 command = ["/bin/sh", "-ec", self.text(instruction.text)]
                 subprocess.run(command, cwd=self.workdir, env=self.env, check=True)
             case "COPY":
@@ -164,7 +166,7 @@ def confinement(image: Image) -> list[str]:
     stays who they are, without capabilities, and ``/data`` is handed to them.
     """
     if os.geteuid() != 0 or shutil.which("setpriv") is None:
-        say("not root: the container runs as you, with your privileges")
+        tell("not root: the container runs as you, with your privileges")
         return []
     prefix = ["setpriv", "--no-new-privs", "--bounding-set=-all", "--inh-caps=-all"]
     user, group = image.last["USER"].text.split(":")
@@ -178,7 +180,7 @@ def confinement(image: Image) -> list[str]:
     )
     if tried.returncode == 0:
         return [*prefix, *switch]
-    say(f"user {user} cannot reach this machine's Python: running as root without capabilities")
+    tell(f"user {user} cannot reach this machine's Python: running as root without capabilities")
     os.chown(image.path("/data"), 0, 0)
     return prefix
 
@@ -200,7 +202,7 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
     environment = {
         **image.env,
         "GCWS_PORT": str(port),
-        "GCWS_PUBLISHED_HOST": "127.0.0.1",
+        "GCWS_PUBLISHED_HOST": HOST,
         "TMPDIR": str(image.path("/tmp")),
     }
     command = [*prefix, *image.command("ENTRYPOINT"), *image.command("CMD")]
@@ -212,7 +214,7 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
             if process.poll() is not None or time.monotonic() - began > READY_SECONDS:
                 raise SystemExit(f"not healthy; exit status {process.returncode}")
             time.sleep(0.2)
-        say(f"healthy after {time.monotonic() - began:.1f} s")
+        tell(f"healthy after {time.monotonic() - began:.1f} s")
         yield
         process.send_signal(signal.SIGTERM)
         status = process.wait(STOP_SECONDS)
@@ -223,45 +225,20 @@ def container(image: Image, prefix: list[str], port: int) -> Iterator[None]:
         process.wait()
 
 
-def request(port: int, method: str, path: str, body: object = None) -> dict[str, object]:
+def request(port: int, method: str, path: str, body: object) -> Any:  # noqa: ANN401
     """Send one request; return the JSON of a success, leave the program at anything else."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-    headers = {"Content-Type": "application/json"}
-    connection.request(method, path, None if body is None else json.dumps(body), headers)
-    answer = connection.getresponse()
-    text = answer.read()
-    connection.close()
-    if answer.status not in (200, 201):
-        raise SystemExit(f"{method} {path}: {answer.status} {text.decode()}")
-    document = json.loads(text)
-    return document if isinstance(document, dict) else {}
-
-
-def kernel_files(folder: Path) -> set[str]:
-    """Return the names of the compiled kernels below a cache folder."""
-    return {path.name for path in folder.rglob("*.nbc")}
-
-
-def free_port() -> int:
-    """Return a port nobody listens on at the moment."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
-
-
-def say(text: str) -> None:
-    """Tell the person who started the rehearsal."""
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    answer = httpx.request(method, f"http://{HOST}:{port}{path}", json=body, timeout=10)
+    if answer.is_error:
+        raise SystemExit(f"{method} {path}: {answer.status_code} {answer.text}")
+    return answer.json()
 
 
 def check_kernels(image: Image) -> None:
     """Leave the program unless the container ran on the kernels compiled at build."""
-    built, compiled = (kernel_files(image.path(path)) for path in ("/opt/gcws", "/tmp"))
+    built, compiled = ([*image.path(path).rglob("*.nbc")] for path in ("/opt/gcws", "/tmp"))
     if not built or compiled:
         raise SystemExit("kernels were compiled at the start: the image's were not found")
-    say(f"{len(built)} kernels, all from the image")
+    tell(f"{len(built)} kernels, all from the image")
 
 
 def rehearse(folder: Path, kernels: Path | None) -> None:
@@ -280,7 +257,7 @@ def rehearse(folder: Path, kernels: Path | None) -> None:
         answer = request(port, "POST", "/v1/collections/c/query", {"vector": [1, -2]})
         if answer["hits"] != [{"id": "a", "score": 1.0, "payload": None}]:
             raise SystemExit(f"after a restart: {answer}")
-    say("the image's commands work: built, started, stored, stopped, started again")
+    tell("the image's commands work: built, started, stored, stopped, started again")
 
 
 if __name__ == "__main__":

@@ -7,22 +7,15 @@ were told that it holds, and find it.
 With ``--cluster`` parts of a cluster on this machine are killed: `tests.crashes.cluster`.
 """
 
-import argparse
 import random
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from tests.crashes.points import POINTS
-from tests.crashes.servers import nursery
-from tests.crashes.trial import Trial, clock
-
-
-def tell(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
+from tests.crashes.trial import Trial
+from tests.support.long_runs import clock, seeded, tell
 
 
 def of_a_cluster(kinds: Sequence[str], seed: int) -> None:
@@ -61,9 +54,8 @@ def in_some_order(given: str | None, kills: int, seed: int) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Kill servers, and look for what was lost.")
+    parser = seeded("Kill servers, and look for what was lost.")
     parser.add_argument("--kills", type=int, default=500)
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--cluster", action="store_true")
     parser.add_argument("--kinds", help="what of a cluster is killed, such as replica=40,router=30")
     options = parser.parse_args()
@@ -73,9 +65,8 @@ def main() -> None:
         return
     began, draw = time.monotonic(), random.Random(options.seed)
     names = list(POINTS)
-    # The nursery notes how servers end in the folder: it is to be gone before.
-    with tempfile.TemporaryDirectory() as name, nursery() as servers:
-        trial = Trial(servers, Path(name), options.seed)
+    with tempfile.TemporaryDirectory() as name:
+        trial = Trial(Path(name), options.seed)
         trial.kill_at_random()
         while trial.counts.kills < options.kills:
             if draw.random() < 2 / 3:

@@ -1,19 +1,17 @@
 """What a server must hold, find and answer after its predecessor was killed."""
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from tests.crashes.servers import Asking
-from tests.crashes.states import BESIDE, SHARED, Item, Items, Writer, config_of, entries_of
-from tests.support.reference.mathematics import gmm, transform
+from tests.crashes.states import BESIDE, SHARED, Item, Items, Writer, config_of, vector_of
+from tests.model.shelf import Shelf
 
 _PAGE: Final = 10_000
 _ASKED: Final = 24
 """So many items are looked for by their own vectors."""
 _LIMIT: Final = 5
-_TOLERANCE: Final = 1e-6
-"""Scores pass through float32 before the last ranking."""
 
 
 class Lost(AssertionError):
@@ -40,7 +38,7 @@ def held(asking: Asking, collection: str) -> dict[str, Item]:
         page = _answer(asking, "GET", f"{path}?limit={_PAGE}&with_vector=true{cursor}")
         for item in page["items"]:
             expect(item["id"] not in found, "twice in the pages", item["id"])
-            found[item["id"]] = entries_of(item["vector"]), item["payload"]
+            found[item["id"]] = vector_of(item["vector"]), item["payload"]
         if page["next_cursor"] is None:
             return found
         cursor = f"&cursor={page['next_cursor']}"
@@ -93,46 +91,23 @@ def _difference(found: Mapping[str, Items], wanted: Mapping[str, Items]) -> dict
 def _check_answers(asking: Asking, name: str, items: Items, random_: random.Random) -> None:
     path = f"/v1/collections/{name}"
     expect(_answer(asking, "GET", path)["items"] == len(items), "another count of", name)
-    if not items:
-        return
-    config = config_of(0 if name == SHARED else int(name.removeprefix("own-")))
-    power = config.get("transform", {}).get("power", 1.0)
-    moved = {key: transform(dict(entries), power=power) for key, (entries, _) in items.items()}
+    shelf = Shelf.of(config_of(0 if name == SHARED else int(name.removeprefix("own-"))))
+    for key, (vector, payload) in items.items():
+        shelf.put(key, vector, payload)
     asked = random_.sample(sorted(items), min(_ASKED, len(items)))
-    for key, hits in zip(asked, _hits(asking, path, items, asked, recall=0.9), strict=True):
-        expect(hits and abs(hits[0]["score"] - 1.0) <= _TOLERANCE, name, "finds not its own", key)
-        expect(items[hits[0]["id"]][0] == items[key][0], name, key, "is found as", hits[0])
-        _check_hits(hits, items, moved, key)
-    for key, hits in zip(asked, _hits(asking, path, items, asked, recall=1.0), strict=True):
-        _check_hits(hits, items, moved, key)
-        scores = sorted((gmm(moved[key], other) for other in moved.values()), reverse=True)
-        found = [hit["score"] for hit in hits]
-        expect(_near(found, scores[:_LIMIT]), name, key, found, scores[:_LIMIT])
-
-
-def _hits(
-    asking: Asking, path: str, items: Items, asked: Iterable[str], *, recall: float
-) -> list[Any]:
-    vectors = [
-        dict(zip(("indices", "values"), zip(*items[key][0], strict=True), strict=True))
-        for key in asked
-    ]
-    queries = [{"vector": each, "limit": _LIMIT, "recall": recall} for each in vectors]
-    answer = _answer(asking, "POST", f"{path}/query/batch", {"queries": queries})
-    return [result["hits"] for result in answer["results"]]
-
-
-def _check_hits(
-    hits: Sequence[Any], items: Items, moved: Mapping[str, dict[int, float]], key: str
-) -> None:
-    for hit in hits:
-        expect(hit["id"] in items, "a hit that is no item", hit)
-        expect(hit.get("payload") == items[hit["id"]][1], "another payload", hit)
-        score = gmm(moved[key], moved[hit["id"]])
-        expect(_near([hit["score"]], [score]), "another score", hit, score)
-
-
-def _near(found: Sequence[float], wanted: Sequence[float]) -> bool:
-    return len(found) == len(wanted) and all(
-        abs(a - b) <= _TOLERANCE for a, b in zip(found, wanted, strict=True)
-    )
+    for recall in (0.9, 1.0) if asked else ():
+        queries = [
+            {"vector": shelf.shown(items[key][0]), "limit": _LIMIT, "recall": recall}
+            for key in asked
+        ]
+        answer = _answer(asking, "POST", f"{path}/query/batch", {"queries": queries})
+        for key, result in zip(asked, answer["results"], strict=True):
+            hits = [(hit["id"], hit["score"]) for hit in result["hits"]]
+            slots = shelf.items[key].slots
+            scores = shelf.scores(slots)
+            expect(hits and hits[0][1] == 1.0, name, "finds not its own", key)
+            expect(all(scores.get(each) == score for each, score in hits), name, key, hits)
+            for hit in result["hits"]:
+                expect(hit.get("payload") == items[hit["id"]][1], "another payload", hit)
+            ranking = shelf.ranking(slots, limit=_LIMIT)
+            expect(recall < 1 or hits == ranking, name, key, hits, ranking)

@@ -70,6 +70,9 @@ POINTS: Final[dict[str, Callable[[Reached], None]]] = {
     "a file made, not published": after(Store, "create"),
     "a file about to be published": _at_rename(before, of_snapshot=False),
     "a file named, not synced": _at_rename(after, of_snapshot=False),
+    "a file about to be replaced": before(
+        Path, "rename", lambda _, target: target.suffix == data_directory.SUFFIX and target.exists()
+    ),
     "a file published": after(DataDirectory, "publish"),
     "a file about to be dropped": before(DataDirectory, "remove"),
     "a file dropped, not removed": _at_rename(after, of_snapshot=False, hidden=True),

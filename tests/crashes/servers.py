@@ -1,16 +1,14 @@
 """Servers of the test build, seen from outside: started, asked, killed."""
 
 import json
+import multiprocessing
 import os
-import select
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
+from unittest import mock
 
 import httpx
 
@@ -73,128 +71,91 @@ class Asking:
             raise AssertionError((method, path, status, answer))
         return answer
 
-    def close(self) -> None:
-        """Close the connection."""
-        self.http.close()
-
     def __enter__(self) -> "Asking":
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close()
+        self.http.close()
 
 
 class Running:
-    """A server process that is not this one's child."""
+    """A server process."""
 
-    def __init__(self, pid: int, port: int, log: Path) -> None:
-        self.port = port
+    def __init__(self, log: Path, settings: dict[str, str]) -> None:
         self.log = log
-        self.pid = pid
-        try:
-            self._handle = os.pidfd_open(pid)
-        except ProcessLookupError:  # it has ended already
-            self._handle = -1
+        self.port = int(settings["GCWS_PORT"])
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(["tests.crashes.nursery", __name__])
+        self._process = context.Process(target=_serve, args=(str(log), settings), daemon=True)
+        # A fork of several threads may hang.
+        alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
+        cache = {"NUMBA_CACHE_DIR": str(REPOSITORY / ".pytest_cache" / "kernels")}
+        with mock.patch.dict(os.environ, cache | os.environ | alone):
+            self._process.start()
+        self.pid = self._process.pid or 0
 
-    def signal(self, number: signal.Signals) -> None:
-        if self._handle >= 0:
-            try:
-                signal.pidfd_send_signal(self._handle, number)
-            except ProcessLookupError:
-                return
+    def stop(self) -> None:
+        """Order it to stop."""
+        self._process.terminate()
 
     def ended(self, seconds: float = 0.0) -> bool:
         """Return whether the process is gone, at once or before so many seconds are over."""
-        if self._handle < 0:
-            return True
-        return bool(select.select([self._handle], [], [], seconds)[0])
+        self._process.join(seconds)
+        return self._process.exitcode is not None
 
     def kill(self) -> None:
-        self.signal(signal.SIGKILL)
-        if not self.ended(60):
-            raise AssertionError("a killed process is still there")
-        if self._handle >= 0:
-            os.close(self._handle)
-            self._handle = -1
+        self._process.kill()
+        assert self.ended(60), "a killed process is still there"
 
-    def status(self, seconds: float = 60.0) -> int:
-        """Wait until the process has ended, and return its exit status."""
-        if not self.ended(seconds):
-            raise AssertionError("the server does not end")
-        note, deadline = self.log.parent / f"ended-{self.pid}", time.monotonic() + seconds
-        while not (note.exists() and note.read_text().endswith("\n")):
-            if time.monotonic() > deadline:
-                raise AssertionError("nobody has noted how the server ended")
-            time.sleep(0.005)
-        return int(note.read_text())
+    def log_of_good_end(self) -> str:
+        """Wait until the process has ended well, and return its log.
+
+        A server takes 13 seconds at most; machines that do much else may need more.
+        """
+        self._process.join(60)
+        log = self.log.read_text()
+        assert self._process.exitcode == 0, (self._process.exitcode, log)
+        assert "Traceback" not in log
+        return log
+
+    def phase(self) -> str | None:
+        """Return how far the server has come; None where it does not answer."""
+        with Asking(self.port) as asking, suppress(Ended):
+            told: str = asking.ask("GET", "/readyz")[1]["phase"]
+            return told
+        return None
 
     def ready(self) -> bool:
         """Wait until the server is ready; False when it has ended."""
         deadline = time.monotonic() + START_SECONDS
         while not self.ended(0.005):
-            with Asking(self.port) as asking, suppress(Ended):
-                if asking.ask("GET", "/readyz")[0] == _OK:
-                    return True
-            if time.monotonic() > deadline:
-                raise AssertionError(f"the server does not start: {self.log.read_text()}")
+            if self.phase() == "ready":
+                return True
+            assert time.monotonic() < deadline, self.log.read_text()
         return False
 
 
-class Nursery:
-    """Starts servers."""
+def _serve(log: str, settings: dict[str, str]) -> None:
+    from tests.crashes import nursery  # noqa: PLC0415  # compiles kernels
 
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self._process = process
-        self._read()
+    nursery.serve(log, settings)
 
-    @contextmanager
-    def serving(self, data_dir: Path, **settings: str) -> Iterator[Running]:
-        """Run a server, ready, until the block ends."""
-        data_dir.mkdir(exist_ok=True)
-        running = self.start(data_dir, point=None, times=1, **settings)
-        try:
-            if not running.ready():
-                raise AssertionError(running.log.read_text())
-            yield running
-        finally:
-            running.kill()
 
-    def start(
-        self, data_dir: Path, *, point: str | None = None, times: int = 1, **settings: str
-    ) -> Running:
-        """Start a server, to end at the ``times``-th time that a point is reached."""
-        port, log = free_port(), data_dir.parent / "log"
-        order = {"log": str(log), "GCWS_DATA_DIR": str(data_dir), "GCWS_PORT": str(port)}
-        if point is not None:
-            order[VARIABLE] = f"{point}:{times}"
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps(order | settings) + "\n")
-        self._process.stdin.flush()
-        return Running(int(self._read()), port, log)
-
-    def _read(self) -> str:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            raise AssertionError("the nursery has ended")
-        return line
+def start(data_dir: Path, point: str | None = None, **settings: str) -> Running:
+    """Start a server; ``point``, ``NAME:N``: to end when it is reached for the n-th time."""
+    settings |= {"GCWS_DATA_DIR": str(data_dir), "GCWS_PORT": str(free_port())}
+    if point is not None:
+        settings[VARIABLE] = point
+    return Running(data_dir.parent / "log", settings)
 
 
 @contextmanager
-def nursery() -> Iterator[Nursery]:
-    """Run the process that servers come from."""
-    # A fork of several threads may hang.
-    alone = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    cache = {"NUMBA_CACHE_DIR": str(REPOSITORY / ".pytest_cache" / "kernels")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.crashes.nursery"],
-        env={**cache, **os.environ, **alone},
-        text=True,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    with process:
-        try:
-            yield Nursery(process)
-        finally:
-            process.kill()
+def serving(data_dir: Path, **settings: str) -> Iterator[Running]:
+    """Run a server, ready, until the block ends."""
+    data_dir.mkdir(exist_ok=True)
+    running = start(data_dir, **settings)
+    try:
+        assert running.ready(), running.log.read_text()
+        yield running
+    finally:
+        running.kill()

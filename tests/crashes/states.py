@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tests.crashes.servers import Asking, Ended
+from tests.model.shelf import CONFIGS, DIM, sparse
 
 SHARED: Final = "shared"
 """A collection that all writers write to, each to items of its own."""
@@ -18,31 +19,20 @@ BESIDE: Final = "beside"
 CHUNK_ROWS: Final = 8
 """Rows a commit of a load."""
 
-DIM: Final = 8
 _IDS: Final = 60
 _VALUES: Final = (-2.0, -1.5, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 1.5, 2.0)
 _ITEMS: Final = "/v1/collections/{}/items"
 _MAX_AT_ONCE: Final = 20
 _CONFLICT: Final = 409
 
-Entries = tuple[tuple[int, float], ...]
-"""Coordinates and values that are not zero, by coordinate: binary fractions, so sums are exact."""
-Item = tuple[Entries, Any]
+Item = tuple[tuple[float, ...], Any]
 """A vector and a payload."""
 Items = Mapping[str, Item]
-
-CONFIGS: Final[tuple[dict[str, Any], ...]] = (
-    {"dim": DIM, "backend": {"kind": "gcws", "params": {"bands": 8}}},
-    {"dim": None, "backend": {"kind": "gcws", "params": {"bands": 8}}},
-    {"dim": DIM, "transform": {"power": 2.0}, "backend": {"kind": "gcws", "params": {"bands": 8}}},
-    {"dim": 1000, "backend": {"kind": "gcws", "params": {"bands": 4, "encoding": "b_bit"}}},
-    {"dim": DIM, "backend": {"kind": "exact"}},
-)
 
 
 def config_of(number: int) -> dict[str, Any]:
     """Return the configuration of a writer's own collection."""
-    return CONFIGS[number % len(CONFIGS)]
+    return [*CONFIGS.values()][number % len(CONFIGS)]
 
 
 @dataclass(frozen=True)
@@ -81,19 +71,12 @@ class Request:
     status: int = 200
 
 
-def vector_json(entries: Entries, number: int) -> Any:  # noqa: ANN401
-    """Return a vector as sent: dense where that is possible for every other one."""
-    if len(entries) % 2 and config_of(number)["dim"] == DIM:
-        found = dict(entries)
-        return [found.get(place, 0.0) for place in range(DIM)]
-    return {"indices": [place for place, _ in entries], "values": [value for _, value in entries]}
-
-
-def entries_of(vector: Any) -> Entries:  # noqa: ANN401
-    """Return a vector as it was answered."""
-    if isinstance(vector, list):
-        return tuple((place, value) for place, value in enumerate(vector) if value)
-    return tuple(sorted(zip(vector["indices"], vector["values"], strict=True)))
+def vector_of(answer: Any) -> tuple[float, ...]:  # noqa: ANN401
+    """Return a vector as it was answered, dense."""
+    if isinstance(answer, list):
+        return tuple(answer)
+    found = dict(zip(answer["indices"], answer["values"], strict=True))
+    return tuple(found.get(place, 0.0) for place in range(max(DIM, 1 + max(found))))
 
 
 class Changes:
@@ -125,14 +108,17 @@ class Changes:
     def _item(self, collection: str) -> tuple[Item, dict[str, Any]]:
         self._version += 1
         count = self._random.randint(1, DIM)
-        places = sorted(self._random.sample(range(DIM), count))
-        entries = tuple((place, self._random.choice(_VALUES)) for place in places)
+        vector = self._random.choices(_VALUES, k=count) + [0.0] * (DIM - count)
+        self._random.shuffle(vector)
         payload = {
             "writer": self._number, "version": self._version, "n": self._random.randrange(5),
             "text": "ä" * self._random.randrange(40),
         }  # fmt: skip
-        shape = 0 if collection == SHARED else self._number
-        return (entries, payload), {"vector": vector_json(entries, shape), "payload": payload}
+        shape = config_of(0 if collection == SHARED else self._number)
+        # Dense where that is possible for every other one.
+        is_dense = count % 2 and shape["dim"] == DIM
+        sent = vector if is_dense else sparse(vector)
+        return (tuple(vector), payload), {"vector": sent, "payload": payload}
 
     def _ids(self, most: int = _MAX_AT_ONCE) -> list[str]:
         numbers = self._random.sample(range(_IDS), self._random.randint(1, most))

@@ -7,7 +7,7 @@ import os
 import random
 from pathlib import Path
 
-from tests.crashes.servers import Asking, Nursery, Running
+from tests.crashes.servers import Asking, Running, serving
 
 URL = "/v1/collections/things"
 ITEMS = 200
@@ -38,12 +38,10 @@ def replace_some(asking: Asking, random_: random.Random, rounds: int) -> None:
         asking.success("PUT", f"{URL}/items", {"items": items})
 
 
-def test_memory_and_file_stay_as_they_are_while_items_are_replaced(
-    servers: Nursery, tmp_path: Path
-) -> None:
+def test_memory_and_file_stay_as_they_are_while_items_are_replaced(tmp_path: Path) -> None:
     random_ = random.Random(0)
     settings = {"GCWS_DURABILITY": "normal", "GCWS_THREADS": "1"}
-    with servers.serving(tmp_path / "data", **settings) as server, Asking(server.port) as asking:
+    with serving(tmp_path / "data", **settings) as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 16, "backend": {"kind": "gcws", "params": {"bands": 8}}})
         replace_some(asking, random_, WARM)
         before, file_before = resident_bytes(server), asking.success("GET", URL)["bytes_on_disk"]

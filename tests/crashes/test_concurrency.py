@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from tests.crashes.servers import Asking, Nursery, Running
+from tests.crashes.servers import Asking, Running, serving
 
 URL = "/v1/collections/things"
 SIZE = 8
@@ -83,12 +83,10 @@ def is_possible(history: History, began: float, ended: float, version: Version) 
     )
 
 
-def test_the_last_write_wins_and_no_reader_sees_half_of_one(
-    servers: Nursery, tmp_path: Path
-) -> None:
+def test_the_last_write_wins_and_no_reader_sees_half_of_one(tmp_path: Path) -> None:
     history, finished = History(), threading.Event()
     with (
-        servers.serving(tmp_path / "data") as server,
+        serving(tmp_path / "data") as server,
         Asking(server.port) as asking,
         ThreadPoolExecutor() as threads,
     ):
@@ -106,6 +104,6 @@ def test_the_last_write_wins_and_no_reader_sees_half_of_one(
         last = asking.success("GET", f"{URL}/items/{IDS[0]}")["payload"]
         now = time.monotonic()
         assert is_possible(history, now, now, (last["writer"], last["turn"]))
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         page = asking.success("GET", f"{URL}/items")["items"]
         assert [item["payload"] for item in page] == [last] * SIZE

@@ -3,17 +3,22 @@
 Hundreds of kills: ``python -m tests.crashes --kills 500``.
 """
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gcws_search.index.storage.data_directory import DataDirectory
 from tests.crashes.checking import Lost
 from tests.crashes.points import POINTS
-from tests.crashes.servers import Asking, Ended, Nursery, Running
+from tests.crashes.servers import Asking, Ended, Running, serving, start
 from tests.crashes.states import SHARED
 from tests.crashes.trial import Trial
+from tests.crashes.wrapping import after
+from tests.model.shelf import DIM
+from tests.support.forks import done_in_fork
 from tests.support.service.bodies import TYPES, bodies
 
 RANDOM_KILLS = 4
@@ -26,12 +31,12 @@ NAMED = 60
 
 
 @pytest.fixture(scope="module")
-def trial(servers: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
+def trial(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trial]:
     """Yield one directory for all kills: what is left of one is there at the next.
 
     A kill at a point begins with a check of what the kill before it has left.
     """
-    made = Trial(servers, tmp_path_factory.mktemp("trial"), seed=0)
+    made = Trial(tmp_path_factory.mktemp("trial"), seed=0)
     made.kill_at("in a transaction", times=20)
     yield made
     made.check()
@@ -40,6 +45,26 @@ def trial(servers: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 @pytest.mark.parametrize("point", POINTS)
 def test_a_kill_at_a_named_point_loses_nothing_acknowledged(trial: Trial, point: str) -> None:
     trial.kill_at(point)
+
+
+@pytest.mark.parametrize("renames", [1, 2])
+def test_a_kill_while_a_file_is_removed_leaves_it_with_its_log_or_neither(
+    tmp_path: Path, renames: int
+) -> None:
+    """A file that lost its log has lost what was acknowledged last."""
+
+    def remove() -> None:
+        directory = DataDirectory(tmp_path)
+        left = iter(range(renames))
+        after(Path, "rename")(lambda: os._exit(0) if next(left) == renames - 1 else None)
+        directory.remove("things")
+
+    file, log = tmp_path / "things.sqlite", tmp_path / "things.sqlite-wal"
+    for each in (file, log):
+        each.touch()
+    assert done_in_fork(remove) == ""
+    DataDirectory(tmp_path).close()
+    assert file.exists() == log.exists()
 
 
 def test_kills_at_random_instants_lose_nothing_acknowledged(trial: Trial) -> None:
@@ -55,7 +80,7 @@ def test_what_is_lost_is_told(trial: Trial) -> None:
     writer = trial.writers[0]
     [state] = known = writer.possible
     items = dict(state.items[SHARED])
-    items["w0-never"] = ((0, 1.0),), {}
+    items["w0-never"] = (1.0,) * DIM, {}
     writer.possible = [state.having(SHARED, items)]
     with pytest.raises(Lost, match="w0-never"):
         trial.check()
@@ -68,7 +93,7 @@ def test_what_is_lost_is_told(trial: Trial) -> None:
 @pytest.mark.parametrize("kind", TYPES)
 @pytest.mark.parametrize("point", OF_WRITES)
 def test_a_load_whose_server_is_killed_goes_on_and_counts_every_row_once(
-    servers: Nursery, tmp_path: Path, kind: str, point: str
+    tmp_path: Path, kind: str, point: str
 ) -> None:
     data, body = tmp_path / "data", bodies(LOADED)[kind]
     chunks = {"GCWS_LOAD_CHUNK_ROWS": "16"}
@@ -77,11 +102,11 @@ def test_a_load_whose_server_is_killed_goes_on_and_counts_every_row_once(
         headers = {"Content_Type": TYPES[kind], "Idempotency_Key": "one load"}
         return asking.success("POST", f"{URL}/load", body, **headers)
 
-    with servers.serving(data, **chunks) as server, Asking(server.port) as asking:
+    with serving(data, **chunks) as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 4})
     kills = (2, 3, 4)  # each is after further chunks
     for times in kills:
-        server = servers.start(data, point=point, times=times, **chunks)
+        server = start(data, f"{point}:{times}", **chunks)
         try:
             assert server.ready()
             with Asking(server.port) as asking, pytest.raises(Ended):
@@ -89,7 +114,7 @@ def test_a_load_whose_server_is_killed_goes_on_and_counts_every_row_once(
             assert server.ended(60)
         finally:
             server.kill()
-    with servers.serving(data, **chunks) as server, Asking(server.port) as asking:
+    with serving(data, **chunks) as server, Asking(server.port) as asking:
         [entry] = asking.success("GET", f"{URL}/loads")["loads"]
         before = asking.success("GET", URL)["items"]
         assert (entry["state"], entry["rows"]) == ("interrupted", before)
@@ -140,24 +165,22 @@ def stored_until_the_end(server: Running, first: int) -> int:
 
 
 @pytest.mark.parametrize("point", OF_WRITES)
-def test_a_name_is_there_with_the_first_item_that_has_it(
-    servers: Nursery, tmp_path: Path, point: str
-) -> None:
+def test_a_name_is_there_with_the_first_item_that_has_it(tmp_path: Path, point: str) -> None:
     data = tmp_path / "data"
-    with servers.serving(data) as server, Asking(server.port) as asking:
+    with serving(data) as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": None})
     acknowledged = 0
     for times in (3, 5):
-        server = servers.start(data, point=point, times=times)
+        server = start(data, f"{point}:{times}")
         try:
             assert server.ready()
             acknowledged = stored_until_the_end(server, acknowledged)
         finally:
             server.kill()
-        with servers.serving(data) as server, Asking(server.port) as asking:
+        with serving(data) as server, Asking(server.port) as asking:
             held = require_sound(asking)
             assert acknowledged <= held <= acknowledged + 2
-    with servers.serving(data) as server, Asking(server.port) as asking:
+    with serving(data) as server, Asking(server.port) as asking:
         asking.success("PUT", f"{URL}/items", {"items": [named_item(row) for row in range(NAMED)]})
         assert require_sound(asking) == NAMED
         query = {"vector": {"names": ["own 17", "shared 3"]}, "limit": 1}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from tests.crashes.servers import Asking, Nursery, Running
+from tests.crashes.servers import Asking, Running, serving
 from tests.support.service.ports import HOST
 
 URL = "/v1/collections/things"
@@ -38,10 +38,8 @@ def asked(
     return answer.status_code, answer.headers.get("Retry-After"), code
 
 
-def test_without_a_descriptor_each_route_answers_and_the_server_recovers(
-    servers: Nursery, tmp_path: Path
-) -> None:
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+def test_without_a_descriptor_each_route_answers_and_the_server_recovers(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 4})
         asking.success("PUT", f"{URL}/items", ITEMS)
         name = asking.success("POST", f"{URL}/snapshots")["name"]
@@ -84,10 +82,8 @@ def test_without_a_descriptor_each_route_answers_and_the_server_recovers(
 OUT = (503, "1", "out_of_descriptors")
 
 
-def test_the_last_descriptors_are_for_files_and_a_request_is_told_so(
-    servers: Nursery, tmp_path: Path
-) -> None:
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+def test_the_last_descriptors_are_for_files_and_a_request_is_told_so(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 4})
         highest = max(int(each) for each in os.listdir(f"/proc/{server.pid}/fd"))
         with limited(server, highest + ROOM), ExitStack() as stack:
@@ -105,9 +101,9 @@ def test_the_last_descriptors_are_for_files_and_a_request_is_told_so(
 
 
 def test_connections_beyond_the_last_descriptor_neither_end_nor_stop_the_server(
-    servers: Nursery, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         asking.success("GET", "/v1/collections")
         with limited(server, BELOW_ALL), ExitStack() as stack:
             for _ in range(20):

@@ -7,7 +7,7 @@ import json
 import resource
 from pathlib import Path
 
-from tests.crashes.servers import Asking, Nursery, Running
+from tests.crashes.servers import Asking, Running, serving
 
 URL = "/v1/collections/things"
 KIB = 1024
@@ -36,11 +36,9 @@ def ids(asking: Asking) -> set[str]:
     return {item["id"] for item in page["items"]}
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(
-    servers: Nursery, tmp_path: Path
-) -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(tmp_path: Path) -> None:
     stored: set[str] = set()
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         asking.success("PUT", URL, {"dim": 4})
         limit_files(server, 512 * KIB)
         refused = None
@@ -71,7 +69,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(
         stored |= {f"{_ROUNDS}.{place}" for place in range(10)}
         stored -= {"0.0"}
         assert ids(asking) == stored
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert ids(asking) == stored
 
 

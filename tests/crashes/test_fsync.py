@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -15,7 +14,7 @@ import pytest
 from gcws_search.index.contracts.errors import StorageFailed
 from gcws_search.index.storage.schema import Change, Identity, RowBatch
 from gcws_search.index.storage.store import Store
-from tests.crashes.servers import Asking, Nursery, Running
+from tests.crashes.servers import Asking, Running, serving
 from tests.support.paths import REPOSITORY
 from tests.support.service.ports import HOST
 
@@ -23,13 +22,9 @@ needs_strace = pytest.mark.skipif(shutil.which("strace") is None, reason="strace
 URL = "/v1/collections/things"
 WRITES = 20
 
-_SYNC = re.compile(
-    r"(?:fsync|fdatasync)\(\d+<.*\.sqlite-wal>\) = 0|<\.\.\. f(?:data)?sync resumed>"
-)
+_SYNC = re.compile(r"(?:fsync|fdatasync)\(\d+<.*\.sqlite-wal>\) = 0")
 _ANSWER = re.compile(r'(?:write|writev|send|sendto|sendmsg)\(.*"HTTP/1\.1 20')
-_WHOLE = re.compile(r"(\d+) +(\w+)\((.*)")
-_BEGUN = re.compile(r"(\d+) +(\w+)\((.*) <unfinished \.\.\.>")
-_RESUMED = re.compile(r"(\d+) +<\.\.\. \w+ resumed>(.*)")
+_CALL = re.compile(r"\d+ +((\w+)\(.*)")
 _OPENED = re.compile(r"<(/[^>]*)>")
 _NAMED = re.compile(r'"(/[^"]*)"')
 _HIDDEN = re.compile(r"\.(creating|dropping)-|.*-(wal|shm)$")
@@ -43,22 +38,10 @@ FILLING = ("pwrite64", "sendfile")
 NAMING = ("rename", "renameat2", "link", "linkat", "unlink", "mkdir")
 
 
-def calls(log: Path) -> Iterator[tuple[str, str]]:
-    """Yield the name of each call that succeeded and what strace wrote of it, as they ended."""
-    begun: dict[str, tuple[str, str]] = {}
-    for line in log.read_text().splitlines():
-        if match := _BEGUN.match(line):
-            begun[match[1]] = (match[2], match[3])
-            continue
-        if match := _RESUMED.match(line):
-            name, text = begun.pop(match[1], ("", ""))  # begun before it was traced
-            text += match[2]
-        elif match := _WHOLE.match(line):
-            name, text = match[2], match[3]
-        else:
-            continue
-        if name and " = -1 " not in text and _BYTECODE not in text:
-            yield name, text
+def calls(log: Path) -> list[tuple[str, str]]:
+    """Return the name of each call that succeeded and what strace wrote of it, as they ended."""
+    found = filter(None, map(_CALL.match, log.read_text().splitlines()))
+    return [(call[2], call[1]) for call in found if _BYTECODE not in call[1]]
 
 
 def too_early(log: Path) -> list[str]:
@@ -70,7 +53,7 @@ def too_early(log: Path) -> list[str]:
         opened = [Path(path) for path in _OPENED.findall(text)]
         named = [Path(path) for path in _NAMED.findall(text)]
         seen = [path for path in named if not _HIDDEN.match(path.name)]
-        if _ANSWER.match(f"{name}({text}"):
+        if _ANSWER.match(text):
             said += [f"answered before the names in {folder} were synced" for folder in folders]
             folders.clear()
         elif name in ("write", *FILLING):
@@ -89,7 +72,8 @@ def too_early(log: Path) -> list[str]:
 def traced(server: Running, log: Path, names: tuple[str, ...] = WRITING) -> "subprocess.Popen[str]":
     """Trace all threads of a server; strace says so when it has begun."""
     known = ",".join(f"?{name}" for name in names)  # no machine has all of them
-    command = ["strace", "-f", "-y", "-s", "16", "-e", f"trace={known}", "-o", str(log)]
+    # What succeeded, each call in one line once it has ended.
+    command = ["strace", "-f", "-y", "-z", "-s", "16", "-e", f"trace={known}", "-o", str(log)]
     process = subprocess.Popen([*command, "-p", str(server.pid)], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = process.stderr.readline()
@@ -115,11 +99,11 @@ def test_what_is_named_or_answered_too_early_is_told(tmp_path: Path) -> None:
 @needs_strace
 @pytest.mark.parametrize(("durability", "synced"), [("full", True), ("normal", False)])
 def test_a_write_is_synced_before_it_is_acknowledged(
-    servers: Nursery, tmp_path: Path, durability: str, synced: bool
+    tmp_path: Path, durability: str, synced: bool
 ) -> None:
     log = tmp_path / "calls"
     with (
-        servers.serving(tmp_path / "data", GCWS_DURABILITY=durability) as server,
+        serving(tmp_path / "data", GCWS_DURABILITY=durability) as server,
         Asking(server.port) as asking,
     ):
         asking.success("PUT", URL, {"dim": 2})
@@ -132,8 +116,7 @@ def test_a_write_is_synced_before_it_is_acknowledged(
             asking.success("DELETE", f"{URL}/items/1")
             strace.terminate()
     events = "".join(
-        "s" if _SYNC.search(line) else "a" if _ANSWER.search(line) else ""
-        for line in log.read_text().splitlines()
+        "s" if _SYNC.match(text) else "a" if _ANSWER.match(text) else "" for _, text in calls(log)
     )
     answers = WRITES + 2
     assert events.count("a") == answers, log.read_text()
@@ -142,12 +125,12 @@ def test_a_write_is_synced_before_it_is_acknowledged(
 
 @needs_strace
 def test_files_are_synced_before_they_are_named_and_folders_before_the_answer(
-    servers: Nursery, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     log = tmp_path / "calls"
     made = f"{URL}/snapshots"
     with (
-        servers.serving(tmp_path / "data") as server,
+        serving(tmp_path / "data") as server,
         Asking(server.port) as asking,
         traced(server, log, WRITING + FILLING + NAMING) as strace,
     ):
@@ -163,8 +146,8 @@ def test_files_are_synced_before_they_are_named_and_folders_before_the_answer(
         asking.success("DELETE", URL)
         asking.success("POST", f"{made}/sent/restore")
         strace.terminate()
-    names = [name for name, text in calls(log) if _ANSWER.match(f"{name}({text}")]
-    assert len(names) == 10, log.read_text()  # one a request
+    answers = [name for name, text in calls(log) if _ANSWER.match(text)]
+    assert len(answers) == 10, log.read_text()  # one a request
     renamed = [text for name, text in calls(log) if name.startswith("rename")]
     # Two collections made, three snapshots, a file replaced, a collection dropped.
     assert len(renamed) >= 7, log.read_text()

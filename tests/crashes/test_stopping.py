@@ -13,7 +13,6 @@ import time
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +24,7 @@ from gcws_search.index.collection.catalog import Catalog
 from gcws_search.index.collection.items import ItemBatch
 from gcws_search.index.contracts.parameters import CollectionConfig, GcwsParams
 from tests.crashes.checking import held
-from tests.crashes.servers import Asking, Ended, Nursery, Running
+from tests.crashes.servers import Asking, Ended, Running, serving, start
 from tests.crashes.states import SHARED, config_of
 from tests.crashes.trial import Trial
 from tests.support.paths import REPOSITORY
@@ -44,8 +43,6 @@ FEW: Final = 3000
 MANY: Final = 60_000
 SNAPSHOT: Final = "s"
 SOON: Final = {"GCWS_SHUTDOWN_SECONDS": "1"}
-PATIENCE: Final = 60.0
-"""Far more than the 13 seconds that a server takes at most, for machines that do much else."""
 TRIES: Final = 5
 """The reading may have ended when the order comes: then it is started again."""
 LEFT_TO_THE_DEADLINE: Final = "would not stop"
@@ -57,14 +54,8 @@ def stop(server: Running, *, in_time: bool = False) -> str:
 
     ``in_time``: whether its work must have been left before the deadline.
     """
-    server.signal(signal.SIGTERM)
-    return ended_log(server, in_time=in_time)
-
-
-def ended_log(server: Running, *, in_time: bool = False) -> str:
-    status, log = server.status(PATIENCE), server.log.read_text()
-    assert status == 0, log
-    assert "Traceback" not in log
+    server.stop()
+    log = server.log_of_good_end()
     assert not in_time or LEFT_TO_THE_DEADLINE not in log
     return log
 
@@ -118,12 +109,6 @@ class Sending:
         self._connection.close()
 
 
-def is_ready(server: Running) -> bool:
-    with Asking(server.port) as once, suppress(Ended):
-        return once.ask("GET", "/readyz")[0] == 200
-    return False
-
-
 def loading(server: Running) -> Sending:
     """Return a load of which one chunk is committed."""
     with Asking(server.port) as asking:
@@ -135,32 +120,21 @@ def loading(server: Running) -> Sending:
 
 
 def test_after_the_order_to_stop_nobody_is_let_in_and_requests_in_flight_finish(
-    servers: Nursery, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
-    with servers.serving(tmp_path / "data", **CHUNKS, GCWS_SHUTDOWN_SECONDS="60") as server:
+    with serving(tmp_path / "data", **CHUNKS, GCWS_SHUTDOWN_SECONDS="60") as server:
         sending = loading(server)
-        server.signal(signal.SIGTERM)
-        while is_ready(server):
+        server.stop()
+        while server.phase() == "ready":
             assert not server.ended()
         sending.send(range(CHUNK, 2 * CHUNK))
         assert sending.line() == {"committed": 2 * CHUNK, "rejected": 0}
         sending.end()
         assert sending.line()["inserted"] == 2 * CHUNK
         sending.close()
-        ended_log(server)
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        server.log_of_good_end()
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
         assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(2 * CHUNK)}
-
-
-def test_a_request_that_does_not_end_is_ended_with_the_grace_period(
-    servers: Nursery, tmp_path: Path
-) -> None:
-    with servers.serving(tmp_path / "data", **SOON, **CHUNKS) as server:
-        sending = loading(server)
-        stop(server)
-        sending.close()
-    with servers.serving(tmp_path / "data") as server, Asking(server.port) as asking:
-        assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(CHUNK)}
 
 
 def send_half(port: int, path: str, kind: str, body: bytes) -> http.client.HTTPConnection:
@@ -171,10 +145,8 @@ def send_half(port: int, path: str, kind: str, body: bytes) -> http.client.HTTPC
     return connection
 
 
-def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
-    servers: Nursery, tmp_path: Path
-) -> None:
-    with servers.serving(tmp_path / "data", **SOON, **CHUNKS) as server:
+def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(tmp_path: Path) -> None:
+    with serving(tmp_path / "data", **SOON, **CHUNKS) as server:
         streaming = loading(server)
         unanswered = [
             send_half(server.port, "/query", JSON, b'{"vector": ['),
@@ -183,7 +155,7 @@ def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
         ]
         while under_way(server) < len(unanswered) + 2:  # the load that streams, and this look
             assert not server.ended()
-        server.signal(signal.SIGTERM)
+        server.stop()
         for connection in unanswered:
             with closing(connection), connection.getresponse() as answer:
                 kind, retry = answer.getheader("Content-Type"), answer.getheader("Retry-After")
@@ -193,9 +165,11 @@ def test_requests_that_do_not_end_in_time_are_told_that_the_server_stops(
             streaming.line()
         streaming.close()
         # Whoever runs it sees one line about all of them.
-        log = ended_log(server).splitlines()
+        log = server.log_of_good_end().splitlines()
         [line] = [line for line in log if "ERROR" in line or "task" in line]
         assert "Cancel 4 running task(s)" in line
+    with serving(tmp_path / "data") as server, Asking(server.port) as asking:
+        assert set(held(asking, SHARED)) == {f"load-{row}" for row in range(CHUNK)}
 
 
 def under_way(server: Running) -> int:
@@ -208,12 +182,10 @@ def under_way(server: Running) -> int:
 
 @pytest.mark.parametrize("seconds", [0.3, 0.6])
 def test_a_server_stopped_while_many_write_ends_well_and_keeps_all(
-    servers: Nursery, tmp_path: Path, seconds: float
+    tmp_path: Path, seconds: float
 ) -> None:
-    trial = Trial(servers, tmp_path, seed=1)
-    log, status = trial.stop_after(seconds)
-    assert status == 0, log
-    assert "Traceback" not in log
+    trial = Trial(tmp_path, seed=1)
+    trial.stop_after(seconds)
     assert trial.acknowledged
     trial.check()
 
@@ -283,27 +255,21 @@ def send(port: int, request: Request) -> threading.Thread:
 
 @pytest.mark.parametrize("what", LONG)
 def test_a_server_ends_beside_long_work_and_starts_again_with_all(
-    what: str, servers: Nursery, small: Path, tmp_path: Path
+    what: str, small: Path, tmp_path: Path
 ) -> None:
     data = shutil.copytree(small, tmp_path / "data")
-    with servers.serving(data, **SOON) as server:
+    with serving(data, **SOON) as server:
         sent = send(server.port, LONG[what])
         while under_way(server) < 2 and sent.is_alive():
             assert not server.ended()
         stop(server)
         sent.join()
-    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+    with serving(data, **SOON) as server, Asking(server.port) as asking:
         ids = {item_id for item_id in held(asking, SHARED) if item_id.startswith("i")}
         assert ids == {f"i{n}" for n in range(FEW)}
 
 
 # Amid background work: it is left in time
-
-
-def is_reading(server: Running) -> bool:
-    with Asking(server.port) as asking, suppress(Ended):  # it does not listen yet
-        return asking.ask("GET", "/readyz")[1]["phase"] in ("loading", "ready")
-    return False
 
 
 @pytest.fixture(scope="module")
@@ -345,11 +311,12 @@ def test_a_start_that_compiles_kernels_is_left(tmp_path: Path) -> None:
     assert LEFT_TO_THE_DEADLINE not in log.read_text()
 
 
-def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) -> None:
+def test_a_start_that_reads_collections_is_left(data: Path) -> None:
     for before in range(TRIES):
-        server = servers.start(data, point=None, times=1, **SOON)
+        server = start(data, **SOON)
         try:
-            wait_until(partial(is_reading, server), seconds=300)
+            while server.phase() not in ("loading", "ready"):
+                assert not server.ended(0.005)
             if stop(server, in_time=True).count("startup: ready") == before:
                 return
         finally:
@@ -357,16 +324,16 @@ def test_a_start_that_reads_collections_is_left(servers: Nursery, data: Path) ->
     pytest.fail("the reading ended before each order")
 
 
-def test_an_index_that_is_being_made_is_left(servers: Nursery, data: Path) -> None:
-    with servers.serving(data, **SOON) as server:
+def test_an_index_that_is_being_made_is_left(data: Path) -> None:
+    with serving(data, **SOON) as server:
         time.sleep(1)
         stop(server, in_time=True)
 
 
-def test_a_compaction_is_left(servers: Nursery, data: Path) -> None:
-    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+def test_a_compaction_is_left(data: Path) -> None:
+    with serving(data, **SOON) as server, Asking(server.port) as asking:
         ids = [f"i{n}" for n in range(0, MANY, 2)]
         asking.success("POST", f"{URL}/items/delete", {"ids": ids})
         stop(server, in_time=True)
-    with servers.serving(data, **SOON) as server, Asking(server.port) as asking:
+    with serving(data, **SOON) as server, Asking(server.port) as asking:
         assert asking.success("GET", URL)["items"] == MANY // 2

@@ -2,14 +2,12 @@
 
 import random
 import shutil
-import signal
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tests.crashes.checking import Lost, check, held
-from tests.crashes.servers import Asking, Ended, Nursery, Running
+from tests.crashes.servers import Asking, Ended, Running, start
 from tests.crashes.states import CHUNK_ROWS, SHARED, Writer, config_of
 from tests.support.paths import OLD_FORMATS
 
@@ -47,8 +45,7 @@ class Trial:
     ``folder``: Empty.
     """
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
-        self._nursery = nursery
+    def __init__(self, folder: Path, seed: int) -> None:
         self._data_dir = folder / "data"
         self._data_dir.mkdir()
         self._random = random.Random(seed)
@@ -87,7 +84,7 @@ class Trial:
             for log in self._data_dir.glob(f"{OLD}.sqlite-*"):  # of an earlier one, killed
                 log.unlink()
             shutil.copy(_FIXTURE, self._data_dir / f"{OLD}.sqlite")
-        server = self._start(point=point, times=times)
+        server = self._start(f"{point}:{times}")
         try:
             if server.ready():
                 self._check(server)
@@ -97,7 +94,7 @@ class Trial:
                         asking.ask("POST", f"/v1/collections/{SHARED}/snapshots")
                 if point == "while closing":
                     server.ended(self._random.uniform(0.1, 0.5))
-                    server.signal(signal.SIGTERM)
+                    server.stop()
                 if not server.ended(_POINT_SECONDS):
                     raise Lost(f"not reached: {point}")
         except Ended:
@@ -106,17 +103,16 @@ class Trial:
             self._killed(server, point)
         self.counts.at_points += 1
 
-    def stop_after(self, seconds: float) -> tuple[str, int]:
-        """Order a server to stop while it is written to; return its log and its exit status."""
+    def stop_after(self, seconds: float) -> None:
+        """Order a server to stop while it is written to."""
         server = self._checked()
         try:
             self._write(server)
             server.ended(seconds)
-            server.signal(signal.SIGTERM)
-            status = server.status()
+            server.stop()
+            server.log_of_good_end()
         finally:
             self._killed(server, "stopped")
-        return server.log.read_text(), status
 
     def check(self) -> None:
         """Start a server, check it, and kill it with nothing to do."""
@@ -129,8 +125,8 @@ class Trial:
         for writer in self.writers:
             writer.join()
 
-    def _start(self, *, point: str | None = None, times: int = 1) -> Running:
-        return self._nursery.start(self._data_dir, point=point, times=times, **_SETTINGS)
+    def _start(self, point: str | None = None) -> Running:
+        return start(self._data_dir, point, **_SETTINGS)
 
     def _checked(self) -> Running:
         server = self._start()
@@ -171,8 +167,3 @@ class Trial:
     def _write(self, server: Running) -> None:
         for writer in self.writers:
             writer.start(server.port)
-
-
-def clock(began: float) -> str:
-    """Return the time that has passed."""
-    return f"{time.monotonic() - began:.0f} s"

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 from inspect import isawaitable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 Reached: TypeAlias = Callable[[], None]
 """Called where a point is."""
@@ -11,25 +11,13 @@ Watched: TypeAlias = Callable[..., bool]
 """Whether a call is meant, by its arguments."""
 
 
-def before(owner: Any, name: str, watched: Watched | None = None) -> Callable[[Reached], None]:  # noqa: ANN401
-    """Return what installs a point before a function or a coroutine."""
-
-    def install(reached: Reached) -> None:
-        original = getattr(owner, name)
-
-        @functools.wraps(original)
-        def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            if watched is None or watched(*arguments, **options):
-                reached()
-            return original(*arguments, **options)
-
-        setattr(owner, name, wrapped)
-
-    return install
-
-
-def after(owner: Any, name: str, watched: Watched | None = None) -> Callable[[Reached], None]:  # noqa: ANN401
-    """Return what installs a point after a function, or after a coroutine is awaited."""
+def _at(
+    late: bool,
+    owner: Any,  # noqa: ANN401
+    name: str,
+    watched: Watched | None = None,
+) -> Callable[[Reached], None]:
+    """Return what installs a point before a function or a coroutine, or after it."""
 
     def install(reached: Reached) -> None:
         original = getattr(owner, name)
@@ -42,13 +30,19 @@ def after(owner: Any, name: str, watched: Watched | None = None) -> Callable[[Re
         @functools.wraps(original)
         def wrapped(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
             is_meant = watched is None or watched(*arguments, **options)
+            if is_meant and not late:
+                reached()
             result = original(*arguments, **options)
-            if is_meant and isawaitable(result):
-                return awaited(result)
-            if is_meant:
+            if is_meant and late:
+                if isawaitable(result):
+                    return awaited(result)
                 reached()
             return result
 
         setattr(owner, name, wrapped)
 
     return install
+
+
+before: Final = functools.partial(_at, False)
+after: Final = functools.partial(_at, True)

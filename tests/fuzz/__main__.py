@@ -6,8 +6,6 @@
 import argparse
 import json
 import logging
-import random
-import sys
 import tempfile
 import time
 from functools import partial
@@ -15,12 +13,8 @@ from pathlib import Path
 
 from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
+from tests.support.long_runs import clock, seeded, tell
 from tests.support.paths import REPOSITORY
-
-
-def tell(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def write_page() -> None:
@@ -65,12 +59,11 @@ def run(folder: Path, options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Try made inputs on a service.")
+    parser = seeded("Try made inputs on a service.")
     parser.add_argument("--requests", type=int, default=200, help="of each operation and kind")
     parser.add_argument("--inputs", type=int, default=5000)
     parser.add_argument("--values", type=int, default=5000, help="files with other values or bytes")
     parser.add_argument("--only-values", action="store_true")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
     parser.add_argument("--write-page", action="store_true", help="write openapi.json, no more")
     options = parser.parse_args()
     if options.write_page:
@@ -83,7 +76,7 @@ def main() -> None:
         if not options.only_values:
             run(Path(name), options)
         run_values(Path(name), options)
-    tell(f"no 500, nothing wrong ({time.monotonic() - began:.0f} s)")
+    tell(f"no 500, nothing wrong ({clock(began)})")
 
 
 if __name__ == "__main__":

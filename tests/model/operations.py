@@ -2,22 +2,13 @@
 
 import json
 import random
+from collections import Counter
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.model.shelf import DIM, Passes, Payload, Shelf, conditions, lines, sparse
+from tests.model.shelf import CONFIGS, DIM, Passes, Payload, Shelf, conditions, lines, sparse
 from tests.support.service.client import Client
 
-NAMES: Final = ("dense", "sparse", "squared", "coded", "scanned")
-CONFIGS: Final[dict[str, dict[str, Any]]] = {
-    "dense": {"dim": DIM, "backend": {"kind": "gcws", "params": {"bands": 8}}},
-    "sparse": {"dim": None, "backend": {"kind": "gcws", "params": {"bands": 8}}},
-    "squared": {"dim": DIM, "transform": {"power": 2.0}, "backend": {"kind": "gcws"}},
-    "coded": {
-        "dim": 100_000, "backend": {"kind": "gcws", "params": {"bands": 8, "encoding": "b_bit"}}
-    },
-    "scanned": {"dim": DIM, "backend": {"kind": "exact"}},
-}  # fmt: skip
 _IDS: Final = 300
 _VALUES: Final = (0.0, 0.0, 0.0, -2.0, -1.0, -0.5, 0.25, 0.5, 1.0, 2.0)
 _TAGS: Final = "xyz"
@@ -36,7 +27,7 @@ class Operations:
     def __init__(self, client: Client, seed: int) -> None:
         self.client = client
         self.shelves: dict[str, Shelf] = {}
-        self.counts: dict[str, int] = {}
+        self.counts = Counter[str]()
         self._random = random.Random(seed)
         kinds: dict[Callable[[str], None], float] = {
             self.upsert: 20, self.insert: 6, self.append: 3, self.load: 4, self.delete: 6,
@@ -48,11 +39,11 @@ class Operations:
 
     def step(self) -> None:
         """Do one thing."""
-        name = self._random.choice(NAMES)
+        name = self._random.choice([*CONFIGS])
         kind: Callable[[str], None] = self.create
         if name in self.shelves:
             [kind] = self._random.choices(self._kinds, self._weights)
-        self.counts[kind.__name__] = self.counts.get(kind.__name__, 0) + 1
+        self.counts[kind.__name__] += 1
         kind(name)
 
     def _ask(self, method: str, path: str, status: int = 200, **more: Any) -> Any:  # noqa: ANN401
@@ -91,8 +82,7 @@ class Operations:
 
     def create(self, name: str) -> None:
         self._ask("PUT", f"/{name}", 201, json=CONFIGS[name])
-        config = CONFIGS[name]
-        self.shelves[name] = Shelf(config["dim"], config.get("transform", {}).get("power", 1.0))
+        self.shelves[name] = Shelf.of(CONFIGS[name])
 
     def drop(self, name: str) -> None:
         self._ask("DELETE", f"/{name}", 204)

@@ -3,6 +3,7 @@
 import random
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -106,13 +107,12 @@ def life(folder: Path, seed: int, start: Start = one_node) -> Iterator[Life]:
         lived.close()
 
 
-def live(
-    seed: int, operations: int, *, is_cluster: bool = False
-) -> tuple[int, int, dict[str, int]]:
-    """Return the restarts, the starts from files left without a stop, and what was done."""
+def live(seed: int, operations: int, *, is_cluster: bool = False) -> Counter[str]:
+    """Return how often each operation was done, and how often a directory was opened again."""
     with ExitStack() as stack:
         start = over_cluster(stack.enter_context(postgres().database())) if is_cluster else one_node
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         lived = stack.enter_context(life(folder, seed, start))
         lived.run(operations)
-        return lived.restarts, lived.copies, lived.operations.counts
+        starts = {"restart": lived.restarts, "start from files left as they were": lived.copies}
+        return lived.operations.counts + Counter(starts)

@@ -4,7 +4,7 @@ Values are few binary fractions: sums are exact, scores are equal to the bit, an
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -12,6 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 DIM: Final = 8
+CONFIGS: Final[dict[str, dict[str, Any]]] = {
+    "dense": {"dim": DIM, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    "sparse": {"dim": None, "backend": {"kind": "gcws", "params": {"bands": 8}}},
+    "squared": {"dim": DIM, "transform": {"power": 2.0}, "backend": {"kind": "gcws"}},
+    "coded": {
+        "dim": 100_000, "backend": {"kind": "gcws", "params": {"bands": 8, "encoding": "b_bit"}}
+    },
+    "scanned": {"dim": DIM, "backend": {"kind": "exact"}},
+}  # fmt: skip
 Payload = dict[str, Any] | None
 Passes = Callable[[Payload], bool]
 Slots = NDArray[np.float64]
@@ -36,6 +45,11 @@ class Shelf:
     attached: list[str] = field(default_factory=list)
     next_number: int = 0
     """No item without an id gets a lesser one."""
+
+    @classmethod
+    def of(cls, config: Mapping[str, Any]) -> "Shelf":
+        """Return an empty one."""
+        return cls(config["dim"], config.get("transform", {}).get("power", 1.0))
 
     def slots(self, vector: Iterable[float]) -> Slots:
         """Return the 2D non-negative form of a vector under the collection's transform."""
@@ -111,7 +125,7 @@ def conditions(n: int, tag: str) -> list[tuple[dict[str, Any], Passes]]:
     ]
 
 
-def sparse(vector: tuple[float, ...]) -> Mapping[str, Any]:
+def sparse(vector: Sequence[float]) -> Mapping[str, Any]:
     """Return a vector's sparse form."""
     places = [place for place, value in enumerate(vector) if value]
     return {"indices": places, "values": [vector[place] for place in places]}

@@ -14,4 +14,4 @@ def test_random_operations_are_answered_as_a_model_says(tmp_path: Path, seed: in
     with life(tmp_path, seed) as lived:
         lived.run(OPERATIONS)
         assert lived.restarts + lived.copies
-        assert sum(lived.operations.counts.values()) == OPERATIONS
+        assert lived.operations.counts.total() == OPERATIONS

@@ -11,13 +11,9 @@ from pathlib import Path
 from tests.promise.grid import LIMITS, TARGETS, Cell, measure
 from tests.promise.questions import QUESTIONS
 from tests.promise.scenes import MADE, REAL, scenes
+from tests.support.long_runs import tell
 
 _TOLERATED = -2.0
-
-
-def tell(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
 
 
 def described(cell: Cell) -> str:

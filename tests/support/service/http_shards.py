@@ -135,7 +135,7 @@ def router(
         database_url=SecretStr(url),
         cluster_key=more.pop("cluster_key", KEY),
         shards=shards,
-        shard_seconds=SHARD_SECONDS,
+        shard_seconds=more.pop("shard_seconds", SHARD_SECONDS),
         buckets=BUCKETS,
         threads=1,
         durability="normal",

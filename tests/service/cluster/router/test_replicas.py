@@ -227,15 +227,16 @@ async def test_what_is_not_wanted_any_more_is_not_waited_for() -> None:
     assert asyncio.all_tasks() == before
 
 
-async def test_writes_wait_for_a_replica_that_failed_once_it_has_answered() -> None:
+@pytest.mark.parametrize("answer", [None, ConnectionRefusedError()], ids=["silent", "gone"])
+async def test_writes_wait_for_a_replica_that_failed_once_it_has_answered(answer: Answer) -> None:
     """However long ago it failed."""
-    one = gone("one")
+    one = Told("one", answer)
     shards = shards_of([one])
-    shards.rest_seconds = 0.0
+    shards.rest_seconds, shards.follow_seconds = 0.0, 0.05
     for key in range(1, 6):
         await shards.follow(7, Moment(0, key))
     assert len(one.asked) == 1
-    one.answer = said(key=5)
+    one.answer, shards.follow_seconds = said(key=5), SECONDS
     await shards.ask(0, 1, Message({}))
     for key in range(1, 6):
         await shards.follow(7, Moment(0, key))
