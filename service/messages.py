@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -16,7 +16,6 @@ VERSION: Final = 1  # of the messages; a process of another version refuses
 
 # Version, number of blobs, bytes of the JSON head; then the blobs' lengths, 8 bytes each.
 _HEAD: Final = struct.Struct("<HHI")
-_LENGTH: Final = struct.Struct("<Q")
 
 
 class Malformed(Exception):
@@ -39,8 +38,8 @@ def encode(message: Message) -> bytes:
 
 def encode_parts(head: bytes, blobs: Sequence[bytes | memoryview]) -> list[bytes | memoryview]:
     """Return the pieces of a message whose head is JSON text already."""
-    lengths = [_LENGTH.pack(len(blob)) for blob in blobs]
-    return [_HEAD.pack(VERSION, len(lengths), len(head)), *lengths, head, *blobs]
+    lengths = struct.pack(f"<{len(blobs)}Q", *map(len, blobs))
+    return [_HEAD.pack(VERSION, len(blobs), len(head)), lengths, head, *blobs]
 
 
 def decode(data: bytes) -> Message:
@@ -61,20 +60,15 @@ def decode_parts(data: bytes) -> tuple[bytes, list[memoryview]]:
         version, count, size = _HEAD.unpack_from(data)
         if version != VERSION:
             raise Malformed(f"expected version {VERSION}, got {version}")
-        at = _HEAD.size
-        lengths = [_LENGTH.unpack_from(data, at + 8 * number)[0] for number in range(count)]
+        lengths = struct.unpack_from(f"<{count}Q", data, _HEAD.size)
     except struct.error as error:
         raise Malformed(str(error)) from None
-    at += 8 * count
-    if at + size + sum(lengths) != len(data):
-        raise Malformed(f"expected {at + size + sum(lengths)} bytes, got {len(data)}")
-    text = data[at : at + size]
-    at += size
-    view, blobs = memoryview(data), []
-    for length in lengths:
-        blobs.append(view[at : at + length])
-        at += length
-    return text, blobs
+    ends = [*accumulate((size, *lengths), initial=_HEAD.size + 8 * count)]
+    if ends[-1] != len(data):
+        raise Malformed(f"expected {ends[-1]} bytes, got {len(data)}")
+    view = memoryview(data)
+    text, *blobs = (view[first:last] for first, last in pairwise(ends))
+    return bytes(text), blobs
 
 
 # Texts

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from typing import Final
 
 from gcws_search import index as ix
@@ -186,10 +186,8 @@ class ClusterCatalog:
 
     def _forget(self, collection: ClusterCollection) -> None:
         with self._changing:
-            rest = dict(self._by_name)
-            if rest.get(collection.name) is collection:
-                del rest[collection.name]
-            self._by_name = rest
+            rest = (each for each in self._by_name.values() if each is not collection)
+            self._by_name = {each.name: each for each in rest}
         collection.close()
 
     # Snapshots: those of one node, by a collection of this machine's own folder
@@ -209,14 +207,11 @@ class ClusterCatalog:
         """Be the only one with a local collection of this name, which is dropped after that."""
         if not self._one_snapshot.acquire(blocking=False):
             raise ix.CollectionBusy(name, "a snapshot is being made or restored")
-        try:
+        with ExitStack() as stack:
+            stack.callback(self._one_snapshot.release)
             self._discard(name)
-            try:
-                yield
-            finally:
-                self._discard(name)
-        finally:
-            self._one_snapshot.release()
+            stack.callback(self._discard, name)
+            yield
 
     def _discard(self, name: str) -> None:
         with suppress(ix.CollectionNotFound):
@@ -322,11 +317,15 @@ def open_router(
     shards; ValueError without a database or a key.
     """
     database, key = _open_database(settings)
-    if replicas is None:
-        replicas = HttpReplicas(database, settings.cell, settings.shards, key)
-    shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
-    metrics.register(shards)
-    return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs.max_pairs)
+    try:
+        if replicas is None:
+            replicas = HttpReplicas(database, settings.cell, settings.shards, key)
+        shards = ShardSet(replicas, settings.shard_seconds, database.connections.memory)
+        metrics.register(shards)
+        return ClusterCatalog(local, database, shards, metrics, settings, policies.pairs.max_pairs)
+    except BaseException:
+        database.close()
+        raise
 
 
 def require_cluster(settings: Settings) -> None:

@@ -113,15 +113,6 @@ class ClusterCollection:
         except ix.CollectionNotFound:
             raise self.not_found() from None
 
-    def ask_some(self, method: str) -> tuple[list[Message], list[int]]:
-        """Return the answers of the shards that answer, and the others; called in a thread."""
-        try:
-            return self.shards.wait(self.shards.ask_some(Message(self.head(method))))
-        except ShardUnavailable as error:
-            return [], [*error.missing]
-        except ix.CollectionNotFound:
-            raise self.not_found() from None
-
     def not_found(self) -> Exception:
         """Return why shards do not know the collection: it was dropped, or replaced just now."""
         is_replaced = self.database.find(self.name) is not None
@@ -140,10 +131,7 @@ class ClusterCollection:
             return point
         if sample is not None and sample.memory.locate([point])[1] != [None]:
             return point
-        row = self.database.fetch(self.number, [point]).get(point)
-        if row is None:
-            raise ix.ItemNotFound(point)
-        raw = self.empty.space.from_blobs([row.vector])
+        raw = self.space.from_blobs([self._row(point).vector])
         if raw.form == "dense":
             return raw.dense[0]
         return ix.SparseVector(raw.indices.astype(np.int64), raw.values)
@@ -499,6 +487,12 @@ class ClusterCollection:
 
     # Reading
 
+    def _row(self, item_id: str) -> Row:
+        row = self.database.fetch(self.number, [item_id]).get(item_id)
+        if row is None:
+            raise ix.ItemNotFound(item_id)
+        return row
+
     def _item(self, row: Row, *, with_vector: bool = True) -> ix.StoredItem:
         vector = None
         if with_vector:
@@ -507,10 +501,7 @@ class ClusterCollection:
 
     def get(self, item_id: str) -> ix.StoredItem:
         """Return an item."""
-        row = self.database.fetch(self.number, [item_id]).get(item_id)
-        if row is None:
-            raise ix.ItemNotFound(item_id)
-        return self._item(row)
+        return self._item(self._row(item_id))
 
     def page(
         self,
@@ -563,7 +554,13 @@ class ClusterCollection:
 
     def summary(self) -> ix.Summary:
         """Return one line of the list of collections; sizes are of the shards that answer."""
-        answers, missing = self.ask_some("summary")
+        asked = self.shards.ask_some(Message(self.head("summary")))
+        try:
+            answers, missing = self.shards.wait(asked)
+        except ShardUnavailable as error:
+            answers, missing = [], [*error.missing]
+        except ix.CollectionNotFound:
+            raise self.not_found() from None
         parts = [answer.head for answer in answers]
         items = self.database.count(self.number) if missing else operations.total(parts, "items")
         return ix.Summary(
@@ -638,13 +635,7 @@ class ClusterCollection:
         answers = self.ask("compare", operations.LONG_SECONDS, stop, blobs, **head)
         return operations.merge_comparisons(answers, params.limit)
 
-    def pairs(
-        self, *, min_score: float, recall: float, limit: int | None, stop: threading.Event
-    ) -> list[tuple[str, str, float]]:
-        """Return near-duplicate pairs; soon, once ``stop`` is set."""
-        return operations.find_pairs(
-            self, min_score=min_score, recall=recall, limit=limit, stop=stop
-        )
+    pairs = operations.find_pairs
 
     def close(self) -> None:
         """Release the names and the empty collection; the shards keep their items."""

@@ -462,12 +462,19 @@ class Database:
         after = position or START
         with self.connections.transaction(_SNAPSHOT, self.label(number)) as connection:
             own = list(buckets)
-            head, deleted = _check_head(connection, number, after, own)
-            where = "bucket = ANY(%b) AND key > %b"
+            asked = after.key or _BEYOND_KEYS, own, after.commit, number
+            if (row := connection.run(_HEAD, *asked).fetchone()) is None:
+                raise ix.CollectionNotFound(str(number))
+            head, trimmed, commit, stamp, known, deleted = row
+            is_forgotten = after.key < trimmed
+            if (after.key or after.commit) and (is_forgotten or known != after.stamp):
+                raise HistoryLost(after.commit, is_forgotten=is_forgotten)
             rows: Iterator[list[Row]] = iter(())
-            if head.key > after.key:
+            if head > after.key:
+                where = "bucket = ANY(%b) AND key > %b"
                 rows = _read_in_order(connection, number, chunk_rows, where, own, after.key)
-            yield head, [each.decode() for each in deleted], rows, connection.epoch_number
+            ids = [each.decode() for each in deleted]
+            yield Position(head, commit, stamp), ids, rows, connection.epoch_number
 
     def announce(self, replica: Replica) -> str:
         """List a replica, or what is new with it; return the address listed before, or nothing."""
@@ -625,19 +632,3 @@ def raise_free(connection: Connection, number: int, free: int) -> None:
         "UPDATE collections SET free_coordinate = %b WHERE number = %b AND free_coordinate < %b",
         *(free, number, free),
     )
-
-
-def _check_head(
-    connection: Connection, number: int, position: Position, buckets: Sequence[int]
-) -> tuple[Position, list[bytes]]:
-    """Verify a replica's position; return the current one, and the ids deleted since."""
-    asked = position.key or _BEYOND_KEYS, buckets, position.commit, number
-    row = connection.run(_HEAD, *asked).fetchone()
-    if row is None:
-        raise ix.CollectionNotFound(str(number))
-    head, trimmed, commit, stamp, known, deleted = row
-    is_new = not (position.key or position.commit)
-    is_forgotten = position.key < trimmed
-    if not is_new and (is_forgotten or known != position.stamp):
-        raise HistoryLost(position.commit, is_forgotten=is_forgotten)
-    return Position(head, commit, stamp), deleted

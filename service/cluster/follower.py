@@ -154,7 +154,10 @@ class Follower:
         self._is_damaged = False
         self._checked = float("-inf")
         self._last_error = ""
-        self._backends: BackendsFollower | None = None
+        self._listing = threading.Lock()
+        self._listed: set[str] = set()  # backends of the database
+        self._failed: dict[str, ix.BackendRecord] = {}
+        self._attaching: threading.Thread | None = None
         self.fills = 0  # how often its file was of no use, and it was filled again
         self.failures = 0  # how often the database could not be followed
         self.refusal = ""  # why nothing more can be stored; empty where it can
@@ -233,9 +236,7 @@ class Follower:
     def drop(self) -> None:
         """Remove the file."""
         self.stop()
-        self.reached = _EMPTY
-        with suppress(ix.CollectionNotFound):
-            self._catalog.drop(self.name)
+        self._discard()
 
     # Following: one thread at a time
 
@@ -378,8 +379,7 @@ class Follower:
     def _take(self, collection: ix.StoredCollection, known: FilePosition) -> None:
         self._is_discarded = False
         self._position, self.epoch = known.position, known.epoch
-        self._backends = BackendsFollower(collection)
-        self._collection = collection
+        self._failed, self._attaching, self._collection = {}, None, collection
         self._reach(known.whole)
 
     def _reach(self, key: int) -> None:
@@ -467,16 +467,58 @@ class Follower:
         collection.commit(write)
         self._position = reached.position
 
+    # Backends: each is attached in the background
+
     def follow_backends(self) -> list[str]:
-        """Attach and drop what the database lists; return those that are ready already."""
-        backends = self._backends
-        return [] if backends is None else backends.follow(self._database.backends(self.number))
+        """Drop backends that are not listed, begin to attach those missing; return those ready."""
+        collection = self._collection
+        if collection is None:
+            return []
+        wanted = {row.name: row for row in self._database.backends(self.number)}
+        with self._listing:
+            self._listed = {*wanted}
+            self._failed = {
+                name: row for name, row in self._failed.items() if wanted.get(name) == row
+            }
+            ready = collection.memory.view.attached
+            there = {name: indexed.params for name, indexed in ready.items()}
+            there |= {each.name: each.params for each in collection.attached_backends.building}
+            for name, params in there.items():
+                if name not in wanted or _params(wanted[name]) != params:
+                    with suppress(ix.BackendNotFound):
+                        collection.detach(name)
+            known = {*there, *self._failed}
+            missing = [row for name, row in wanted.items() if name not in known]
+            if missing and (self._attaching is None or not self._attaching.is_alive()):
+                self._attaching = threading.Thread(
+                    target=self._attach, args=(collection, missing), daemon=True
+                )
+                self._attaching.start()
+        return [*collection.memory.view.attached]
 
     def expects_backend(self, name: str, seconds: float) -> bool:
         """Return whether the database lists a backend, after a wait while it is attached here."""
         with suppress(StoreUnavailable):  # it listed what is known
             self.follow_backends()
-        return self._backends is not None and self._backends.expects(name, seconds)
+        if name not in self._listed or name in self._failed:
+            return False
+        if (thread := self._attaching) is not None:
+            thread.join(seconds)
+        return True
+
+    def _attach(self, collection: ix.StoredCollection, rows: Sequence[ix.BackendRecord]) -> None:
+        for row in rows:
+            try:
+                collection.attach(_params(row), row.name, row.notes)
+            except (ix.CollectionNotFound, ix.CollectionLoading):
+                return
+            except (ix.BackendExists, ix.BackendNotFound):
+                continue
+            except Exception as error:
+                if collection is self._collection:
+                    self._failed[row.name] = row
+                text = "collection %r: backend %r cannot be attached (%s)"
+                _log.warning(text, collection.name, row.name, error)
 
 
 def name_of(number: int) -> str:
@@ -489,63 +531,6 @@ def number_of(name: str) -> int | None:
     digits = name.removeprefix("c")
     is_ours = digits.isascii() and digits.isdecimal() and name == f"c{int(digits)}"
     return int(digits) if is_ours else None
-
-
-class BackendsFollower:
-    """Attaches and drops the backends of one collection, each attached in the background."""
-
-    def __init__(self, collection: ix.StoredCollection) -> None:
-        self._collection = collection
-        self._lock = threading.Lock()
-        self._listed: set[str] = set()
-        self._failed: dict[str, ix.BackendRecord] = {}
-        self._thread: threading.Thread | None = None
-
-    def expects(self, name: str, seconds: float) -> bool:
-        """Return whether a backend is listed, after a wait for those that are being attached."""
-        if name not in self._listed or name in self._failed:
-            return False
-        if (thread := self._thread) is not None:
-            thread.join(seconds)
-        return True
-
-    def follow(self, listed: Sequence[ix.BackendRecord]) -> list[str]:
-        """Drop what is not listed, and begin to attach what is missing; return those ready."""
-        collection, wanted = self._collection, {row.name: row for row in listed}
-        with self._lock:
-            self._listed = {*wanted}
-            self._failed = {
-                name: row for name, row in self._failed.items() if wanted.get(name) == row
-            }
-            ready = collection.memory.view.attached
-            building = {each.name: each.params for each in collection.attached_backends.building}
-            there = {name: indexed.params for name, indexed in ready.items()} | building
-            for name, params in there.items():
-                if name not in wanted or _params(wanted[name]) != params:
-                    with suppress(ix.BackendNotFound):
-                        collection.detach(name)
-            is_busy = self._thread is not None and self._thread.is_alive()
-            known = {*there, *self._failed}
-            missing = [row for name, row in wanted.items() if name not in known]
-            if missing and not is_busy:
-                self._thread = threading.Thread(
-                    target=self._attach, args=(missing,), name="shard-backends", daemon=True
-                )
-                self._thread.start()
-        return [*collection.memory.view.attached]
-
-    def _attach(self, rows: Sequence[ix.BackendRecord]) -> None:
-        for row in rows:
-            try:
-                self._collection.attach(_params(row), row.name, row.notes)
-            except (ix.CollectionNotFound, ix.CollectionLoading):
-                return
-            except (ix.BackendExists, ix.BackendNotFound):
-                continue
-            except Exception as error:
-                self._failed[row.name] = row
-                text = "collection %r: backend %r cannot be attached (%s)"
-                _log.warning(text, self._collection.name, row.name, error)
 
 
 def _params(row: ix.BackendRecord) -> ix.BackendParams:

@@ -335,10 +335,9 @@ class ShardHost:
         number = self._poll_number
         self._database.connections.look_for_successor()
         rows = {row.number: row for row in self._database.collections()}
-        for dropped in {*self._followers} - {*rows}:
-            rest = dict(self._followers)
-            follower = rest.pop(dropped)
-            self._followers = rest
+        dropped = [each for each in self.followers if each.number not in rows]
+        self._followers = {n: each for n, each in self._followers.items() if n in rows}
+        for follower in dropped:
             self._threads.submit(self._drop, follower)
         if not self._is_loaded:
             self._drop_files({name_of(number) for number in rows})

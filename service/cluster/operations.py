@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, fields
 from itertools import chain, pairwise
@@ -410,9 +410,15 @@ def find_pairs(
             blobs = answers.pop().blobs
             first, second = decode_names(*blobs[:2]), decode_names(*blobs[2:4])
             best.add(zip(first, second, np.frombuffer(blobs[4]).tolist(), strict=True))
+        database, number = collection.database, collection.number
         for shard in range(count - 1):
-            for rows in _rows_of_shard(collection, shard, count):
-                _add_pairs_across(collection, best, rows, range(shard + 1, count), recall, stop)
+            for bucket in buckets_of(shard, count, database.buckets):
+                after = ""
+                # In chunks, without a transaction between them: an item that stays comes once.
+                while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
+                    behind = range(shard + 1, count)
+                    _add_pairs_across(collection, best, rows, behind, recall, stop)
+                    after = rows[-1].id
     except CancelledError:
         return []
     return best.rank()
@@ -443,28 +449,8 @@ class _BestPairs:
 
     def rank(self) -> list[Pair]:
         """Return the pairs by falling score, ties by ids."""
-        self._pairs.sort(key=_rank)
+        self._pairs.sort(key=lambda pair: (-pair[2], *pair[:2]))
         return self._pairs[: self._limit]
-
-
-def _rank(pair: Pair) -> tuple[float, str, str]:
-    first, second, score = pair
-    return -score, first, second
-
-
-def _rows_of_shard(
-    collection: ClusterCollection, shard: int, shards: int
-) -> Iterator[Sequence[Row]]:
-    """Yield a shard's items in chunks, without a transaction between them.
-
-    Each item that is there throughout comes once.
-    """
-    database, number = collection.database, collection.number
-    for bucket in buckets_of(shard, shards, database.buckets):
-        after = ""
-        while rows := database.bucket_rows(number, bucket, after=after, limit=_CHUNK_ROWS):
-            yield rows
-            after = rows[-1].id
 
 
 def _add_pairs_across(
@@ -657,11 +643,6 @@ def _answer_curve(collection: ix.StoredCollection, asked: Message) -> Message:
     return Message(asdict(found) | {"points": [[*each] for each in found.points]})
 
 
-def _answer_audited(collection: ix.StoredCollection, _: Message) -> Message:
-    found = collection.audited()
-    return Message(found._asdict())
-
-
 def merge_curves(parts: Heads) -> ix.CostCurve:
     """Return what recall costs on all shards together: at equal recall, the sum of their costs."""
     limit = parts[0]["limit"]
@@ -723,7 +704,7 @@ OPERATIONS: Final[dict[str, Answer]] = {
     "describe": _answer_describe,
     "summary": lambda collection, _: Message(asdict(collection.summary())),
     "curve": _answer_curve,
-    "audited": _answer_audited,
+    "audited": lambda collection, _: Message(collection.audited()._asdict()),
 }
 LONG: Final[dict[str, Callable[..., Message]]] = {
     "pairs": _answer_pairs,

@@ -14,7 +14,7 @@ import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import count
@@ -76,19 +76,21 @@ class ShardServer:
     ) -> None:
         (url, key), name = cluster_access(settings), f"shard {shard} replica {replica}"
         family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-        self._listening = socket.create_server((settings.host, settings.port), family=family)
-        self._listening.set_inheritable(True)
-        self._database: Database | None = None
-        try:
+        with ExitStack() as opened:
+            self._listening = opened.enter_context(
+                socket.create_server((settings.host, settings.port), family=family)
+            )
+            self._listening.set_inheritable(True)
             self.address = address_of(settings, self._listening)
             memory = EpochMemory(settings.data_dir / EPOCH_FILE)
-            self._database = Database.open(
+            database = Database.open(
                 url, buckets=settings.buckets, application=name, memory=memory, key=key
             )
+            opened.callback(database.close)
             if not shares_memory:  # those that Ray places may be the first of another number
-                self._database.require_shards(settings.cell, settings.shards)
+                database.require_shards(settings.cell, settings.shards)
             self.host = ShardHost(
-                self._database,
+                database,
                 settings.data_dir,
                 shard,
                 settings.shards,
@@ -103,9 +105,7 @@ class ShardServer:
                     full=Room(settings).look,
                 ),
             )
-        except BaseException:
-            self._release()
-            raise
+            self._opened = opened.pop_all()
         self.service = ShardService(self.host, key, settings.threads)
         app = create_shard_app(self.service)
         self._server = HttpServer(uvicorn.Config(app, **server_options(settings)))
@@ -113,10 +113,8 @@ class ShardServer:
 
     def run(self) -> None:
         """Serve until told to stop."""
-        try:
+        with self._opened:
             self._server.run(sockets=[self._listening])
-        finally:
-            self._release()
 
     def stop(self) -> None:
         """Make `run` return; any thread."""
@@ -131,11 +129,6 @@ class ShardServer:
                 break
             time.sleep(_POLL_SECONDS)
         self.stop()
-
-    def _release(self) -> None:
-        self._listening.close()
-        if self._database is not None:
-            self._database.close()
 
 
 def address_of(settings: Settings, listening: socket.socket) -> str:

@@ -613,10 +613,7 @@ def _cancel(tasks: Iterable[asyncio.Task[Message]]) -> None:
 
 async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message | None:
     """Return the first answer before a time; remove failed tasks from ``waiting``."""
-    while waiting:
-        left = until - time.monotonic()
-        if left <= 0:
-            return None
+    while waiting and (left := until - time.monotonic()) > 0:
         done, _ = await asyncio.wait(waiting, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             waiting.discard(task)
@@ -625,8 +622,6 @@ async def _first(waiting: set[asyncio.Task[Message]], until: float) -> Message |
                 return task.result()
             if not isinstance(error, _FAULTS):
                 raise error
-        if not done:
-            return None
     return None
 
 

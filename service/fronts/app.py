@@ -378,16 +378,8 @@ async def _answer(
             headers = answer_headers(answer.headers)
             status = parser.get_status_code()
             await send({"type": "http.response.start", "status": status, "headers": headers})
-        if scope["method"] == "HEAD" and has_started:
-            break
-        pieces, answer.pieces = answer.pieces, []
-        if pieces and not answer.is_complete:
-            await send(_body(pieces, more=True))
-        elif answer.is_complete:
-            await send(_body(pieces, more=False))
-            return
-    await send(_body([], more=False))
-
-
-def _body(pieces: list[bytes], *, more: bool) -> Message:
-    return {"type": "http.response.body", "body": b"".join(pieces), "more_body": more}
+        answer.is_complete |= scope["method"] == "HEAD" and has_started
+        if answer.pieces or answer.is_complete:
+            body, answer.pieces = b"".join(answer.pieces), []
+            more = not answer.is_complete
+            await send({"type": "http.response.body", "body": body, "more_body": more})

@@ -3,14 +3,18 @@
 import gc
 from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
+from pydantic import SecretStr
 from typer.testing import CliRunner
 
 from gcws_search.service.cli import cli
+from gcws_search.service.cluster.catalog import open_router
 from gcws_search.service.cluster.command import cli as command_line
 from gcws_search.service.cluster.contract import ClusterMismatch, Replica
 from gcws_search.service.cluster.database import Database
+from gcws_search.service.settings import Settings
 from tests.support.service.ports import free_port
 
 KEY = {"GCWS_CLUSTER_KEY": "between us"}
@@ -85,3 +89,12 @@ def test_a_url_that_is_none_is_not_told(tmp_path: Path, url: str) -> None:
 def test_a_router_without_its_database_does_not_start(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none?connect_timeout=2"
     assert "database" in start(tmp_path, KEY | {"GCWS_DATABASE_URL": url})
+
+
+def test_a_router_that_cannot_be_opened_leaves_no_connection(database_url: str) -> None:
+    url, key = SecretStr(database_url), SecretStr("between us")
+    settings = Settings(database_url=url, cluster_key=key, buckets=8)
+    metrics = Mock(register=Mock(side_effect=ValueError("there are such metrics")))
+    with pytest.raises(ValueError, match="such metrics"):
+        open_router(settings, Mock(), metrics)
+    gc.collect()  # see `start`
