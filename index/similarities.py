@@ -178,13 +178,10 @@ class _Entries:
     @classmethod
     def of(cls, batch: VectorBatch) -> _Entries:
         """Return the entries of a sparse batch."""
-        first = batch.indptr[0]
-        entries = slice(first, batch.indptr[-1])
-        slots = batch.slots[entries].astype(np.int64)
-        magnitudes = batch.values[entries].astype(np.float64)
+        slots, magnitudes = batch.slots.astype(np.int64), batch.values.astype(np.float64)
         owners = np.repeat(np.arange(len(batch)), np.diff(batch.indptr))
         signed = np.where(slots & 1, -magnitudes, magnitudes)
-        return cls(batch.indptr[:-1] - first, owners, slots >> 1, signed)
+        return cls(batch.indptr[:-1], owners, slots >> 1, signed)
 
 
 def _match(query: _Entries, rows: _Entries) -> tuple[Float64s, Bools]:

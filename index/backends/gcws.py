@@ -126,7 +126,7 @@ def with_delta(
         rows = sample.rows[sample.rows < known]
         sample = replace(sample, rows=rows) if len(rows) else None
     older = RowView(
-        view.vectors.first(known), view.permitted[:known], view.permitted_count - new, sample
+        view.vectors[:known], view.permitted[:known], view.permitted_count - new, sample
     )
     found = search(older, np.where(skip < known, skip, -1))
     if not new:
@@ -265,7 +265,7 @@ class GcwsBackend(Backend[GcwsState]):
         """Return the index after a compaction."""
         known = len(state.tables)
         delta = state.delta.some(np.flatnonzero(new_rows[known:] >= 0))
-        left, new_rows = rows.first(len(rows) - delta.count), new_rows[:known]
+        left, new_rows = rows[: len(rows) - delta.count], new_rows[:known]
         graph = None if state.graph is None else self.graphs.renumber(state.graph, left, new_rows)
         tables = state.tables.renumber(new_rows)
         inverted = self._cover(InvertedIndex(), left, self.workers)
@@ -361,7 +361,7 @@ class GcwsBackend(Backend[GcwsState]):
         if relinked is None:
             state = replace(state, graph=None, scanned=replacement.scanned)
         elif state.graph is None or state.graph.neighbours is not relinked.neighbours:
-            known = rows.first(len(state.tables))
+            known = rows[: len(state.tables)]
             graph = self.graphs.catch_up(relinked, known, state.tables, state.inverted)
             if graph is None:
                 return None
@@ -383,11 +383,11 @@ class GcwsBackend(Backend[GcwsState]):
         took 18 s of a start.
         """
         known = self._rows_linked(saved, len(rows))
-        state = self.extend(self.empty(), rows.first(known), codes[:known])
+        state = self.extend(self.empty(), rows[:known], codes[:known])
         if not self.plan.prefix:
             return self.extend(state, rows, codes[known:])
         first = replace(saved, links=saved.links[:known])
-        read = self.graphs.restore(rows.first(known), state.tables, first)
+        read = self.graphs.restore(rows[:known], state.tables, first)
         if read is not None:
             state = replace(state, graph=read[0], tables=read[1])
         return self.extend(state, rows, codes[known:])

@@ -21,7 +21,7 @@ from gcws_search.index.collection.memory_collection import MemoryCollection
 from gcws_search.index.collection.name_scan import scan_with_mass, split, widen, with_mass
 from gcws_search.index.contracts.analysis import BackendComparison
 from gcws_search.index.contracts.arrays import Float64s, Int64s
-from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, join_rows
+from gcws_search.index.contracts.batches import RawBatch, SparseVector, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidParameter, InvalidVector
 from gcws_search.index.contracts.hits import RowView
 from gcws_search.index.contracts.parameters import SearchParams
@@ -90,7 +90,7 @@ class ComparedQueries:
             known.append(vectors)
             mass += [unknown] * len(vectors)
         skipped = skip if len(skip) else np.full(len(mass), -1, np.int64)
-        return cls(join_rows(known), skipped, np.array(mass))
+        return cls(concatenate(known), skipped, np.array(mass))
 
     @classmethod
     def sample(cls, view: View, count: int, seed: int) -> ComparedQueries:

@@ -12,13 +12,7 @@ import numpy as np
 
 from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
-from gcws_search.index.contracts.batches import (
-    JsonVector,
-    RawBatch,
-    VectorBatch,
-    concatenate,
-    join_rows,
-)
+from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
 from gcws_search.index.contracts.errors import InvalidId, InvalidParameter
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
@@ -308,7 +302,7 @@ class EncodedBatch:
         return cls(
             [*chain.from_iterable(part.ids for part in parts)],
             [*chain.from_iterable(part.payloads for part in parts)],
-            join_rows([part.vectors for part in parts]),
+            concatenate([part.vectors for part in parts]),
             np.concatenate([part.codes for part in parts]),
             [*chain.from_iterable(part.sequences for part in parts)],
             sum(part.seconds for part in parts),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -92,7 +92,7 @@ class RawBatch:
         """Return some of the vectors."""
         if self.form == "dense":
             return RawBatch("dense", dense=self.dense[rows])
-        indptr, take = _take_rows(self.indptr, rows)
+        indptr, take = take_rows(self.indptr, rows)
         return RawBatch(
             "sparse", indptr=indptr, indices=self.indices[take], values=self.values[take]
         )
@@ -134,7 +134,7 @@ class VectorBatch:
 
     dense: (n, width) float32, signed; (0, 0) when sparse, ``width`` is dim rounded up to whole
         vector registers, the rest zeros, which neither hashes nor scores see.
-    indptr: (n + 1,) int64.
+    indptr: (n + 1,) int64, from 0 to nnz.
     slots: (nnz,) uint32, 2i for a positive coordinate i, 2i + 1 for a negative one; rising within a
         row.
     values: (nnz,) float32, magnitudes, positive.
@@ -171,32 +171,19 @@ class VectorBatch:
         return self.count
 
     def __getitem__(self, rows: slice | Int64s) -> VectorBatch:
-        """Return some of the vectors."""
+        """Return some of the vectors; the first ones, ``[:count]``, without copying anything."""
         if self.form == "dense":
             dense, norms, copies = self.dense[rows], self.norms[rows], None
             if self.copies is not None and isinstance(rows, slice) and rows.step in (None, 1):
                 copies = self.copies.part(rows)
             return VectorBatch("dense", dense=dense, norms=norms, copies=copies)
-        indptr, take = _take_rows(self.indptr, rows)
+        indptr, take = take_rows(self.indptr, rows)
         return VectorBatch(
             "sparse",
             indptr=indptr,
             slots=self.slots[take],
             values=self.values[take],
             norms=self.norms[rows],
-        )
-
-    def first(self, count: int) -> VectorBatch:
-        """Return the first vectors, without copying anything."""
-        if self.form == "dense":
-            return self[:count]
-        last = self.indptr[count]
-        return VectorBatch(
-            "sparse",
-            indptr=self.indptr[: count + 1],
-            slots=self.slots[:last],
-            values=self.values[:last],
-            norms=self.norms[:count],
         )
 
     @property
@@ -210,6 +197,9 @@ class VectorBatch:
     def numbers(self) -> int:
         """How many numbers a scan of all vectors reads."""
         return self.dense.size if self.form == "dense" else len(self.values)
+
+
+Batch = TypeVar("Batch", RawBatch, VectorBatch)
 
 
 def padded_width(dim: int) -> int:
@@ -230,13 +220,14 @@ def row_padded(rows: VectorBatch, width: int) -> VectorBatch:
     return VectorBatch("dense", dense=dense, norms=rows.norms)
 
 
-def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
-    """Return the borders of the chosen compressed rows, and where their entries are."""
+def take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | Int64s]:
+    """Return the borders of the chosen compressed rows, from 0 on, and where their entries are."""
     if isinstance(rows, slice):
         first, last, step = rows.indices(len(indptr) - 1)
         if step == 1:
-            last = max(first, last)
-            return indptr[first : last + 1] - indptr[first], slice(indptr[first], indptr[last])
+            borders = indptr[first : max(first, last) + 1]
+            entries = slice(borders[0], borders[-1])
+            return borders if borders[0] == 0 else borders - borders[0], entries
         rows = np.arange(first, last, step)
     counts = np.diff(indptr)[rows]
     taken = np.zeros(len(counts) + 1, np.int64)
@@ -245,30 +236,14 @@ def _take_rows(indptr: Int64s, rows: slice | Int64s) -> tuple[Int64s, slice | In
     return taken, np.arange(taken[-1]) + shift
 
 
-def concatenate(batches: Sequence[RawBatch]) -> RawBatch:
+def concatenate(batches: Sequence[Batch]) -> Batch:
     """Return the vectors of several batches of one form, in order."""
-    if batches[0].form == "dense":
-        return RawBatch("dense", dense=np.concatenate([batch.dense for batch in batches]))
-    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
-    return RawBatch(
-        "sparse",
-        indptr=ends.astype(np.int64),
-        indices=np.concatenate([batch.indices for batch in batches]),
-        values=np.concatenate([batch.values for batch in batches]),
-    )
-
-
-def join_rows(batches: Sequence[VectorBatch]) -> VectorBatch:
-    """Return the transformed vectors of several batches of one form, in order."""
-    norms = np.concatenate([batch.norms for batch in batches])
-    if batches[0].form == "dense":
-        dense = np.concatenate([batch.dense for batch in batches])
-        return VectorBatch("dense", dense=dense, norms=norms)
-    ends = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)]).cumsum()
-    return VectorBatch(
-        "sparse",
-        indptr=ends.astype(np.int64),
-        slots=np.concatenate([batch.slots for batch in batches]),
-        values=np.concatenate([batch.values for batch in batches]),
-        norms=norms,
-    )
+    first, arrays = batches[0], dict[str, Any]()
+    norms: list[str] = ["norms"] if isinstance(first, VectorBatch) else []
+    entries = ["slots" if norms else "indices", "values"]
+    for name in (["dense"] if first.form == "dense" else entries) + norms:
+        arrays[name] = np.concatenate([getattr(batch, name) for batch in batches])
+    if first.form == "sparse":
+        counts = np.concatenate([[0], *(np.diff(batch.indptr) for batch in batches)])
+        arrays["indptr"] = counts.cumsum().astype(np.int64)
+    return type(first)(first.form, **arrays)

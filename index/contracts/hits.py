@@ -125,13 +125,7 @@ class BatchHits:
     @classmethod
     def none(cls) -> BatchHits:
         """Return the hits of no queries."""
-        return cls(
-            np.empty((0, 0), np.int64),
-            np.empty((0, 0), np.float64),
-            np.empty(0, np.int64),
-            np.empty((0, 6), np.int64),
-            np.empty(0, np.float64),
-        )
+        return cls.combine(())
 
     @classmethod
     def combine(cls, parts: Sequence[tuple[Int64s, BatchHits]]) -> BatchHits:
@@ -141,23 +135,15 @@ class BatchHits:
         """
         m = sum(len(places) for places, _ in parts)
         width = max((hits.rows.shape[1] for _, hits in parts), default=0)
-        wider: dict[int, tuple[Int64s, Float64s]] = {}
         whole = cls(
             np.zeros((m, width), np.int64),
             np.zeros((m, width), np.float64),
             np.empty(m, np.int64),
             np.empty((m, 6), np.int64),
             np.empty(m, np.float64),
-            wider,
         )
         for places, hits in parts:
-            k = hits.rows.shape[1]
-            whole.rows[places, :k] = hits.rows
-            whole.scores[places, :k] = hits.scores
-            whole.sizes[places] = hits.sizes
-            whole.work[places] = hits.work
-            whole.expected_recall[places] = hits.expected_recall
-            wider.update((int(places[i]), both) for i, both in hits.wider.items())
+            whole = whole.overwrite(places, hits)
         return whole
 
     def overwrite(self, places: Int64s, others: BatchHits) -> BatchHits:
@@ -173,11 +159,10 @@ class BatchHits:
         self.sizes[places] = np.minimum(others.sizes, own)
         self.work[places] = others.work
         self.expected_recall[places] = others.expected_recall
-        wider = dict(self.wider)
-        for i, place in enumerate(places.tolist()):
-            wider.pop(place, None)
-            if i in others.wider or others.sizes[i] > own:
-                wider[place] = others.hits(i)
+        replaced = {*places.tolist()} if self.wider else ()
+        wider = {i: both for i, both in self.wider.items() if i not in replaced}
+        for i in {*others.wider, *np.flatnonzero(others.sizes > own).tolist()}:
+            wider[int(places[i])] = others.hits(i)
         return replace(self, wider=wider)
 
     @property

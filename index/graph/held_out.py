@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gcws_search.index.contracts.arrays import Float32s, Int64s, UInt8s, UInt32s, UInt64s
-from gcws_search.index.contracts.batches import VectorBatch, join_rows
+from gcws_search.index.contracts.batches import VectorBatch, concatenate
 from gcws_search.index.contracts.hits import BatchHits, RowView
 from gcws_search.index.contracts.parameters import SearchParams
 from gcws_search.index.exact.inverted_index import InvertedIndex
@@ -108,7 +108,7 @@ class HeldOut:
         linked = RowView(view.vectors, others, view.permitted_count - len(chosen))
         first = np.arange(sums) % len(chosen)
         between = sums_of_two(view.vectors, chosen[first], chosen[(first + 1) % len(chosen)])
-        queries = join_rows([view.vectors[chosen], between])
+        queries = concatenate([view.vectors[chosen], between])
         if len(between):
             keys = np.concatenate([keys, graph.band_keys.keys(between, keys.shape[1])])
         return cls(graph, tables, view, linked, len(chosen), queries, hidden, keys, inverted, stop)

@@ -106,9 +106,7 @@ class Gcws:
 def compress_rows(batch: VectorBatch) -> tuple[Int64s, UInt32s, Float32s]:
     """Return the rows as borders, rising slots and magnitudes."""
     if batch.form == "sparse":
-        start = batch.indptr[0]
-        entries = slice(start, batch.indptr[-1])
-        return batch.indptr - start, batch.slots[entries], batch.values[entries]
+        return batch.indptr, batch.slots, batch.values
     n, width = batch.dense.shape
     indptr = np.empty(n + 1, np.int64)
     slots = np.empty(n * width + 1, np.uint32)

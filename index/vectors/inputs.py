@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import numpy as np
 
 from gcws_search.index.contracts.arrays import AnyArray, Float32s, Int64s
-from gcws_search.index.contracts.batches import JsonVector, NamedVector, RawBatch, SparseVector
+from gcws_search.index.contracts.batches import (
+    JsonVector,
+    NamedVector,
+    RawBatch,
+    SparseVector,
+    take_rows,
+)
 from gcws_search.index.contracts.errors import InvalidInput, InvalidVector
 
 if TYPE_CHECKING:
@@ -66,17 +72,7 @@ class InputVectors:
         if self.mixed is not None:
             numbers = np.arange(len(self.mixed))[rows].tolist()
             return InputVectors(mixed=[self.mixed[number] for number in numbers])
-        if isinstance(rows, slice) and rows.step is None:
-            first, last, _ = rows.indices(len(self))
-            indptr = self.indptr[first : max(first, last) + 1]
-            entries: slice | Int64s = slice(indptr[0], indptr[-1])
-            indptr = indptr - indptr[0]
-        else:
-            chosen = np.arange(len(self))[rows]
-            starts = self.indptr[chosen]
-            indptr = np.zeros(len(chosen) + 1, np.int64)
-            np.cumsum(self.indptr[chosen + 1] - starts, out=indptr[1:])
-            entries = np.arange(indptr[-1]) + np.repeat(starts - indptr[:-1], np.diff(indptr))
+        indptr, entries = take_rows(self.indptr, rows)
         indices, values = self.indices[entries], self.values[entries]
         if self.names is None:
             return InputVectors.sparse(indptr, indices, values)

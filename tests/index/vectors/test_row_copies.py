@@ -176,7 +176,7 @@ def test_slices_of_rows_have_copies_and_chosen_rows_have_none(rng: np.random.Gen
     rows = grown(rng.standard_normal((ENOUGH, DIM))).view()
     part, copies = rows[10:500], copies_in(rows)
     np.testing.assert_array_equal(copies_in(part).codes, copies.codes[10:500])
-    np.testing.assert_array_equal(copies_in(rows.first(7)).errors, copies.errors[:7])
+    np.testing.assert_array_equal(copies_in(rows[:7]).errors, copies.errors[:7])
     assert rows[np.arange(5)].copies is None
     assert rows[::2].copies is None
 
