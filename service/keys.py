@@ -8,7 +8,7 @@ import ipaddress
 import logging
 from functools import lru_cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import SecretStr
 
@@ -18,8 +18,6 @@ from gcws_search.service.settings import Settings
 Permission = Literal["read", "write"]
 """What a request may do; who may write may read."""
 
-_SEPARATOR: Final = ","
-_COMMENT: Final = "#"
 _log = logging.getLogger(__name__)
 
 
@@ -32,7 +30,7 @@ class _Ring:
     def __init__(self, given: SecretStr | None, file: Path | None) -> None:
         text = "" if given is None else given.get_secret_value()
         self.is_set = given is not None or file is not None
-        self._given = _digests(text.split(_SEPARATOR))
+        self._given = _digests(text.split(","))
         self._file = file
         self._state = None if file is None else _state(file)
         self._read = () if file is None else _digests(file.read_text().splitlines())
@@ -164,7 +162,7 @@ def _digests(words: list[str]) -> tuple[bytes, ...]:
     return tuple(
         hashlib.sha256(word.encode()).digest()
         for word in stripped
-        if word and not word.startswith(_COMMENT)
+        if word and not word.startswith("#")
     )
 
 

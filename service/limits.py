@@ -56,16 +56,6 @@ def require_at_least(value: int, least: int, name: str) -> None:
         raise ix.InvalidParameter(expected=f"at least {least}", got=str(value), loc=(name,))
 
 
-def require_few_queries(count: int, limits: Settings) -> None:
-    """Raise InvalidParameter where a batch has more queries than permitted."""
-    if count > limits.max_queries_per_request:
-        raise ix.InvalidParameter(
-            expected=f"at most {limits.max_queries_per_request} queries",
-            got=str(count),
-            loc=("queries",),
-        )
-
-
 def require_short_id(text: str, limits: Settings, *loc: str | int) -> None:
     """Raise InvalidId when an id is longer than permitted."""
     if len(text) > limits.max_id_length:

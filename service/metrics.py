@@ -29,22 +29,8 @@ from gcws_search.version import program_version
 COUNTED: Final = "gcws.counted"
 """In the scope of a request that another process has counted."""
 _BUCKETS: Final = (
-    0.0001,
-    0.00025,
-    0.0005,
-    0.001,
-    0.0025,
-    0.005,
-    0.01,
-    0.025,
-    0.05,
-    0.1,
-    0.25,
-    0.5,
-    1,
-    5,
-    30,
-)
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 5, 30,
+)  # fmt: skip
 _BOUNDS: Final = (*map(str, _BUCKETS), "+Inf")
 _COMMIT_BOUNDS: Final = (*map(str, COMMIT_BOUNDS), "+Inf")
 _METHODS: Final = frozenset({"GET", "HEAD", "PUT", "POST", "PATCH", "DELETE", "OPTIONS"})

@@ -168,17 +168,7 @@ class Pools:
 
     @property
     def _pools(self) -> tuple[Pool, ...]:
-        return (
-            self.files,
-            self.builds,
-            self.joins,
-            self.analyses,
-            self.loads,
-            self.writes,
-            self.batches,
-            self.searches,
-            self.parsing,
-        )
+        return tuple(vars(self).values())
 
     def gauges(self) -> dict[tuple[str, str], float]:
         """Return how many calls run or wait in each pool, as metrics name it."""

@@ -16,7 +16,7 @@ from gcws_search.service.api.bodies import body_of
 from gcws_search.service.api.query import SHARE
 from gcws_search.service.contract import Point
 from gcws_search.service.http import CollectionOf, JsonResponse, ServiceOf, json_router, may_read
-from gcws_search.service.limits import AnswerBytes
+from gcws_search.service.limits import AnswerBytes, require_at_least
 from gcws_search.service.models import (
     Body,
     FilterDocument,
@@ -274,8 +274,8 @@ def _check(body: PairsBody) -> None:
     for name, value in (("min_score", body.min_score), ("recall", body.recall)):
         if not 0 < value <= 1:
             raise ix.InvalidParameter(expected="a number in (0, 1]", got=repr(value), loc=(name,))
-    if body.limit is not None and body.limit < 1:
-        raise ix.InvalidParameter(expected="at least 1", got=str(body.limit), loc=("limit",))
+    if body.limit is not None:
+        require_at_least(body.limit, 1, "limit")
 
 
 async def _lines(found: list[tuple[str, str, float]]) -> AsyncIterator[bytes]:
@@ -292,20 +292,21 @@ async def show_map(service: ServiceOf, collection: CollectionOf, body: MapBody) 
     """
     service.startup.require_kernels()
     where = requests.condition(body.filter, service.settings)
-    also = [_point_to_map(each, service.settings, i) for i, each in enumerate(body.also)]
+    also = [
+        str(each)
+        if isinstance(each, str | int)
+        else _one_vector(each, service.settings, "also", number)
+        for number, each in enumerate(body.also)
+    ]
     params = ix.MapParams(**{each.name: getattr(body, each.name) for each in fields(ix.MapParams)})
 
     def work() -> Response:
         found = collection.map_items(params, where, also)
-        return JsonResponse(_map_json(found))
+        values = {} if found.values is None else {"values": found.values}
+        places = _places(found.sample)
+        return JsonResponse({"ids": found.ids, **places, **values, "also": _places(found.also)})
 
     return await service.workers.analyses.run(work)
-
-
-def _map_json(found: ix.ItemMap) -> dict[str, Any]:
-    """Return a map as the API shows it."""
-    values = {} if found.values is None else {"values": found.values}
-    return {"ids": found.ids, **_places(found.sample), **values, "also": _places(found.also)}
 
 
 def _places(found: ix.Places) -> dict[str, Any]:
@@ -329,12 +330,8 @@ async def show_profile(service: ServiceOf, collection: CollectionOf, body: Profi
     Histograms are of a sample of items, under the collection's transform.
     """
     service.startup.require_kernels()
-
-    def work() -> Response:
-        found = collection.profile(body.sample, body.seed)
-        return JsonResponse(found)
-
-    return await service.workers.analyses.run(work)
+    found = await service.workers.analyses.run(collection.profile, body.sample, body.seed)
+    return JsonResponse(found)
 
 
 @router.post("/sketch", responses=shows("SketchAnswer"))
@@ -391,11 +388,6 @@ def _point_to_explain(body: ExplainedBody, limits: Settings, word: str) -> Point
         got = "neither" if raw is None else "both"
         raise ix.InvalidParameter(expected="one of 'vector' and 'id'", got=got, loc=(word,))
     return str(body.id) if raw is None else _one_vector(raw, limits, word, "vector")
-
-
-def _point_to_map(raw: str | int | VectorBody, limits: Settings, number: int) -> Point:
-    """Return an id or a vector that is given a place on a map besides the sample."""
-    return str(raw) if isinstance(raw, str | int) else _one_vector(raw, limits, "also", number)
 
 
 def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVector:

@@ -195,16 +195,10 @@ def collection_json(collection: CollectionProtocol) -> dict[str, Any]:
 @reading.get("", responses=shows("CollectionList"))
 async def list_collections(service: ServiceOf) -> Response:
     """List all collections."""
-    summaries = await service.workers.searches.run(service.catalog.list)
+    shown = ("name", "items", "dim", "backends")
     collections = [
-        {
-            "name": summary.name,
-            "items": summary.items,
-            "dim": summary.dim,
-            "backends": summary.backends,
-            "bytes": summary.bytes_on_disk,
-        }
-        for summary in summaries
+        {name: getattr(each, name) for name in shown} | {"bytes": each.bytes_on_disk}
+        for each in await service.workers.searches.run(service.catalog.list)
     ]
     return JsonResponse({"collections": collections})
 

@@ -328,17 +328,6 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
     )
 
 
-def matrix(rows: ix.RawBatch | ix.SparseVector, raw: BatchParams, limits: Settings) -> QueryRequest:
-    """Return the queries of a matrix, all asking for the same.
-
-    One query with names that a space of fixed dim does not have is a SparseVector.
-    """
-    asked = query_of(raw, limits)
-    if isinstance(rows, ix.RawBatch):
-        return asked._replace(vectors=rows)
-    return asked._replace(with_unknown=rows)
-
-
 @router.post("/query", responses=shows("QueryAnswer"), openapi_extra=_bodies(QueryBody))
 async def query(request: Request, service: ServiceOf, name: str) -> Response:
     """Find the stored items most similar to a vector, or to a stored item.
@@ -449,12 +438,14 @@ async def query_batch(
     """
     stated = stated_media_type(request, JSON, NPY, ARROW, hint=formats.LOADS_FILES)
     require_plain(request)
-    if stated == JSON:
-        _require_none(params)
     body = await read_body(request, service.settings.max_body_bytes)
     kind = stated or formats.media_type_of(body, JSON)
-    if kind == JSON:
-        _require_none(params)
+    if kind == JSON and params.model_fields_set:
+        raise ix.InvalidParameter(
+            expected="parameters inside each query of a JSON body",
+            got="some in the URL",
+            loc=(min(params.model_fields_set),),
+        )
     formats.require_not_foreign(body, kind)
 
     def read() -> tuple[list[QueryRequest], _Bad]:
@@ -476,15 +467,6 @@ async def query_batch(
         if not error.loc or error.loc[0] == "queries":  # of no query, or named already
             raise
         raise requests.within(error, "queries", "vector") from None
-
-
-def _require_none(params: BatchParams) -> None:
-    if params.model_fields_set:
-        raise ix.InvalidParameter(
-            expected="parameters inside each query of a JSON body",
-            got="some in the URL",
-            loc=(min(params.model_fields_set),),
-        )
 
 
 def _read_json(
@@ -563,24 +545,28 @@ def _query_of_vectors(
 
     There is one for each where names may be unknown.
     """
-    limits = service.settings
+    asked = query_of(params, service.settings)
     if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
     if vectors.names is not None and not collection.names.is_open:
         each = vectors.one_by_one(collection.space, requests.finder(collection, []))
-        return [matrix(one, params, limits)._replace(unknown_names=names) for one, names in each]
+        return [
+            asked._replace(vectors=one, unknown_names=names)
+            if isinstance(one, ix.RawBatch)
+            else asked._replace(with_unknown=one, unknown_names=names)
+            for one, names in each
+        ]
     unknown: list[str] = []
     find = requests.finder(collection, unknown, beyond_dim=False)
     rows = vectors.check(collection.space, find)
-    together = matrix(rows, params, limits)
     if not unknown or not params.explain:
-        return [together]
-    asked, new = [], {*unknown}
-    for row in range(len(rows)):
-        names = vectors.part(slice(row, row + 1)).names or ()
-        told = [name for name in names if name in new]
-        asked.append(together._replace(vectors=rows[row : row + 1], unknown_names=told))
-    return asked
+        return [asked._replace(vectors=rows)]
+    names_of = (vectors.part(slice(row, row + 1)).names or () for row in range(len(rows)))
+    told = ([name for name in names if name in {*unknown}] for names in names_of)
+    return [
+        asked._replace(vectors=rows[row : row + 1], unknown_names=names)
+        for row, names in enumerate(told)
+    ]
 
 
 def _answers(asked: Sequence[QueryRequest], bad: _Bad, found: Sequence[ix.QueryResult]) -> Response:

@@ -25,8 +25,8 @@ from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest.source import ByteReader, ItemRows, Reject
 from gcws_search.service.limits import (
     id_in_url,
+    require_at_most,
     require_count,
-    require_few_queries,
     require_short_id,
     require_short_payload,
 )
@@ -221,7 +221,7 @@ def read_queries(reader: ByteReader, settings: Settings, max_bytes: int) -> ix.I
     size = count = 0
     for batch in batches(reader, _check_queries, max_bytes):
         size, count = size + batch.nbytes, count + len(batch)
-        require_few_queries(count, settings)
+        require_at_most(count, settings.max_queries_per_request, "queries")
         if size > max_bytes:
             raise BodyTooLarge(max_bytes, "all record batches")
         found.append(batch)

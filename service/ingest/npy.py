@@ -14,7 +14,7 @@ from gcws_search.index import AnyArray
 from gcws_search.service.errors import BodyTooLarge, MalformedBody
 from gcws_search.service.ingest import formats
 from gcws_search.service.ingest.source import ByteReader, ItemRows
-from gcws_search.service.limits import require_count, require_few_queries
+from gcws_search.service.limits import require_at_most, require_count
 from gcws_search.service.settings import Settings
 
 _MAGIC: Final = b"\x93NUMPY"
@@ -104,7 +104,7 @@ def read_matrix(
 ) -> AnyArray:
     """Return a whole file's array, of either order; where ``is_one``, one of one dimension too."""
     header = read_header(reader, settings, is_one=is_one)
-    require_few_queries(header.shape[0], settings)
+    require_at_most(header.shape[0], settings.max_queries_per_request, "queries")
     if header.shape[0] * header.row_bytes > max_bytes:
         raise BodyTooLarge(max_bytes, "an array")
     return _whole(reader, header)
