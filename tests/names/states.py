@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 Items = frozenset[tuple[str, float]]
@@ -28,8 +29,7 @@ class Contents:
     attached: frozenset[str] = frozenset()
 
     def put(self, put: Items) -> Contents:
-        ids = {item_id for item_id, _ in put}
-        return replace(self, items=put | {each for each in self.items if each[0] not in ids})
+        return replace(self, items=put | self.without([item_id for item_id, _ in put]).items)
 
     def without(self, ids: Sequence[str]) -> Contents:
         gone = set(ids)
@@ -45,6 +45,9 @@ class State:
 
     def snapshot(self, name: str) -> Contents | None:
         return dict(self.snapshots).get(name)
+
+    def has_attached(self, name: str) -> bool:
+        return self.collection is not None and name in self.collection.attached
 
 
 @dataclass(frozen=True)
@@ -115,22 +118,9 @@ def _planned(threads: Sequence[Sequence[Done]], number: int) -> Iterator[Step]:
     is_closed = any(done.operation.kind == "close" for thread in threads for done in thread)
     for done in threads[number]:
         if is_closed and done.outcome == "CollectionNotFound":
-            yield from (_put(put) for put in done.operation.puts[: done.puts])
+            yield from _puts(done)
         else:
             yield from _steps(done, others)
-
-
-def _steps(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
-    """Return the steps of an operation that ended like this, while others were under way."""
-    operation, outcome = done.operation, done.outcome
-    kinds = {other.kind for other in others}
-    if outcome == "CollectionBusy":
-        yield _only(_may_be_busy(operation, others))
-    elif outcome == "CollectionLoading":
-        yield from (_put(put) for put in operation.puts[: done.puts])
-        yield _only("restore" in kinds and operation.kind not in ("drop", "snapshot", "restore"))
-    else:
-        yield from (_done if outcome == "done" else _refused)(done, others)
 
 
 def _may_be_busy(operation: Operation, others: Sequence[Operation]) -> bool:
@@ -144,11 +134,6 @@ def _may_be_busy(operation: Operation, others: Sequence[Operation]) -> bool:
     return names or snapshots
 
 
-def _only(permitted: bool) -> Step:
-    """Return a step that changes nothing, and can only be where it is permitted."""
-    return _where(lambda _: permitted)
-
-
 def _where(holds: Callable[[State], bool]) -> Step:
     """Return a step that changes nothing, at a moment at which something holds."""
     return lambda state, _: [(state, None)] if holds(state) else []
@@ -158,43 +143,25 @@ def _changing(change: Callable[[Contents], Contents | None]) -> Step:
     """Return a step that changes the collection, which is there; None where it cannot be."""
 
     def step(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
-        if state.collection is None:
-            return []
-        after = change(state.collection)
+        after = None if state.collection is None else change(state.collection)
         return [] if after is None else [(replace(state, collection=after), None)]
 
     return step
 
 
-def _put(put: Items) -> Step:
-    return _changing(lambda contents: contents.put(put))
+def _puts(done: Done) -> Iterator[Step]:
+    """Yield the steps of those puts of an operation that were acknowledged."""
+    for put in done.operation.puts[: done.puts]:
+        yield _changing(partial(Contents.put, put=put))
 
 
 def _is_missing(state: State) -> bool:
     return state.collection is None
 
 
-def _is_there(state: State) -> bool:
-    return state.collection is not None
-
-
 def _replaced(may: Callable[[State], bool], collection: Contents | None) -> Step:
     """Return a step that puts another in the place of the collection where it may."""
     return lambda state, _: [(replace(state, collection=collection), None)] if may(state) else []
-
-
-def _restored(operation: Operation) -> Iterator[Step]:
-    """The snapshot is opened at one moment, and the collection is replaced at another."""
-
-    def opened(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
-        found = state.snapshot(operation.name)
-        return [] if found is None else [(state, found)]
-
-    def put_in_place(state: State, carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
-        may = operation.replace or _is_missing(state)
-        return [(replace(state, collection=carried), None)] if may else []
-
-    yield from (opened, put_in_place)
 
 
 def _with_snapshot(state: State, name: str, contents: Contents) -> list[tuple[State, Any]]:
@@ -203,105 +170,92 @@ def _with_snapshot(state: State, name: str, contents: Contents) -> list[tuple[St
     return [(replace(state, snapshots=state.snapshots | {(name, contents)}), None)]
 
 
-def _snapshot_removed(name: str) -> Step:
-    def step(state: State, _carried: Any) -> list[tuple[State, Any]]:  # noqa: ANN401
-        found = state.snapshot(name)
-        if found is None:
-            return []
-        return [(replace(state, snapshots=state.snapshots - {(name, found)}), None)]
-
-    return step
-
-
-def _attached(name: str) -> Step:
-    def attach(contents: Contents) -> Contents | None:
-        if name in contents.attached:
-            return None
-        return replace(contents, attached=contents.attached | {name})
-
-    return _changing(attach)
-
-
-def _detached(name: str, is_coming: bool) -> Step:
-    def detach(contents: Contents) -> Contents | None:
-        if name in contents.attached:
-            return replace(contents, attached=contents.attached - {name})
-        return contents if is_coming else None
-
-    return _changing(detach)
-
-
-def _done(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
-    """Return the steps of an operation that was done."""
-    operation, name = done.operation, done.operation.name
-    match operation.kind:
-        case "create":
-            yield _replaced(_is_missing, Contents())
-        case "drop":
-            yield _replaced(_is_there, None)
-        case "restore":
-            yield from _restored(operation)
-        case "snapshot":  # copied at one moment; the copy gets its name at another
-            yield lambda state, _: [] if state.collection is None else [(state, state.collection)]
-            yield lambda state, carried: _with_snapshot(state, name, carried)
-        case "upload":
-            sent = operation.contents or Contents()
-            yield lambda state, _: _with_snapshot(state, name, sent)
-        case "remove":
-            yield _snapshot_removed(name)
-        case "put" | "load":
-            yield from (_put(put) for put in operation.puts[: done.puts])
-        case "delete":
-            ids = [item_id for put in operation.puts for item_id, _ in put]
-            yield _changing(lambda contents: contents.without(ids))
-        case "attach":
-            yield _attached(name)
-        case "detach":
-            yield _detached(
-                name, any(each.kind == "attach" and each.name == name for each in others)
-            )
-        case "query":
-            yield _where(
-                lambda state: state.collection is not None and state.collection.items == done.seen
-            )
-
-
 _MISSED: Final = {
     "drop", "snapshot", "put", "load", "delete", "attach", "detach", "query", "settle",
 }  # fmt: skip
 """What may find that there is no collection."""
 
 
-def _refused(done: Done, others: Sequence[Operation]) -> Iterator[Step]:
-    """Return the steps of an operation that ended by an error, or found all as it is to be."""
+def _steps(done: Done, others: Sequence[Operation]) -> Iterator[Step]:  # noqa: PLR0912, PLR0915
+    """Yield the steps of an operation that ended like this, while others were under way."""
     operation, name = done.operation, done.operation.name
+    kinds = {other.kind for other in others}
     meeting = {other.kind for other in others if other.name == name}
 
-    def is_attached(state: State) -> bool:
-        return state.collection is not None and name in state.collection.attached
+    def attach(contents: Contents) -> Contents | None:
+        is_new = name not in contents.attached
+        return replace(contents, attached=contents.attached | {name}) if is_new else None
 
-    match (operation.kind, done.outcome):
-        case ("create", "there"):
-            yield _where(_is_there)
-        case ("restore", "CollectionExists"):
-            yield _where(lambda state: _is_there(state) and not operation.replace)
-        case ("restore" | "remove", "SnapshotNotFound"):
-            yield _where(lambda state: state.snapshot(name) is None)
-        case ("snapshot" | "upload", "SnapshotExists"):
-            yield _where(lambda state: state.snapshot(name) is not None)
-        case ("attach", "BackendExists"):
-            yield _where(lambda state: "attach" in meeting or is_attached(state))
-        case ("attach", "BackendNotFound"):  # it never came, or came and was dropped before
-            attached = _attached(name)
+    def detach(contents: Contents) -> Contents | None:
+        if name in contents.attached:
+            return replace(contents, attached=contents.attached - {name})
+        return contents if "attach" in meeting else None
+
+    match operation.kind, done.outcome:
+        case _, "CollectionBusy":
+            yield _where(lambda _: _may_be_busy(operation, others))
+        case kind, "CollectionLoading":
+            yield from _puts(done)
+            may_be = "restore" in kinds and kind not in ("drop", "snapshot", "restore")
+            yield _where(lambda _: may_be)
+        case "create", "done":
+            yield _replaced(_is_missing, Contents())
+        case "drop", "done":
+            yield _replaced(lambda state: not _is_missing(state), None)
+        case "restore", "done":  # opened at one moment; the collection is replaced at another
+            yield lambda state, _: [(state, found)] if (found := state.snapshot(name)) else []
+            yield lambda state, carried: _replaced(
+                lambda now: operation.replace or _is_missing(now), carried
+            )(state, None)
+        case "snapshot", "done":  # copied at one moment; the copy gets its name at another
+            yield lambda state, _: [] if state.collection is None else [(state, state.collection)]
+            yield lambda state, carried: _with_snapshot(state, name, carried)
+        case "upload", "done":
+            sent = operation.contents or Contents()
+            yield lambda state, _: _with_snapshot(state, name, sent)
+        case "remove", "done":
             yield (
-                lambda state, carried: (
-                    [(state, None), *attached(state, carried)] if "detach" in meeting else []
+                lambda state, _: (
+                    [(replace(state, snapshots=state.snapshots - {(name, found)}), None)]
+                    if (found := state.snapshot(name))
+                    else []
                 )
             )
-        case ("detach", "BackendNotFound"):
-            yield _where(lambda state: _is_there(state) and not is_attached(state))
-        case (kind, "CollectionNotFound") if kind in _MISSED:
-            yield from (_put(put) for put in operation.puts[: done.puts])
+        case "put" | "load", "done":
+            yield from _puts(done)
+        case "delete", "done":
+            ids = [item_id for put in operation.puts for item_id, _ in put]
+            yield _changing(lambda contents: contents.without(ids))
+        case "attach", "done":
+            yield _changing(attach)
+        case "detach", "done":
+            yield _changing(detach)
+        case "query", "done":
+            yield _changing(lambda contents: contents if contents.items == done.seen else None)
+        case "close" | "settle", "done":
+            pass
+        case "create", "there":
+            yield _where(lambda state: not _is_missing(state))
+        case "restore", "CollectionExists":
+            yield _where(lambda state: not (_is_missing(state) or operation.replace))
+        case "restore" | "remove", "SnapshotNotFound":
+            yield _where(lambda state: state.snapshot(name) is None)
+        case "snapshot" | "upload", "SnapshotExists":
+            yield _where(lambda state: state.snapshot(name) is not None)
+        case "attach", "BackendExists":
+            yield _where(lambda state: "attach" in meeting or state.has_attached(name))
+        case "attach", "BackendNotFound":  # it never came, or came and was dropped before
+            yield (
+                lambda state, carried: (
+                    [(state, None), *_changing(attach)(state, carried)]
+                    if "detach" in meeting
+                    else []
+                )
+            )
+        case "detach", "BackendNotFound":
+            yield _where(lambda state: not (_is_missing(state) or state.has_attached(name)))
+        case kind, "CollectionNotFound" if kind in _MISSED:
+            yield from _puts(done)
             yield _where(_is_missing)
         case _:
-            yield _only(False)
+            yield _where(lambda _: False)
