@@ -43,8 +43,6 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
     )
     for name, schema in extra["$defs"].items():
         schemas.setdefault(name, schema)
-    for name in ("HTTPValidationError", "ValidationError"):
-        schemas.pop(name, None)
     for model in Body.__subclasses__():
         # The framework drops every null, also those inside examples.
         extra_parts = model.model_config.get("json_schema_extra")
@@ -63,7 +61,6 @@ def _complete(page: dict[str, Any]) -> dict[str, Any]:
                 if parameter["in"] == "path":
                     parameter.update(said["parameters"][parameter["name"]])
             parameters.sort(key=lambda each: each["name"] != "name")  # the collection comes first
-            _drop_framework_errors(operation)
     page["info"]["description"] += _EVERYWHERE
     _merge(page["paths"], said["paths"])
     pairs = page["paths"]["/v1/collections/{name}/pairs"]["post"]["responses"]["200"]
@@ -86,13 +83,3 @@ def _with_titles(name: str, schema: dict[str, Any]) -> dict[str, Any]:
         if not any("$ref" in part for part in (shown, *shown.get("anyOf", ())[:1])):
             shown["title"] = field.replace("_", " ").title()
     return schema | {"title": name, "type": "object"}
-
-
-def _drop_framework_errors(operation: dict[str, Any]) -> None:
-    """Problems are the only errors here; the framework's own 422 never leaves."""
-    response = operation["responses"].get("422", {})
-    schema = response.get("content", {}).get("application/json", {}).get("schema", {})
-    if schema.get("$ref", "").endswith("HTTPValidationError"):
-        del response["content"]["application/json"]
-        if not response["content"]:
-            del operation["responses"]["422"]

@@ -247,10 +247,8 @@ def search_params(  # noqa: PLR0913, PLR0917  # a key of the cache
 ) -> ix.SearchParams:
     """Return what a query asks for, made and checked once: most ask for the same."""
     require_at_most(limit, max_limit, "limit")
-    if candidates is not None:
-        require_at_most(candidates, max_limit, "candidates")
+    require_at_most(candidates or 0, max_limit, "candidates")
     require_at_least(offset, 0, "offset")
-    require_at_least(limit, 1, "limit")
     if offset + limit > max_limit:
         raise ix.InvalidParameter(
             expected=f"at most {max_limit} together with 'limit'",
@@ -286,13 +284,13 @@ def request_of(body: QueryBody, collection: CollectionProtocol, limits: Settings
             vectors=requests.dense_vector(raw, collection.space, limits, "vector")
         )
     unknown: list[str] = []
-    with_unknown, found = None, None
     if isinstance(raw, NamedBody) and not collection.names.is_open:
-        with_unknown = requests.with_unknown(raw, collection, unknown, limits, "vector")
-    if with_unknown is None:
-        find = requests.finder(collection, unknown)
-        found = requests.vector(raw, collection, find, limits, "vector")
-    return asked._replace(vectors=found, unknown_names=unknown, with_unknown=with_unknown)
+        found = requests.with_unknown(raw, collection, unknown, limits, "vector")
+        if found is not None:
+            return asked._replace(with_unknown=found, unknown_names=unknown)
+    find = requests.finder(collection, unknown)
+    vectors = requests.vector(raw, collection, find, limits, "vector")
+    return asked._replace(vectors=vectors, unknown_names=unknown)
 
 
 def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
@@ -303,19 +301,12 @@ def query_of(body: SearchOptions, limits: Settings) -> QueryRequest:
         text = body.filter
         if text is not None:
             where = requests.condition(text, limits)
+    least, sense, rerank = body.min_score, body.guarantee, body.rerank
+    depth = body.limit, body.recall, body.candidates, body.offset
     return QueryRequest(
         vectors=None,
         item_id=item_id,
-        params=search_params(
-            limits.max_limit,
-            body.limit,
-            body.recall,
-            body.candidates,
-            body.offset,
-            body.min_score,
-            body.guarantee,
-            body.rerank,
-        ),
+        params=search_params(limits.max_limit, *depth, least, sense, rerank),
         where=where,
         filter_text=text or b"",
         backend=body.backend,

@@ -1,6 +1,8 @@
 """Which package may import which: the arrows of the design, held here and checked with ``ast``."""
 
 import ast
+import re
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -167,14 +169,8 @@ def test_the_arrows_have_no_cycle(arrows: dict[str, set[str]]) -> None:
 def test_the_client_side_imports_along_its_arrows(folder: str) -> None:
     for path, tree in sources(f"gcws_search/{folder}"):
         names = {name.removeprefix("gcws_search.") for name in imported(tree)}
-        ours = {top(name) for name in names} & {
-            "imports",
-            "service",
-            "index",
-            "version",
-            *CLIENT_ARROWS,
-        }
-        assert ours <= CLIENT_ARROWS[folder] | {folder}, path
+        known = {"imports", "service", "index", "version", *CLIENT_ARROWS}
+        assert {*map(top, names)} & known <= CLIENT_ARROWS[folder] | {folder}, path
         inner = {name for name in names if name.count(".") > 1 and top(name) == "index"}
         assert not {name for name in inner if not name.startswith("index.contracts.")}, path
 
@@ -202,12 +198,25 @@ def test_items_in_memory_know_no_file() -> None:
 
 
 @pytest.mark.parametrize("folder", packages(), ids=lambda p: str(p.relative_to(REPOSITORY)))
-def test_a_package_says_what_it_holds(folder: Path) -> None:
-    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))
+def test_a_package_says_in_a_list_what_each_of_its_modules_holds(folder: Path) -> None:
+    said = ast.get_docstring(ast.parse((folder / "__init__.py").read_text())) or ""
+    named = re.findall(r"`(\w+)`", " ".join(re.findall(r"^- ([^:]+):", said, re.MULTILINE)))
+    found = [path.stem for path in folder.glob("*.py") if not path.stem.startswith("__")]
     assert said
-    files = [path for path in folder.glob("*.py") if path.name != "__init__.py"]
-    inner = list(folder.glob("*/__init__.py"))
-    assert len(files) + len(inner) > 1, "a package of one file"
+    assert sorted(named) == sorted(found)
+    assert len(found) + len([*folder.glob("*/__init__.py")]) > 1, "a package of one file"
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    found = [
+        node.name
+        for package in PRODUCT
+        for _, tree in sources(package)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    ]
+    assert len(found) > 300
+    assert not {name for name, times in Counter(found).items() if times > 1}
 
 
 LIBRARIES: list[tuple[tuple[str, ...], set[str], tuple[str, ...]]] = [

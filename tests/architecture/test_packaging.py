@@ -107,11 +107,6 @@ def test_keys_are_secrets_and_need_not_be_there(
     assert not [each for each in search["environment"] if re.match(r"GCWS_\w*API_KEY\b", each)]
 
 
-def test_an_empty_variable_names_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("GCWS_API_KEY_FILE", "")
-    assert Settings().api_key_file is None
-
-
 def test_the_container_gets_longer_to_stop_than_requests_get(search: dict[str, Any]) -> None:
     grace_seconds = int(search["stop_grace_period"].removesuffix("s"))
     assert grace_seconds > Settings.model_fields["shutdown_seconds"].default

@@ -14,8 +14,7 @@ from scipy import sparse
 import gcws_search
 from gcws_search import GivenIds, InvalidParameter, InvalidVector
 from tests.client.conftest import Open
-from tests.support.service.client import Json
-from tests.support.service.queries import gmm
+from tests.support.service.client import Json, gmm
 
 COFFEES: dict[str, list[float]] = {
     "kenya": [2, -1, 1, -0.5],

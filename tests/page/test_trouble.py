@@ -3,14 +3,12 @@
 import contextlib
 import re
 import socket
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import httpx
 import pytest
-import uvicorn
 from playwright.sync_api import Page, Route, expect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -19,6 +17,7 @@ from gcws_search.service.settings import Settings
 from tests.page.conftest import HOSTILE
 from tests.support.service.browser import OpenTab
 from tests.support.service.client import START_SECONDS
+from tests.support.service.live_server import serving
 
 BAD: Final = (
     ("#/nothing/browse", "no collection is named 'nothing'"),
@@ -142,13 +141,9 @@ class Behind:
 def served(data_dir: Path, port: int = 0, prefix: str = "", **settings: object) -> Iterator[str]:
     """Serve a collection of three items; yield the address."""
     app = create_app(Settings.model_validate({"data_dir": data_dir, "threads": 1, **settings}))
-    outer: ASGIApp = Behind(app, prefix) if prefix else app
-    server = uvicorn.Server(uvicorn.Config(outer, log_level="critical", ws="none", lifespan="on"))
     bound = socket.create_server(("127.0.0.1", port))
-    thread = threading.Thread(target=lambda: server.run(sockets=[bound]))
-    thread.start()
     url = f"http://127.0.0.1:{bound.getsockname()[1]}{prefix}"
-    try:
+    with serving(Behind(app, prefix) if prefix else app, bound):
         with httpx.Client(base_url=url, timeout=60, headers={"X-API-Key": "admin"}) as client:
             client.get("/livez")
             assert app.state.service.startup.wait(START_SECONDS)
@@ -156,10 +151,6 @@ def served(data_dir: Path, port: int = 0, prefix: str = "", **settings: object) 
             items = [{"id": i, "vector": [i + 1, 2]} for i in range(3)]
             client.put("/v1/collections/three/items", json={"items": items})
         yield url
-    finally:
-        server.should_exit = True
-        thread.join()
-        bound.close()
 
 
 @pytest.fixture

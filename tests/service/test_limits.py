@@ -31,6 +31,7 @@ pytestmark = pytest.mark.served(front="all")
 URL: Final = "/v1/collections/plants"
 JSON: Final = {"Content-Type": "application/json"}
 NDJSON: Final = {"Content-Type": "application/x-ndjson"}
+NPY: Final = {"Content-Type": "application/x-npy"}
 
 
 def nested(depth: int) -> Json:
@@ -94,15 +95,6 @@ def test_ids_and_numbers_are_counted_in_writes_and_loads(serve: Serve) -> None:
     assert count(client) == 4
 
 
-@pytest.mark.parametrize("path", ["load", "query/batch"])
-def test_the_columns_of_an_array_are_counted(serve: Serve, path: str) -> None:
-    client = serve(max_nonzeros=4)
-    client.put(URL, json={"dim": 5})
-    body, kind = npy(np.ones((2, 5), np.float32)), {"Content-Type": "application/x-npy"}
-    answer = client.post(f"{URL}/{path}", content=body, headers=kind)
-    assert_problem(answer, 422, "invalid_vector", "at most 4 values", "5 values")
-
-
 @pytest.mark.parametrize(
     "columns",
     [
@@ -111,10 +103,14 @@ def test_the_columns_of_an_array_are_counted(serve: Serve, path: str) -> None:
     ],
     ids=["dense", "sparse"],
 )
-def test_the_numbers_of_arrow_rows_are_counted(serve: Serve, columns: Json) -> None:
+def test_the_numbers_of_arrays_and_of_arrow_rows_are_counted(serve: Serve, columns: Json) -> None:
     client = serve(max_nonzeros=4)
     dim = 4 if "vector" in columns else None
     client.put(URL, json={"dim": dim})
+    wide = npy(np.ones((2, 5), np.float32))
+    for path in ("load", "query/batch"):
+        answer = client.post(f"{URL}/{path}", content=wide, headers=NPY)
+        assert_problem(answer, 422, "invalid_vector", "at most 4 values", "5 values")
     body = arrow({"id": ["a", "b", "c"], **columns})
     answer = load(client, "arrow", body, "?on_error=skip").json()
     assert [(each["row"], each["code"]) for each in answer["rejected"]] == [(1, "invalid_vector")]
@@ -252,7 +248,6 @@ STORED: Final = 150
 LIMIT: Final = 4000
 
 
-NPY: Final = {"Content-Type": "application/x-npy"}
 GROWING: Final = (
     "query", "query with_vector", "batch", "batch min_score", "batch with_vector", "matrix",
     "matrix min_score", "page", "page with_vector", "sketch",
@@ -300,6 +295,13 @@ def test_an_answer_is_refused_where_it_would_be_longer_than_permitted(serve: Ser
         else:
             pytest.fail(f"{sizes} are all answered: {kind}")
         assert LIMIT / 4 < max(sizes) < 1.1 * LIMIT, kind
+    # Hits before a page are no part of its answer.
+    body = {"vector": [1, 1, 1, 1], "limit": 9, "offset": STORED - 9, "with_vector": True}
+    whole = body | {"limit": STORED, "offset": 0}
+    assert client.post(f"{URL}/query", json=whole).status_code == 422
+    for path, asked in (("query", body), ("query/batch", {"queries": [body, body]})):
+        answer = client.post(f"{URL}/{path}", json=asked)
+        assert answer.status_code == 200, answer.text
 
 
 @pytest.mark.served
@@ -320,20 +322,3 @@ def test_a_batch_of_more_hits_than_are_found_at_once_has_the_same_answers(
     found, some = results(slice(None)), [0, 1, 2096, 2097, 2098, 2199]
     assert len(found) == len(queries)
     assert [found[row] for row in some] == results(some)
-
-
-@pytest.mark.served
-def test_hits_before_a_page_are_no_part_of_its_answer(serve: Serve) -> None:
-    client = serve(max_answer_bytes=LIMIT)
-    client.put(URL, json={"dim": 4})
-    items = [
-        {"id": f"item {row}", "vector": [1, 2, 3, row], "payload": {"text": "x" * 100}}
-        for row in range(STORED)
-    ]
-    client.put(f"{URL}/items", json={"items": items})
-    body = {"vector": [1, 1, 1, 1], "limit": 9, "offset": STORED - 9, "with_vector": True}
-    whole = body | {"limit": STORED, "offset": 0}
-    assert client.post(f"{URL}/query", json=whole).status_code == 422
-    for path, asked in (("query", body), ("query/batch", {"queries": [body, body]})):
-        answer = client.post(f"{URL}/{path}", json=asked)
-        assert answer.status_code == 200, answer.text

@@ -223,18 +223,6 @@ def put(item_id: str, vector: Json = (1, 2, 3, 4), mode: str = "upsert") -> Json
     return {"items": [{"id": item_id, "vector": list(vector)}], "mode": mode}
 
 
-def test_writes_that_come_during_a_commit_share_the_next_one(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, before = Gate(monkeypatch), count(client)
-    bodies = [put(f"new-{number}") for number in range(5)]
-    answers = answers_during_a_commit(client, gate, bodies)
-    assert [answer.json() for answer in answers] == 5 * [{"inserted": 1, "updated": 0}]
-    assert gate.sizes == [1, 5]
-    assert count(client) == before + 6
-    assert client.app.state.service.workers.writes.waiting == 0
-
-
 def test_each_of_them_ends_by_itself(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     client = serve()
     fill(client, transform={"center": [9, 9, 9, 9]})
@@ -251,10 +239,10 @@ def test_each_of_them_ends_by_itself(serve: Serve, monkeypatch: pytest.MonkeyPat
     assert client.get(f"{ITEMS_URL}/short").status_code == 404
 
 
-def test_the_vectors_of_one_commit_are_hashed_in_one_call(
+def test_writes_that_come_during_a_commit_share_the_next_one_and_are_hashed_in_one_call(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate, hashed = Gate(monkeypatch), list[int]()
+    gate, hashed, before = Gate(monkeypatch), list[int](), count(client)
     encode = MemoryCollection.encode
 
     def counting(collection: MemoryCollection, parts: Json) -> Json:
@@ -266,12 +254,14 @@ def test_the_vectors_of_one_commit_are_hashed_in_one_call(
     bodies = [put(f"new-{n}", vector) for n, vector in enumerate(vectors)]
     bodies[1]["items"] += put("new-1b", [5, 6, -7, 8])["items"]
     answers = answers_during_a_commit(client, gate, bodies)
-    assert [answer.json()["inserted"] for answer in answers] == [1, 2, 1, 1]
-    assert hashed == [1, 4]
-    for item_id, vector in [
-        *((f"new-{n}", v) for n, v in enumerate(vectors)),
-        ("new-1b", [5, 6, -7, 8]),
-    ]:
+    assert [answer.json() for answer in answers] == [
+        {"inserted": inserted, "updated": 0} for inserted in (1, 2, 1, 1)
+    ]
+    assert hashed == gate.sizes == [1, 4]
+    assert count(client) == before + 6
+    assert client.app.state.service.workers.writes.waiting == 0
+    stored = {f"new-{n}": vector for n, vector in enumerate(vectors)} | {"new-1b": [5, 6, -7, 8]}
+    for item_id, vector in stored.items():
         body = {"vector": vector, "limit": 1, "with_vector": True}
         [hit] = client.post("/v1/collections/plants/query", json=body).json()["hits"]
         assert (hit["id"], hit["vector"], hit["score"]) == (item_id, vector, 1)

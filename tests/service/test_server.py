@@ -46,40 +46,30 @@ def serves(port: int) -> bool:
     return httpx.get(f"http://127.0.0.1:{port}{URL}", timeout=60).status_code == 200
 
 
-def test_a_head_that_does_not_end_ends_the_connection(tmp_path: Path) -> None:
+def test_a_head_that_does_not_end_ends_the_connection_the_first_or_a_second(tmp_path: Path) -> None:
     with listening(tmp_path, header_seconds=0.2) as port:
         for begun in (b"", b"GET / HT", HEAD, HEAD + b"X: " + b"a" * 100):
             with connected(port) as connection:
                 connection.sendall(begun)
                 assert serves(port)
                 assert ended(connection) == b""
+        with connected(port) as connection:
+            connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(100).startswith(b"HTTP/1.1 200")
+            connection.sendall(b"GET ")  # ends the wait of a connection that is kept alive
+            ended(connection)
 
 
-def test_a_second_head_on_a_connection_is_timed_as_well(tmp_path: Path) -> None:
-    with listening(tmp_path, header_seconds=0.2) as port, connected(port) as connection:
-        connection.sendall(b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        assert connection.recv(100).startswith(b"HTTP/1.1 200")
-        connection.sendall(b"GET ")  # ends the wait of a connection that is kept alive
-        ended(connection)
-
-
-def test_a_head_that_grows_without_end_is_cut_off(tmp_path: Path) -> None:
+def test_a_head_that_grows_without_end_is_cut_off_and_a_long_body_is_none(tmp_path: Path) -> None:
+    item = {"id": "a", "vector": [1, 2, 3, 4], "payload": {"text": "x" * 5000}}
     with listening(tmp_path, max_header_bytes=2000) as port, connected(port) as connection:
         connection.sendall(HEAD)
         with pytest.raises(OSError, match=r"reset|pipe"):
             connection.sendall((b"X: " + b"a" * 1000 + b"\r\n") * 50_000)
-        assert serves(port)
-
-
-def test_a_long_body_is_no_long_head(tmp_path: Path) -> None:
-    item = {"id": "a", "vector": [1, 2, 3, 4], "payload": {"text": "x" * 5000}}
-    with (
-        listening(tmp_path, max_header_bytes=2000) as port,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client,
-    ):
-        for _ in range(3):
-            answer = client.put(f"{URL}/items", json={"items": [item]})
-            assert answer.status_code == 200
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as client:
+            for _ in range(3):
+                answer = client.put(f"{URL}/items", json={"items": [item]})
+                assert answer.status_code == 200
 
 
 def test_a_body_that_stops_is_408_and_the_connection_ends(tmp_path: Path) -> None:
@@ -177,6 +167,8 @@ def joined_writes(*pieces: bytes | str) -> list[bytes]:
         for piece in pieces:
             if piece == "turn":
                 await asyncio.sleep(0)
+            elif piece == "lost":  # closed below, as by the other side
+                transport.close()
             elif isinstance(piece, str):
                 getattr(joined, piece)()
             else:
@@ -201,6 +193,7 @@ JOINED: Final[list[tuple[tuple[bytes | str, ...], list[bytes]]]] = [
     ((b"head", b"body", "close"), [b"headbody"]),
     ((b"head", "abort"), []),
     ((b"head", b"body", "abort"), [b"headbody"]),
+    ((b"head", "lost"), []),
 ]
 
 
@@ -209,18 +202,9 @@ def test_two_writes_of_a_turn_are_one_and_none_waits_longer() -> None:
         assert joined_writes(*pieces) == expected
 
 
-def test_a_transport_that_was_closed_below_gets_nothing() -> None:
-    async def closed() -> list[bytes]:
-        transport = Recorded()
-        JoinedWrites(transport, asyncio.get_running_loop()).write(b"head")
-        transport.close()  # as by the other side
-        await asyncio.sleep(0)
-        return transport.sent
-
-    assert asyncio.run(closed()) == []
-
-
-def test_a_client_that_waits_to_be_told_to_go_on_is_told(tmp_path: Path) -> None:
+def test_a_client_that_waits_is_told_to_go_on_and_gets_answers_without_a_body(
+    tmp_path: Path,
+) -> None:
     body = b'{"items": [{"id": "a", "vector": [1, 2, 3, 4]}]}'
     more = b"Content-Type: application/json\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n"
     with listening(tmp_path) as port, connected(port) as connection:
@@ -228,11 +212,7 @@ def test_a_client_that_waits_to_be_told_to_go_on_is_told(tmp_path: Path) -> None
         assert connection.recv(1000).startswith(b"HTTP/1.1 100")
         connection.sendall(body)
         assert connection.recv(1000).startswith(b"HTTP/1.1 200")
-
-
-def test_an_answer_without_a_body_goes_out_and_its_connection_ends(tmp_path: Path) -> None:
-    head = f"DELETE {URL} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    with listening(tmp_path) as port, connected(port) as connection:
+        head = f"DELETE {URL} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
         connection.sendall(head.encode())
         assert ended(connection).startswith(b"HTTP/1.1 204")
 
@@ -290,25 +270,15 @@ class _Scene:
         await living
 
 
-@pytest.mark.parametrize("path", ["/livez", "/healthz"])
-def test_it_tells_that_it_is_alive_while_the_application_opens(path: str) -> None:
-    scene = _Scene()
-
-    async def ask(client: httpx.AsyncClient) -> None:
-        answer = await client.get(path)
-        assert answer.status_code == 200
-        assert answer.json() == {"status": "ok", "phase": "starting"}
-        scene.may_open.set()
-
-    asyncio.run(scene.run(ask))
-
-
-def test_other_requests_wait_for_the_application_and_it_answers_all_from_then_on() -> None:
+def test_while_the_application_opens_it_is_alive_and_other_requests_wait() -> None:
     scene = _Scene()
 
     async def ask(client: httpx.AsyncClient) -> None:
         waiting = asyncio.create_task(client.get("/other"))
-        assert (await client.get("/livez")).json()["phase"] == "starting"
+        for path in ("/livez", "/healthz"):
+            answer = await client.get(path)
+            assert answer.status_code == 200
+            assert answer.json() == {"status": "ok", "phase": "starting"}
         assert not waiting.done()
         scene.may_open.set()
         assert (await waiting).json() == "other"

@@ -5,8 +5,17 @@ import json
 import numpy as np
 import pytest
 
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import URL, VECTOR, gmm
+from tests.support.service.client import (
+    FOUR,
+    URL,
+    VECTOR,
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    fill,
+    gmm,
+)
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -59,8 +68,7 @@ def test_an_explanation_adds_up_to_the_score_of_the_query(client: Client) -> Non
 
 
 def test_an_explanation_has_names(client: Client) -> None:
-    names = ["acidity", "body", "sweetness", "bitterness"]
-    client.put(f"{URL}/names", json={"names": names})
+    client.put(f"{URL}/names", json={"names": FOUR})
     vector = {"names": ["bitterness", "colour", "body"], "values": [1, 7, -1]}
     [hit] = client.post(f"{URL}/query", json={"vector": vector, "limit": 1}).json()["hits"]
     why = explained(client, {"vector": vector}, {"id": hit["id"]})

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import URL, VECTOR
+from tests.support.service.client import URL, VECTOR, Client, Json, Serve, assert_problem, fill
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support.service.bodies import npy
-from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
-from tests.support.service.queries import URL
+from tests.support.service.client import URL, Client, Json, Serve, assert_problem, count, fill
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
 

@@ -12,27 +12,29 @@ import pytest
 from gcws_search import index as ix
 from gcws_search.service import startup
 from tests.support.service.bodies import npy
-from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill, started
-from tests.support.service.queries import URL, VECTOR
+from tests.support.service.client import (
+    URL,
+    VECTOR,
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    count,
+    fill,
+    metric,
+    started,
+)
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
 
 
-def test_a_ready_service_says_so(client: Client) -> None:
+def test_a_ready_service_says_so_and_what_it_is(client: Client) -> None:
     assert client.get("/livez").json() == {"status": "ok", "phase": "ready"}
     assert client.get("/healthz").json() == {"status": "ok", "phase": "ready"}
     assert client.get("/readyz").json()["phase"] == "ready"
-
-
-def test_the_service_says_what_it_is(client: Client) -> None:
-    answer = client.get("/v1")
-    assert answer.json() == {
-        "name": "gcws-search",
-        "version": version("gcws-search"),
-        "phase": "ready",
-        "permits": "write",
-        "keys": False,
-    }
+    told = {"phase": "ready", "permits": "write", "keys": False}
+    named = {"name": "gcws-search", "version": version("gcws-search")}
+    assert client.get("/v1").json() == told | named
     assert_problem(client.get("/v1?verbose=1"), 422, "invalid_parameter", "verbose")
 
 
@@ -235,21 +237,14 @@ def test_metrics_count_requests_searches_and_items(client: Client) -> None:
     assert client.get("/metrics").headers["content-type"].startswith("text/plain")
 
 
-def value(client: Client, name: str) -> float:
-    """Return one value of the metrics by its name and labels."""
-    lines = client.get("/metrics").text.splitlines()
-    [found] = [line for line in lines if line.startswith(f"{name} ")]
-    return float(found.rpartition(" ")[2])
-
-
 def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None:
     commits = 'gcws_commit_seconds_count{collection="plants"}'
-    before = value(client, commits)
+    before = metric(client, commits)
     client.put(f"{URL}/items", json={"items": [{"id": "z", "vector": [1, 2, 3, 4]}]})
-    assert value(client, commits) == before + 1
-    assert value(client, 'gcws_commit_seconds_sum{collection="plants"}') > 0
+    assert metric(client, commits) == before + 1
+    assert metric(client, 'gcws_commit_seconds_sum{collection="plants"}') > 0
     buckets = [
-        value(client, f'gcws_commit_seconds_bucket{{collection="plants",le="{bound}"}}')
+        metric(client, f'gcws_commit_seconds_bucket{{collection="plants",le="{bound}"}}')
         for bound in (*ix.COMMIT_BOUNDS, "+Inf")
     ]
     assert buckets == sorted(buckets)
@@ -257,21 +252,21 @@ def test_metrics_tell_of_commits_recall_queues_and_bytes(client: Client) -> None
     for _ in range(3):
         client.post(f"{URL}/query", json={"id": "a", "recall": 1})
     client.post(f"{URL}/query/batch", json={"queries": [{"id": "a", "recall": 1}] * 2})
-    assert value(client, 'gcws_expected_recall_total{method="scan"}') == 5
-    assert value(client, 'gcws_searches_total{method="scan"}') == 5
+    assert metric(client, 'gcws_expected_recall_total{method="scan"}') == 5
+    assert metric(client, 'gcws_searches_total{method="scan"}') == 5
     pools = ("searches", "writes", "loads", "joins", "builds", "bodies", "files", "analyses")
     for pool in pools:
-        assert value(client, f'gcws_queue{{pool="{pool}"}}') == 0
-        assert value(client, f'gcws_queue_limit{{pool="{pool}"}}') >= 1
-    assert value(client, 'gcws_queue_limit{pool="searches"}') == 256
-    assert 0 < value(client, "gcws_disk_used_ratio") <= 1
-    assert value(client, "gcws_memory_limit_bytes") > value(client, "gcws_resident_bytes")
-    assert value(client, "gcws_requests_under_way") == 1
-    assert value(client, "gcws_held_bytes") == 0
-    assert value(client, "gcws_resident_bytes") > 1e6
+        assert metric(client, f'gcws_queue{{pool="{pool}"}}') == 0
+        assert metric(client, f'gcws_queue_limit{{pool="{pool}"}}') >= 1
+    assert metric(client, 'gcws_queue_limit{pool="searches"}') == 256
+    assert 0 < metric(client, "gcws_disk_used_ratio") <= 1
+    assert metric(client, "gcws_memory_limit_bytes") > metric(client, "gcws_resident_bytes")
+    assert metric(client, "gcws_requests_under_way") == 1
+    assert metric(client, "gcws_held_bytes") == 0
+    assert metric(client, "gcws_resident_bytes") > 1e6
     for name in ("gcws_disk_bytes", "gcws_memory_bytes", "gcws_items"):
-        assert value(client, f'{name}{{collection="plants"}}') > 0
-    assert value(client, "gcws_ready") == 1
+        assert metric(client, f'{name}{{collection="plants"}}') > 0
+    assert metric(client, "gcws_ready") == 1
 
 
 @pytest.mark.one_process
@@ -292,10 +287,10 @@ def test_recall_asked_and_found_are_shown(serve: Serve) -> None:
     assert (audited["recall"], audited["limit"], audited["queries"]) == (0.8, 2, 1)
     assert (audited["found"], audited["high"], shown["waiting"]) == (1.0, 1.0, 0)
     labels = 'collection="plants",limit="2",recall="0.8"'
-    assert value(client, f"gcws_recall_measured{{{labels}}}") == 1
-    assert value(client, f"gcws_audited_queries{{{labels}}}") == 1
-    assert value(client, f"gcws_recall_asked{{{labels}}}") == 0.8
-    assert value(client, f"gcws_recall_upper{{{labels}}}") == 1
+    assert metric(client, f"gcws_recall_measured{{{labels}}}") == 1
+    assert metric(client, f"gcws_audited_queries{{{labels}}}") == 1
+    assert metric(client, f"gcws_recall_asked{{{labels}}}") == 0.8
+    assert metric(client, f"gcws_recall_upper{{{labels}}}") == 1
     explained = client.post(f"{URL}/query", json=asked).json()["explain"]
     assert explained["measured_recall"] == 1.0
     assert client.get("/v1/collections/nowhere/recall").status_code == 404

@@ -3,7 +3,6 @@
 A body beyond 256 KiB is read in another way, in another thread.
 """
 
-import base64
 import copy
 import json
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 
 from tests.support.paths import REPOSITORY
-from tests.support.service.bodies import npy
+from tests.support.service.bodies import npy, packed
 from tests.support.service.client import Client, Json, Serve, fill
 
 PAGE: Final[dict[str, Any]] = json.loads((REPOSITORY / "openapi.json").read_text())
@@ -109,16 +108,16 @@ def test_a_query_and_a_line_of_a_load_may_be_long(client: Client, form: str) -> 
     if form == "sparse":
         vector = {"indices": [*range(dim)], "values": vector}
     if form == "base64":
-        vector = {"base64": base64.b64encode(numbers.astype("<f4").tobytes()).decode()}
+        vector = packed(numbers)
     line = json.dumps({"id": "a", "vector": vector, "payload": {"x": "y" * LONG_BYTES}}).encode()
     assert len(line) > LONG_BYTES
     ndjson = {"Content-Type": "application/x-ndjson"}
     loaded = client.post(f"{url}/load", content=line, headers=ndjson)
     assert loaded.json()["inserted"] == 1, loaded.text
     query = json.dumps({"vector": vector}).encode().ljust(LONG_BYTES)
-    packed = npy(numbers.reshape(1, -1))
-    assert len(packed) > LONG_BYTES
-    for content, kind in ((query, JSON), (packed, "application/x-npy")):
+    array = npy(numbers.reshape(1, -1))
+    assert len(array) > LONG_BYTES
+    for content, kind in ((query, JSON), (array, "application/x-npy")):
         headers = {"Content-Type": kind}
         answer = client.post(f"{url}/query", content=content, headers=headers)
         assert [hit["id"] for hit in answer.json()["hits"]] == ["a"], answer.text

@@ -11,10 +11,20 @@ import pytest
 
 from gcws_search.index.collection.check import check_directory
 from tests.support.service.bodies import TYPES, arrow, load, ndjson
-from tests.support.service.client import Client, Json, Serve, assert_problem, count, fill
+from tests.support.service.client import (
+    FOUR,
+    URL,
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    count,
+    fill,
+    gmm,
+    hits,
+    put,
+)
 from tests.support.service.live_server import listening
-from tests.support.service.naming import FOUR, hits, put
-from tests.support.service.queries import URL
 
 pytestmark = pytest.mark.served(cluster="few")
 
@@ -38,11 +48,9 @@ def named(client: Client, query: str = "") -> dict[str, int]:
     return {one["name"]: one["index"] for one in answer.json()["names"]}
 
 
-def gmm(u: dict[str, float], v: dict[str, float]) -> float:
+def similarity(u: dict[str, float], v: dict[str, float]) -> float:
     """Return the similarity of two vectors by name."""
-    slots = [(name, sign) for name in {*u, *v} for sign in (1, -1)]
-    pairs = [(max(0, s * u.get(n, 0)), max(0, s * v.get(n, 0))) for n, s in slots]
-    return sum(map(min, pairs)) / sum(map(max, pairs))
+    return gmm([u.get(name, 0) for name in {*u, *v}], [v.get(name, 0) for name in {*u, *v}])
 
 
 def by_name(vector: Json) -> dict[str, float]:
@@ -106,9 +114,8 @@ def test_new_names_take_the_next_coordinates_with_their_items(serve: Serve) -> N
     found = client.get(f"{URL}/items/b").json()["vector"]
     assert found == {"indices": [1, 2], "values": [3, -1]}
     for item in WORDS:
-        expected = {
-            other["id"]: gmm(by_name(item["vector"]), by_name(other["vector"])) for other in WORDS
-        }
+        own = by_name(item["vector"])
+        expected = {each["id"]: similarity(own, by_name(each["vector"])) for each in WORDS}
         scores = {hit["id"]: hit["score"] for hit in hits(client, item["vector"])}
         assert scores == pytest.approx(expected)
 
@@ -121,7 +128,7 @@ def test_names_of_a_query_alone_share_nothing_and_are_told(serve: Serve) -> None
     answer = client.post(f"{URL}/query", json=body).json()
     scores = {hit["id"]: hit["score"] for hit in answer["hits"]}
     vectors = {each["id"]: by_name(each["vector"]) for each in WORDS if each["id"] != "b"}
-    assert scores == pytest.approx({i: gmm(by_name(query), v) for i, v in vectors.items()})
+    assert scores == pytest.approx({i: similarity(by_name(query), v) for i, v in vectors.items()})
     assert answer["explain"]["unknown_names"] == ["nitrile", "oxime"]
     stream = arrow({"names": [query["names"]], "values": [query["values"]]})
     kind, params = {"Content-Type": TYPES["arrow"]}, {"min_score": "0.01", "explain": "true"}

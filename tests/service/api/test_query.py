@@ -15,8 +15,7 @@ from gcws_search.service import searches
 from gcws_search.service.api import query
 from gcws_search.service.contract import QueryRequest
 from tests.support.service.bodies import npy
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import URL, VECTOR, gmm
+from tests.support.service.client import URL, VECTOR, Client, Json, Serve, assert_problem, fill, gmm
 
 pytestmark = pytest.mark.served(front="all", cluster="few")
 
@@ -50,11 +49,14 @@ def test_vectors_and_payloads_are_shown_as_asked(serve: Serve, transform: Json) 
     assert hits[0]["vector"] == VECTOR
 
 
-def test_limit_and_min_score_cut_the_hits(client: Client) -> None:
+def test_limit_min_score_and_filter_cut_the_hits(client: Client) -> None:
     body = {"vector": VECTOR, "recall": 1}
     assert len(client.post(f"{URL}/query", json=body | {"limit": 2}).json()["hits"]) == 2
     hits = client.post(f"{URL}/query", json=body | {"min_score": 0.99}).json()["hits"]
     assert [hit["id"] for hit in hits] == ["a"]
+    where = {"must": [{"key": "label", "match": {"value": 3}}]}
+    hits = client.post(f"{URL}/query", json=body | {"filter": where}).json()["hits"]
+    assert {hit["id"] for hit in hits} == {"a", "7"}
 
 
 FORMS: dict[str, Json] = {
@@ -88,12 +90,6 @@ def test_an_offset_pages_through_ties_by_id(client: Client) -> None:
         hits = client.post(f"{URL}/query", json=body).json()["hits"]
         seen += [hit["id"] for hit in hits]
     assert seen == [item["id"] for item in items]
-
-
-def test_a_filter_holds_for_every_hit(client: Client) -> None:
-    where = {"must": [{"key": "label", "match": {"value": 3}}]}
-    hits = client.post(f"{URL}/query", json={"vector": VECTOR, "filter": where}).json()["hits"]
-    assert {hit["id"] for hit in hits} == {"a", "7"}
 
 
 @pytest.mark.parametrize("guarantee", ["measured", "proven"])
@@ -303,18 +299,8 @@ SERVICE: Any = SimpleNamespace(
 
 
 def page(collection: Any, offset: int, limit: int, recall: float) -> ix.QueryResult:  # noqa: ANN401
-    asked = QueryRequest(
-        vectors=None,
-        item_id="a",
-        params=ix.SearchParams(limit=limit, recall=recall),
-        where=None,
-        filter_text=b"",
-        backend=None,
-        with_payload=False,
-        with_vector=False,
-        explain=False,
-        offset=offset,
-    )
+    params = ix.SearchParams(limit=limit, recall=recall)
+    asked = QueryRequest(None, "a", params, None, b"", None, False, False, False, offset)
     [found] = asyncio.run(query.search_page(SERVICE, collection, asked, list))
     return found
 
@@ -343,14 +329,15 @@ def test_a_deep_page_misses_about_as_many_hits_as_the_first() -> None:
         assert deepest.limit * (1 - deepest.recall) == pytest.approx(1)
 
 
-def test_where_nothing_is_missed_a_page_takes_one_search() -> None:
-    exact = ix.SearchParams(limit=10, recall=1)
-    assert query.page_searches(exact, 20, 1000) == [ix.SearchParams(limit=30, recall=1)]
-    fixed = ix.SearchParams(limit=10, candidates=200, rerank="none")
-    assert [each.limit for each in query.page_searches(fixed, 20, 1000)] == [30]
-
-
-def test_no_search_goes_deeper_than_the_settings_permit() -> None:
-    asked = ix.SearchParams(limit=10)
-    assert [each.limit for each in query.page_searches(asked, 20, 40)] == [10, 40]
-    assert [each.limit for each in query.page_searches(asked, 0, 40)] == [10]
+@pytest.mark.parametrize(
+    ("asked", "offset", "limits"),
+    [
+        ({"recall": 1}, 20, [30]),  # nothing is missed: one search
+        ({"candidates": 200, "rerank": "none"}, 20, [30]),
+        ({}, 20, [10, 40]),  # no deeper than the settings permit
+        ({}, 0, [10]),
+    ],
+)
+def test_a_page_takes_as_few_searches_as_it_can(asked: Json, offset: int, limits: Json) -> None:
+    found = query.page_searches(ix.SearchParams(limit=10, **asked), offset, 40)
+    assert [each.limit for each in found] == limits

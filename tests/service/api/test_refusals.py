@@ -1,16 +1,13 @@
 """What is refused, in which words: vectors wherever they are sent, and bodies of every route."""
 
-import base64
 import json
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 import pytest
 
-from tests.support.service.client import Client, Json, assert_problem
-from tests.support.service.naming import FOUR
-from tests.support.service.queries import URL, VECTOR
+from tests.support.service.bodies import packed
+from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, assert_problem
 from tests.support.service.routes import GUARDED, SENT
 
 pytestmark = pytest.mark.served(front="all", cluster="few")
@@ -35,10 +32,6 @@ def ask(client: Client, method: str, url: str, body: Json) -> Json:
 
 
 # Vectors
-
-
-def packed(values: list[float]) -> Json:
-    return {"base64": base64.b64encode(np.array(values, "<f4").tobytes()).decode()}
 
 
 VECTORS: Final[list[tuple[Json, ...]]] = [

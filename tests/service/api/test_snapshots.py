@@ -115,7 +115,7 @@ def test_no_more_collections_are_restored_than_there_may_be(serve: Serve) -> Non
 
 
 @pytest.mark.one_process
-def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Path) -> None:
+def test_the_command_line_checks_repairs_and_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
     client = serve()
     fill(client)
     client.stop()
@@ -130,22 +130,17 @@ def test_the_command_line_checks_and_repairs_a_folder(serve: Serve, data_dir: Pa
     assert "'a'" in damaged.output
     repaired = CliRunner().invoke(app, [*command, "--repair"])
     assert (repaired.exit_code, repaired.output[:17]) == (0, "plants: repaired,")
-    assert count(serve()) == 3
-    assert "in use" in CliRunner().invoke(app, command).output
-    missing = CliRunner().invoke(app, ["check", str(data_dir / "none")])
-    assert (missing.exit_code, "no folder" in missing.output) == (1, True)
-
-
-@pytest.mark.one_process
-def test_the_command_line_vacuums_a_folder(serve: Serve, data_dir: Path) -> None:
-    client = serve()
-    fill(client)
-    assert "in use" in CliRunner().invoke(app, ["vacuum", str(data_dir)]).output
+    client, vacuum = serve(), ["vacuum", str(data_dir)]
+    assert count(client) == 3
+    for each in (command, vacuum):
+        assert "in use" in CliRunner().invoke(app, each).output
     client.stop()
-    done = CliRunner().invoke(app, ["vacuum", str(data_dir)])
+    done = CliRunner().invoke(app, vacuum)
     size = (data_dir / "plants.sqlite").stat().st_size
     assert (done.exit_code, done.output.split()[-1]) == (0, str(size))
-    assert count(serve()) == 4
+    assert count(serve()) == 3
+    missing = CliRunner().invoke(app, ["check", str(data_dir / "none")])
+    assert (missing.exit_code, "no folder" in missing.output) == (1, True)
 
 
 def test_a_snapshot_with_a_trigger_is_refused(client: Client, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """A vector in any form is the same vector, wherever one is taken; queries as `.npy` or Arrow."""
 
-import base64
 import itertools
 import json
 import threading
@@ -13,19 +12,13 @@ import pytest
 from gcws_search.index import AnyArray
 from gcws_search.service.api import query
 from gcws_search.service.ingest.npy import read_matrix
-from tests.support.service.bodies import arrow, ndjson, npy
-from tests.support.service.client import Client, Json, Serve, assert_problem
-from tests.support.service.naming import FOUR
-from tests.support.service.queries import URL, VECTOR
+from tests.support.service.bodies import arrow, ndjson, npy, packed
+from tests.support.service.client import FOUR, URL, VECTOR, Client, Json, Serve, assert_problem
 
 pytestmark = pytest.mark.served(cluster="few")
 
 NPY = {"Content-Type": "application/x-npy"}
 ARROW = {"Content-Type": "application/vnd.apache.arrow.stream"}
-
-
-def packed(values: list[float]) -> Json:
-    return {"base64": base64.b64encode(np.array(values, "<f4").tobytes()).decode()}
 
 
 FORMS: dict[str, tuple[Json, list[float]]] = {

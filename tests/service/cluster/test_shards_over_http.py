@@ -10,7 +10,7 @@ from gcws_search import index as ix
 from gcws_search.service.cluster.committer import Committer, PreparedPut
 from gcws_search.service.cluster.contract import bucket_of
 from gcws_search.service.cluster.database import Database
-from tests.support.service.client import Client, Json, assert_problem
+from tests.support.service.client import Client, Json, assert_problem, metric
 from tests.support.service.http_shards import (
     KEY,
     SHARD_SECONDS,
@@ -18,7 +18,6 @@ from tests.support.service.http_shards import (
     HttpShard,
     http_shards,
     listed,
-    metric,
     router,
 )
 from tests.support.service.postgres import Postgres

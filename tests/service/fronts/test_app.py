@@ -12,9 +12,8 @@ from gcws_search.service import searches
 from gcws_search.service.api.query import BatchBody, QueryBody
 from gcws_search.service.fronts.channel import encode_matrix, encode_query
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
+from tests.support.service.client import URL, Client, Json, Serve, assert_problem, fill
 from tests.support.service.fronts import FrontClient
-from tests.support.service.queries import URL
 
 LIMITS = Settings()
 SAME: list[Json] = [{"vector": [1, -2, 0, 3], "limit": 2}, {"vector": [0, 1, 1, 0], "limit": 2}]

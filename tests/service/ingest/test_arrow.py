@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from tests.support.service.bodies import TYPES, arrow, fixed, items, load, ndjson, rows, vector_of
-from tests.support.service.client import Client, Json, Serve, assert_problem, fill
-from tests.support.service.queries import URL as PLANTS
+from tests.support.service.client import URL as PLANTS, Client, Json, Serve, assert_problem, fill
 
 pytestmark = pytest.mark.served(cluster="few")
 

@@ -24,8 +24,15 @@ from tests.support.service.bodies import (
     rows,
     vector_of,
 )
-from tests.support.service.client import Client, Json, Serve, assert_problem, chunked, count
-from tests.support.service.queries import URL as PLANTS
+from tests.support.service.client import (
+    URL as PLANTS,
+    Client,
+    Json,
+    Serve,
+    assert_problem,
+    chunked,
+    count,
+)
 
 pytestmark = pytest.mark.served(front="few", cluster="few")
 

@@ -9,6 +9,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -184,11 +185,6 @@ def lists(values: AnyArray, width: int) -> Any:  # noqa: ANN401  # of pyarrow
     return pa.FixedSizeListArray.from_arrays(pa.array(values), width)
 
 
-def repeated(array: Any, count: int) -> Any:  # noqa: ANN401
-    """Return the first entry of an array again and again, written once."""
-    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), array)
-
-
 def arrow_columns(size: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the columns of vectors of about ``size`` bytes."""
     size &= ~127
@@ -206,7 +202,8 @@ def arrow_columns(size: int) -> Iterator[tuple[str, dict[str, Any]]]:
     ends = np.arange(len(words) + 1, dtype=np.int32)
     yield "names", {"names": pa.ListArray.from_arrays(ends, words)}
     long = pa.array([[1.0] * 1000], pa.list_(pa.float32()))
-    yield "one row again and again", {"vector": repeated(long, size // 4)}
+    same = pa.array(np.zeros(size // 4, np.int32))
+    yield "one row again and again", {"vector": pa.DictionaryArray.from_arrays(same, long)}
 
 
 def arrays(size: int) -> Iterator[tuple[str, AnyArray]]:
@@ -218,71 +215,69 @@ def arrays(size: int) -> Iterator[tuple[str, AnyArray]]:
         yield f"{ones.dtype} by columns", np.asfortranarray(ones.reshape(-1, 16))
 
 
-def as_reader(body: bytes) -> ByteReader:
-    chunks = [body]
-    return ByteReader(lambda: chunks.pop() if chunks else b"", max_read_bytes=len(body))
+def reader(source: Source) -> ByteReader:
+    return ByteReader(source, max_read_bytes=STREAM_BYTES)
+
+
+READ: Final[dict[str, Callable[[Source], Any]]] = {
+    "lines": lambda source: read_ndjson(source, LIMITS),
+    "rows": lambda source: npy.read_npy(reader(source), LIMITS, 0),
+    "batches": lambda source: arrow.read_arrow(reader(source), LIMITS, takes_others=True),
+}
+"""What reads loads."""
 
 
 def query_cases(size: int) -> Iterator[Case]:
     """Yield queries of about ``size`` bytes that are no JSON."""
-    files = [(name, bodies.npy(array), read_npy) for name, array in arrays(size)]
+
+    def read_matrix(body: bytes) -> object:
+        return npy.read_matrix(as_reader(body), LIMITS, max_bytes=32 * MIB)
+
+    def read_stream(body: bytes) -> object:
+        return arrow.read_queries(as_reader(body), LIMITS, len(body))
+
+    def as_reader(body: bytes) -> ByteReader:
+        chunks = [body]
+        return ByteReader(lambda: chunks.pop() if chunks else b"", max_read_bytes=len(body))
+
+    files = [(name, bodies.npy(array), read_matrix) for name, array in arrays(size)]
     for name, columns in arrow_columns(size):
-        files.append((f"Arrow, {name}", bodies.arrow(columns), read_arrow))
+        files.append((f"Arrow, {name}", bodies.arrow(columns), read_stream))
     for name, body, read in files:
         most = TIMES * len(body) + SPARE_BYTES
         yield Case(f"queries of {name}", len(body), partial(read, body), most)
 
 
-def read_npy(body: bytes) -> object:
-    return npy.read_matrix(as_reader(body), LIMITS, max_bytes=32 * MIB)
-
-
-def read_arrow(body: bytes) -> object:
-    return arrow.read_queries(as_reader(body), LIMITS, len(body))
-
-
-def loads(size: int) -> Iterator[tuple[str, bytes, Callable[[Source], object]]]:
+def loads(size: int) -> Iterator[tuple[str, bytes, str]]:
     """Yield bodies of loads of about ``size`` bytes, and what reads them."""
-
-    def lines(source: Source) -> object:
-        return read_ndjson(source, LIMITS)
-
-    def array_rows(source: Source) -> object:
-        reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        return npy.read_npy(reader, LIMITS, 0)
-
-    def batches(source: Source) -> object:
-        reader = ByteReader(source, max_read_bytes=STREAM_BYTES)
-        return arrow.read_arrow(reader, LIMITS, takes_others=True)
-
     for name, item in {**items(), "blanks": "", "numbers": "7", "words": '"a"'}.items():
         line = f"{item}\n".encode()
-        yield f"lines: {name}", line * min(size // len(line), 4 * CHUNK_ROWS), lines
-    yield "one line", b" " * size, lines
-    yield "empty lines", b"\n" * size, lines
+        yield f"lines: {name}", line * min(size // len(line), 4 * CHUNK_ROWS), "lines"
+    yield "one line", b" " * size, "lines"
+    yield "empty lines", b"\n" * size, "lines"
     for name, array in arrays(size):
-        yield f"rows of {name}", bodies.npy(array), array_rows
+        yield f"rows of {name}", bodies.npy(array), "rows"
     for name, array in [*arrays(STREAM_BYTES // 2)][::5]:
-        yield f"a few rows of {name}", bodies.npy(array), array_rows
+        yield f"a few rows of {name}", bodies.npy(array), "rows"
     for name, columns in arrow_columns(STREAM_BYTES // 8):
         stream = bodies.arrow(columns, times=8 * size // STREAM_BYTES)
-        yield f"Arrow, {name}", stream, batches
+        yield f"Arrow, {name}", stream, "batches"
         rows = len(next(iter(columns.values())))
         ids = pa.array(np.arange(rows))
         words = pa.array(["a"] * rows)
         more = {"id": ids, **columns, **{f"f{number}": words for number in range(5)}}
         some = {name: column[: rows // 64] for name, column in more.items()}
         body = bodies.arrow(some, times=32)
-        yield f"Arrow of many columns, {name}", body, batches
+        yield f"Arrow of many columns, {name}", body, "batches"
 
 
 def load_cases(size: int) -> Iterator[Case]:
     """Yield loads, whose memory does not depend on their length; some of them compressed, too."""
     most = TIMES * 2 * STREAM_BYTES + CHUNK_ROWS * ENTRY_BYTES + SPARE_BYTES
     for number, (name, body, read) in enumerate(loads(size)):
-        yield Case(f"a load of {name}", len(body), partial(drain, body, read), most)
+        yield Case(f"a load of {name}", len(body), partial(drain, body, READ[read]), most)
         if number % 8 == 0:
-            case = partial(drain, gzip.compress(body, 1), read)
+            case = partial(drain, gzip.compress(body, 1), READ[read])
             yield Case(f"a load of {name}, compressed", len(body), case, most)
 
 
@@ -320,19 +315,13 @@ def bytes_to_read(case: Case) -> int:
     return taken
 
 
-def cases(size: int) -> Iterator[Case]:
-    """Yield bodies of all kinds."""
-    yield from longest_cases()
-    yield from query_cases(size)
-    yield from load_cases(2 * STREAM_BYTES)
-    yield from json_cases(size)
-
-
 def main() -> None:
     size = int(sys.argv[1])
     gc.collect()
     gc.freeze()  # each case collects what the one before has left
-    for case in cases(size):
+    for case in chain(
+        longest_cases(), query_cases(size), load_cases(2 * STREAM_BYTES), json_cases(size)
+    ):
         line = [case.name, case.size, bytes_to_read(case), case.most]
         sys.stdout.write(json.dumps(line) + "\n")
 

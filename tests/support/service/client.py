@@ -16,6 +16,10 @@ from gcws_search.service.settings import Settings
 START_SECONDS = 600
 """The first start on a machine compiles kernels."""
 
+URL = "/v1/collections/plants"
+VECTOR = [0.1, -2, 0, 3]
+FOUR = ["acidity", "body", "sweetness", "bitterness"]
+"""Names of coordinates."""
 Json: TypeAlias = Any
 AnyClient = TypeVar("AnyClient", bound="Client")
 
@@ -160,6 +164,28 @@ def count(client: Client, name: str = "plants") -> int:
     """Return a collection's exact item count."""
     items: int = client.get(f"/v1/collections/{name}").json()["items"]
     return items
+
+
+def put(client: Client, *items: Json) -> httpx.Response:
+    return client.put(f"{URL}/items", json={"items": [*items]})
+
+
+def hits(client: Client, vector: Json, **more: Json) -> Json:
+    answer = client.post(f"{URL}/query", json={"vector": vector, **more})
+    assert answer.status_code == 200, answer.text
+    return answer.json()["hits"]
+
+
+def metric(client: Client, line: str) -> float:
+    """Return the value of one line of the metrics; 0 where there is none."""
+    lines = (each.rpartition(" ") for each in client.get("/metrics").text.splitlines())
+    return next((float(value) for name, _, value in lines if name == line), 0.0)
+
+
+def gmm(u: list[float], v: list[float]) -> float:
+    """Σ min / Σ max over the positive and the negative parts."""
+    parts = [(max(s * x, 0), max(s * y, 0)) for x, y in zip(u, v, strict=True) for s in (1, -1)]
+    return sum(map(min, parts)) / sum(map(max, parts))
 
 
 def assert_problem(

@@ -16,7 +16,7 @@ from gcws_search.service.cluster.database import Database
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import ShardService, create_shard_app
 from gcws_search.service.settings import Settings
-from tests.support.service.client import Client, Json, running
+from tests.support.service.client import Client, Json, metric, running
 from tests.support.service.live_server import serving
 from tests.support.service.ports import HOST
 from tests.support.service.shards import BUCKETS, QUICK
@@ -146,15 +146,6 @@ def router(
             wait_until(lambda: listed(client, shards) == [replicas] * shards)
             wait_until(lambda: client.get("/readyz").json()["database"] == "reachable")
         yield client
-
-
-def metric(client: Client, line: str) -> float:
-    """Return the value of one line of the metrics; 0 where there is none."""
-    for each in client.get("/metrics").text.splitlines():
-        name, _, value = each.rpartition(" ")
-        if name == line:
-            return float(value)
-    return 0.0
 
 
 def listed(client: Client, shards: int) -> list[int]:
