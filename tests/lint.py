@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.support.documents import markdown
 from tests.support.documents.markdown import DOCS, README, pages
-from tests.support.paths import REPOSITORY
+from tests.support.paths import PRODUCT, REPOSITORY, sources
 
 MAX_FILE_LINES = 800
 """Above it a reader asks whether the file is two concepts."""
@@ -24,12 +24,6 @@ MAX_KERNEL_LINES = 120
 MAX_WORDS = 30
 """Of a sentence."""
 PREPOSITIONS = {"by", "of"}
-
-
-def modules() -> Iterator[Path]:
-    """Yield every module of the product."""
-    for package in ("index", "service", "gcws_search"):
-        yield from sorted((REPOSITORY / package).rglob("*.py"))
 
 
 def glossary() -> tuple[set[str], set[str], list[str]]:
@@ -93,12 +87,10 @@ def sentence_warnings(text: str) -> Iterator[str]:
             yield f"{length} words: {sentence[:80]}"
 
 
-def module_warnings(path: Path) -> Iterator[str]:
+def module_warnings(path: Path, tree: ast.Module) -> Iterator[str]:
     """Yield what a reader should look at in a module of the product."""
     words, banned, phrases = glossary()
-    text = path.read_text()
-    tree = ast.parse(text)
-    if (lines := text.count("\n")) > MAX_FILE_LINES:
+    if (lines := path.read_text().count("\n")) > MAX_FILE_LINES:
         yield f"{lines} lines: is it two concepts?"
     used = set(re.findall(r"[a-z0-9]+", str(path.relative_to(REPOSITORY)).removesuffix(".py"))[1:])
     for word in used - PREPOSITIONS - {"init", "main"}:
@@ -116,8 +108,8 @@ def module_warnings(path: Path) -> Iterator[str]:
 
 def warnings() -> Iterator[tuple[Path, str]]:
     """Yield each place and what is odd about it."""
-    for path in modules():
-        for warning in module_warnings(path):
+    for path, tree in sources(*PRODUCT):
+        for warning in module_warnings(path, tree):
             yield path, warning
     for page in pages():
         for warning in sentence_warnings(page.read_text()):

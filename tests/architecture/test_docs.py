@@ -23,7 +23,7 @@ from gcws_search.service.app import create_app
 from gcws_search.service.settings import Settings
 from tests.support.documents import curl, markdown, notebooks, site  # needs mkdocs
 from tests.support.documents.markdown import DOCS, README, pages
-from tests.support.paths import REPOSITORY
+from tests.support.paths import PRODUCT, REPOSITORY, sources
 from tests.support.service.client import Json, started
 from tests.support.service.live_server import listening
 
@@ -54,12 +54,6 @@ SESSIONS = params(page for page in pages() if "```console" in page.read_text())
 def joined() -> str:
     """Return the text of all pages."""
     return "\n".join(page.read_text() for page in pages())
-
-
-def modules() -> Iterator[Path]:
-    """Yield every module of index and service."""
-    for package in ("index", "service", "gcws_search"):
-        yield from sorted((REPOSITORY / package).rglob("*.py"))
 
 
 # Examples
@@ -243,25 +237,18 @@ def test_the_commands_of_the_readme_answer_as_it_says(url: str, tmp_path: Path) 
         "COLUMNS": "100",
     }
     for step in steps:
-        done = subprocess.run(
-            ["bash", "-c", step.command],
-            cwd=tmp_path,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            check=True,
-        )
-        shown = "\n".join(line.rstrip() for line in done.stdout.splitlines())
+        command = ["bash", "-c", f"{{ {step.command}\n}} 2>&1"]
+        said = subprocess.check_output(command, cwd=tmp_path, env=environment, text=True)
+        shown = "\n".join(line.rstrip() for line in said.splitlines())
         assert step.matches(shown), f"{step.command}\nanswered\n{shown}"
 
 
 @pytest.mark.parametrize(
-    ("page", "sources"),
+    ("page", "modules"),
     [("operations.md", ["metrics.py"]), ("cluster.md", ["cluster/shards.py", "cluster/server.py"])],
 )
-def test_metrics_that_docs_name_exist(page: str, sources: list[str]) -> None:
-    text = "".join((REPOSITORY / "service" / source).read_text() for source in sources)
+def test_metrics_that_docs_name_exist(page: str, modules: list[str]) -> None:
+    text = "".join((REPOSITORY / "service" / each).read_text() for each in modules)
     named = set(re.findall(r"`(gcws_[a-z_]+)`", (DOCS / page).read_text()))
     assert named == set(re.findall(r'"(gcws_[a-z_]+)"', text))
 
@@ -296,10 +283,9 @@ def test_every_promise_names_tests_that_exist() -> None:
 
 
 def test_every_source_is_among_the_references() -> None:
-    docstrings = "".join(
-        doc for path in modules() for doc in re.findall(r'"""(.*?)"""', path.read_text(), re.DOTALL)
-    )
-    named = set(re.findall(r"\[([A-Z]{3,})\]", docstrings))
+    texts = (path.read_text() for path, _ in sources(*PRODUCT))
+    docstrings = [re.findall(r'"""(.*?)"""', text, re.DOTALL) for text in texts]
+    named = set(re.findall(r"\[([A-Z]{3,})\]", str(docstrings)))
     prose, _, references = (DOCS / "algorithms.md").read_text().partition("## References")
     known = set(re.findall(r"\[([A-Z]+)\]", references))
     assert named
@@ -309,8 +295,8 @@ def test_every_source_is_among_the_references() -> None:
 
 def test_every_generated_table_has_its_benchmark() -> None:
     marked = set(re.findall(r"<!-- table: (.+) -->", (DOCS / "benchmarks.md").read_text()))
-    sources = (path.read_text() for path in (REPOSITORY / "benchmarks").rglob("*.py"))
-    made = {name for text in sources for name in re.findall(r'Table\("([^"]+)"', text)}
+    texts = (path.read_text() for path, _ in sources("benchmarks"))
+    made = {name for text in texts for name in re.findall(r'Table\("([^"]+)"', text)}
     assert marked <= made
 
 

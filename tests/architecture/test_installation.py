@@ -20,7 +20,8 @@ import pytest
 from gcws_search.imports import quick_imports
 from gcws_search.index.kernels.cache import AGREED, cpus_of, features_here
 from gcws_search.index.warmup.release import build_wheel
-from tests.support.paths import REPOSITORY
+from tests.support.paths import PRODUCT, REPOSITORY, sources as tracked
+from tests.support.processes import run_python
 
 SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gcws_search", "index", "service")
 
@@ -61,10 +62,7 @@ compile_kernels()
 
 def pip(*arguments: str | Path) -> str:
     """Run pip of this interpreter without a network, and return what it says."""
-    command = [sys.executable, "-m", "pip", *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return run_python("-m", "pip", *arguments).stdout
 
 
 def wheel_of(project: Path, folder: Path) -> Path:
@@ -169,10 +167,16 @@ def test_the_wheel_holds_plain_files_below_one_name(wheel: Path) -> None:
         names = archive.namelist()
     tops = {name.partition("/")[0] for name in names}
     assert {name for name in tops if not name.endswith(".dist-info")} == {"gcws_search"}
-    ours = {str(p.relative_to(REPOSITORY)) for f in ("index", "service") for p in _sources(f)}
-    ours |= {str(p.relative_to(REPOSITORY / "gcws_search")) for p in _sources("gcws_search")}
-    assert {name.removeprefix("gcws_search/") for name in names} >= ours
-    data = {"py.typed", "__init__.pyi", "commands/digits.npz", "commands/digits.txt"}
+    ours = {str(path.relative_to(REPOSITORY)) for path, _ in tracked(*PRODUCT)}
+    found = {name.removeprefix("gcws_search/") for name in names}
+    assert found >= {name.removeprefix("gcws_search/") for name in ours}
+    data = {
+        "py.typed",
+        "__init__.pyi",
+        "index/__init__.pyi",
+        "commands/digits.npz",
+        "commands/digits.txt",
+    }
     static = REPOSITORY / "service" / "page" / "static"
     data |= {f"service/page/static/{p.relative_to(static)}" for p in static.rglob("*.*")}
     assert {f"gcws_search/{name}" for name in data} <= set(names)
@@ -266,11 +270,6 @@ def test_installed_kernels_that_are_cut_short_are_compiled(
     assert json.loads(said(python, USE, tmp_path, **own))[1:4] == [True, 1, 0]
 
 
-def _sources(folder: str) -> list[Path]:
-    found = [*(REPOSITORY / folder).rglob("*.py"), *(REPOSITORY / folder).rglob("*.pyi")]
-    return [path for path in found if "__pycache__" not in path.parts]
-
-
 @pytest.mark.parametrize("first", ["gcws-search", "other-index"])
 def test_it_lives_beside_a_package_called_index_and_outlives_it(
     beside: Path, tmp_path: Path, first: str
@@ -342,10 +341,7 @@ def test_every_public_name_can_be_imported() -> None:
 
 
 def test_the_package_is_the_console_script(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "gcws_search", "version"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip()
+    assert run_python("-m", "gcws_search", "version", folder=tmp_path).stdout.strip()
 
 
 def test_a_hidden_module_is_missing_inside_and_there_again_after() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.paths import REPOSITORY, sources
+from tests.support.paths import PRODUCT, REPOSITORY, sources
 
 EVERYWHERE = {"contracts", "threads", "kernels"}
 """Packages that all layers above them may import."""
@@ -75,8 +75,6 @@ SERVICE_FLOORS = (
 )  # fmt: skip
 """Packages and modules of service from the bottom up; each imports only those before it."""
 
-PRODUCT = ("index", "service", "gcws_search")
-
 
 def imported(tree: ast.Module) -> Iterator[str]:
     """Yield the dotted names a module imports, members of ``from`` imports included.
@@ -129,7 +127,7 @@ def decorated(tree: ast.Module) -> bool:
 
 def packages() -> list[Path]:
     """Return every folder of modules of the product."""
-    found = {path.parent for package in PRODUCT for path, _ in sources(package)}
+    found = {path.parent for path, _ in sources(*PRODUCT)}
     return sorted(found - {REPOSITORY / "gcws_search"})
 
 
@@ -245,8 +243,7 @@ def test_libraries_are_known_to_those_alone_who_speak_to_them(
 ) -> None:
     users = {
         str(path.relative_to(REPOSITORY))
-        for folder in folders
-        for path, tree in sources(folder)
+        for path, tree in sources(*folders)
         if tops(tree) & libraries
     }
     assert not {user for user in users if not user.startswith(speakers)}
@@ -283,13 +280,12 @@ def test_the_service_of_one_machine_knows_nothing_of_clusters() -> None:
 
 def test_nothing_is_imported_by_the_names_of_its_folders() -> None:
     """``import index`` may be anybody's; the project is ``gcws_search``."""
-    for package in (*PRODUCT, "tests", "benchmarks"):
-        for path, tree in sources(package):
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Import):
-                    assert not {top(each.name) for each in node.names} & {"index", "service"}, path
-                elif isinstance(node, ast.ImportFrom):
-                    assert top(node.module or "") not in {"index", "service"}, path
+    for path, tree in sources(*PRODUCT, "tests", "benchmarks"):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Import):
+                assert not {top(each.name) for each in node.names} & {"index", "service"}, path
+            elif isinstance(node, ast.ImportFrom):
+                assert top(node.module or "") not in {"index", "service"}, path
 
 
 def test_compiled_functions_live_in_kernels() -> None:

@@ -3,7 +3,6 @@
 import os
 import re
 import subprocess
-import sys
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from gcws_search.service.settings import Settings
 from tests.support.documents.compose import filled_in, read_compose
 from tests.support.documents.dockerfile import Instruction, instructions
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 MACHINE_PATHS = re.compile(r"(?<![\w.])/(?:work|home|root|Users)/|/tmp/plan|\.\./shared|\bshared/")
 REGISTRY_HOSTS = re.compile(
@@ -72,10 +72,8 @@ def only(found: list[Instruction], keyword: str) -> Instruction:
 
 def test_the_compose_file_fits_the_published_schema() -> None:
     """check-jsonschema carries the Compose Specification's schema (Apache-2.0)."""
-    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec"]
-    file = str(REPOSITORY / "docker-compose.yml")
-    done = subprocess.run([*command, file], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    words = ("-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec")
+    run_python(*words, REPOSITORY / "docker-compose.yml")
 
 
 def test_the_container_is_confined_to_loopback_and_a_volume(

@@ -1,8 +1,9 @@
 """What tests take hold of: public names, and policies of their own; a test that digs is brittle."""
 
 import ast
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator
+
+import pytest
 
 from tests.support.paths import REPOSITORY, sources
 
@@ -11,18 +12,16 @@ POINTS = {REPOSITORY / "tests" / "crashes" / name for name in ("points.py", "clu
 OWN = {"self", "cls"}
 
 
-def trees() -> Iterator[tuple[Path, ast.Module]]:
-    """Yield every module of tests but the named points, parsed."""
-    return ((path, tree) for path, tree in sources("tests") if path not in POINTS)
-
-
 def is_private(name: str) -> bool:
     """Whether a name is of no concern to other modules."""
     return name.startswith("_") and not name.startswith("__")
 
 
-def patched(tree: ast.Module) -> Iterator[str]:
-    """Yield the names that patches replace: of ``setattr(owner, name, …)`` and its kind."""
+def patched_names(tree: ast.Module) -> Iterator[str]:
+    """Yield private names and constants that ``setattr(owner, name, …)`` and its kind replace.
+
+    Numbers are handed down as policies; what is patched is a public step that is to fail.
+    """
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
@@ -30,7 +29,9 @@ def patched(tree: ast.Module) -> Iterator[str]:
         if called in {"setattr", "delattr", "object", "patch", "paused_at"}:
             for argument in node.args[:2]:
                 if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
-                    yield argument.value.rpartition(".")[2]
+                    name = argument.value.rpartition(".")[2]
+                    if is_private(name) or name.isupper():
+                        yield name
 
 
 def private_attributes(tree: ast.Module) -> Iterator[str]:
@@ -55,23 +56,7 @@ def private_names(tree: ast.Module) -> Iterator[str]:
             yield from (alias.name for alias in node.names if is_private(alias.name))
 
 
-def test_no_test_touches_a_private_attribute() -> None:
-    found = {
-        str(path): touched for path, tree in trees() if (touched := [*private_attributes(tree)])
-    }
-    assert not found
-
-
-def test_no_test_imports_a_private_name() -> None:
-    found = {str(path): names for path, tree in trees() if (names := [*private_names(tree)])}
-    assert not found
-
-
-def test_no_test_patches_a_private_name_or_a_constant() -> None:
-    """Numbers are handed down as policies; what is patched is a public step that is to fail."""
-    found = {
-        str(path): names
-        for path, tree in trees()
-        if (names := [name for name in patched(tree) if is_private(name) or name.isupper()])
-    }
-    assert not found
+@pytest.mark.parametrize("dug", [private_attributes, private_names, patched_names])
+def test_tests_take_hold_of_public_names_alone(dug: Callable[[ast.Module], Iterator[str]]) -> None:
+    trees = ((path, tree) for path, tree in sources("tests") if path not in POINTS)
+    assert not {str(path): names for path, tree in trees if (names := [*dug(tree)])}

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
@@ -15,14 +14,14 @@ import numpy as np
 import pytest
 
 from gcws_search.index.contracts.arrays import Float32s
-from tests.support.paths import REPOSITORY
+from tests.support.paths import PRODUCT, REPOSITORY
 from tests.support.service.client import Client, Json, started
 
 ROWS, DIM = 20_000, 16
 """A collection whose queries search the graph."""
 TURNS = 8
 """The least count is taken: another thread may go on working after an answer."""
-PRODUCT = tuple(f"{REPOSITORY / folder}/" for folder in ("index", "service", "gcws_search"))
+FOLDERS = tuple(f"{REPOSITORY / folder}/" for folder in PRODUCT)
 
 
 class Walk(NamedTuple):
@@ -50,9 +49,8 @@ class Recorder:
 
     def __init__(self) -> None:
         self.is_recording = False
-        self.calls: list[tuple[str, str]] = []
-        """From which file, to which file."""
-        self.functions: list[str] = []
+        self.calls: list[tuple[str, str, str]] = []
+        """From which file, to which file, and the function."""
         self._resumable: set[FrameType] = set()
         self._running: Counter[int] = Counter()
         """Functions of the product that each thread is in."""
@@ -61,7 +59,7 @@ class Recorder:
         code, thread = frame.f_code, threading.current_thread()
         if event not in {"call", "return"} or thread.name in BACKGROUND:
             return
-        if not code.co_filename.startswith(PRODUCT):
+        if not code.co_filename.startswith(FOLDERS):
             return
         self._running[threading.get_ident()] += 1 if event == "call" else -1
         if event != "call" or not self.is_recording or frame in self._resumable:
@@ -69,17 +67,15 @@ class Recorder:
         if code.co_flags & (inspect.CO_GENERATOR | inspect.CO_COROUTINE):
             self._resumable.add(frame)
         caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(PRODUCT):
+        while caller is not None and not caller.f_code.co_filename.startswith(FOLDERS):
             caller = caller.f_back
         source = code.co_filename if caller is None else caller.f_code.co_filename
-        self.calls.append((source, code.co_filename))
-        self.functions.append(f"{code.co_filename}:{code.co_qualname}")
+        self.calls.append((source, code.co_filename, code.co_qualname))
 
     @contextmanager
     def recording(self) -> Iterator[None]:
         """Count calls until it is left."""
         self.calls.clear()
-        self.functions.clear()
         self._resumable.clear()
         self.is_recording = True
         try:
@@ -93,15 +89,15 @@ class Recorder:
 
     def walk(self) -> Walk:
         """Return what was recorded last."""
-        modules = {target for _, target in self.calls}
-        return Walk(len(modules), len(self.calls), sum(a != b for a, b in self.calls))
+        modules = {target for _, target, _ in self.calls}
+        return Walk(len(modules), len(self.calls), sum(a != b for a, b, _ in self.calls))
 
     def table(self) -> str:
         """Return the calls of the last walk by module, and its functions in order."""
-        counts = Counter(str(Path(target).relative_to(REPOSITORY)) for _, target in self.calls)
+        counts = Counter(target for _, target, _ in self.calls)
         lines = [f"{count:4} {module}" for module, count in counts.most_common()]
-        functions = (name.removeprefix(f"{REPOSITORY}/") for name in self.functions)
-        return "\n".join([*lines, "", *functions])
+        functions = (f"{module}:{name}" for _, module, name in self.calls)
+        return "\n".join([*lines, "", *functions]).replace(f"{REPOSITORY}/", "")
 
 
 @pytest.fixture(scope="module")
@@ -125,11 +121,7 @@ def client(recorder: Recorder, tmp_path_factory: pytest.TempPathFactory) -> Iter
     found.put("/v1/collections/walk", json={"dim": DIM})
     rows = (rng.normal(size=(ROWS, 4)) @ rng.normal(size=(4, DIM))).astype(np.float32)
     for first in range(0, ROWS, 1000):
-        put(
-            found,
-            [str(number) for number in range(first, first + 1000)],
-            rows[first : first + 1000],
-        )
+        put(found, [*map(str, range(first, first + 1000))], rows[first : first + 1000])
     found.finish_background_work("walk")
     yield found
     found.stop()

@@ -30,6 +30,7 @@ from gcws_search.commands import demo
 from gcws_search.commands.app import COMMANDS, app
 from tests.commands.conftest import Call
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 from tests.support.service.client import Json
 from tests.support.service.ports import free_port
 
@@ -281,16 +282,7 @@ def test_help_loads_little_and_names_every_command(tmp_path: Path) -> None:
         "except SystemExit: pass\n"
         "print('LOADED', *{name.partition('.')[0] for name in sys.modules})"
     )
-    command, variables = [sys.executable, "-c", program], {"PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-        env=os.environ | variables,
-    )
-    shown, _, loaded = done.stdout.partition("LOADED")
+    shown, _, loaded = run_python("-c", program, folder=tmp_path).stdout.partition("LOADED")
     assert not set(loaded.split()) & {"numpy", "numba", "fastapi", "pydantic", "httpx", "pyarrow"}
     for name in COMMANDS:
         assert f" {name} " in shown

@@ -21,6 +21,7 @@ from gcws_search.service.cli import cli
 from gcws_search.service.server import require_address
 from gcws_search.service.settings import Settings, settings_from, unread
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 from tests.support.service.client import ITEMS, START_SECONDS
 from tests.support.service.ports import free_port
 from tests.support.service.programs import Program
@@ -106,9 +107,7 @@ cli(["serve", "--data-dir", sys.argv[1]])
 
 
 def test_products_are_on_one_thread_while_it_serves(tmp_path: Path) -> None:
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "2", "PYTHONPATH": str(REPOSITORY)}
-    command = [sys.executable, "-c", _SHOW_THREADS, str(tmp_path)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    done = run_python("-c", _SHOW_THREADS, tmp_path, OPENBLAS_NUM_THREADS="2")
     assert done.stdout.strip() == "{1}"
 
 
@@ -143,12 +142,8 @@ def test_a_process_serves_stops_and_comes_back_with_the_same_answers(tmp_path: P
         before = client.post(f"{url}/query", json=query)
         assert [hit["id"] for hit in before.json()["hits"]][:2] == ["a", "c"]
         assert before.headers["x-request-id"]
-        command = [sys.executable, "-m", "gcws_search", "serve", "--port=0"]
-        command.append(f"--data-dir={tmp_path / 'data'}")
-        second = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, check=False, cwd=REPOSITORY
-        )
-        assert second.returncode == 1
+        words = ("-m", "gcws_search", "serve", "--port=0", f"--data-dir={tmp_path / 'data'}")
+        second = run_python(*words, status=1)
         assert "in use by" in second.stderr
         assert "Traceback" not in second.stderr
     with process(tmp_path) as client:

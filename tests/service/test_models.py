@@ -1,7 +1,6 @@
 """Bodies of JSON: a long one, read in pieces, is read as a short one is, or refused either way."""
 
 import json
-import subprocess
 import sys
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from gcws_search.service.api.query import BatchBody, CountBody, QueryBody
 from gcws_search.service.errors import InvalidRequest, MalformedBody
 from gcws_search.service.models import Body
 from gcws_search.service.settings import Settings
+from tests.support.processes import run_python
 from tests.support.service.client import Json
 
 LIMITS: Final = Settings()
@@ -262,8 +262,7 @@ def test_what_is_read_as_an_array_or_a_text_is_checked_before() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the most memory is told by Linux")
 def test_no_body_takes_more_than_eight_times_its_bytes() -> None:
-    command = [sys.executable, "-m", "tests.support.service.body_memory", "1000000"]
-    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = run_python("-m", "tests.support.service.body_memory", "1000000").stdout
     taken = [json.loads(line) for line in told.splitlines()]
     assert len(taken) > 150
     assert not [each for each in taken if each[2] > each[3]]

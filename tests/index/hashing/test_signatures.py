@@ -1,8 +1,6 @@
 """GCWS: one vector has one signature, however it is sent and whichever kernel draws it."""
 
 import math
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -23,7 +21,7 @@ from tests.support.data.adapters import (
 )
 from tests.support.data.generated import Floats
 from tests.support.data.strategies import sparse_vectors
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 from tests.support.reference import mathematics
 from tests.support.reference.gcws import plain_arrivals, plain_sketch
 
@@ -114,10 +112,7 @@ DIGESTS = {2: "8cbbdc66868be641bad6de326a6c8e67e63709648bc6ac6d6becb11c1fca6f98"
 
 def test_the_samples_and_keys_of_an_algorithm_version_never_change() -> None:
     """Stored codes are compared with queries hashed by later programs, on other machines."""
-    printed = subprocess.run(
-        [sys.executable, "-c", DIGEST], cwd=REPOSITORY, check=True, capture_output=True, text=True
-    ).stdout
-    assert printed.strip() == DIGESTS[ALGORITHM_VERSION]
+    assert run_python("-c", DIGEST).stdout.strip() == DIGESTS[ALGORITHM_VERSION]
 
 
 # --- agreement with the slow truth -------------------------------------------------------------

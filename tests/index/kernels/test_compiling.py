@@ -2,7 +2,6 @@
 
 import atexit
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -23,6 +22,7 @@ from gcws_search.index.kernels.cache import (
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm import dense
 from gcws_search.index.warmup import release
+from tests.support.processes import run_python
 
 
 class Part(NamedTuple):
@@ -158,8 +158,7 @@ def test_code_is_known_by_all_features_of_its_cpu() -> None:
         "print(cpu_target.target_context.codegen().magic_tuple())"
     )
     for cpu in AGREED:
-        command = [sys.executable, "-c", program]
-        done = subprocess.run(command, env=cpu.settings, capture_output=True, text=True, check=True)
+        done = run_python("-c", program, **cpu.settings)
         assert (done.stdout.strip(), done.stderr) == (str(cpu.codegen), "")
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from gcws_search.index.warmup import compile as warmup
 from gcws_search.index.warmup.compile import Exercise, chains, run
+from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 PROGRAM = """
 import json, os, resource, sys
@@ -69,15 +71,8 @@ SEEN = [[1, 1, "dense similarity"], "dense"]
 KERNELS = 3
 
 
-def _similarity_compiled(how: str, cache: Path, folder: Path | None = None) -> Compiled:
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", PROGRAM, how],
-        cwd=folder,
-        env={**os.environ, "NUMBA_CACHE_DIR": str(cache)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+def _similarity_compiled(how: str, cache: Path, folder: Path = REPOSITORY) -> Compiled:
+    done = run_python("-P", "-c", PROGRAM, how, folder=folder, NUMBA_CACHE_DIR=str(cache))
     seen, hits, misses, is_cached, where = json.loads(done.stdout)
     return Compiled(seen, hits, misses, is_cached, where, done.stderr)
 

@@ -4,8 +4,6 @@ import ast
 import importlib
 import pkgutil
 import shutil
-import subprocess
-import sys
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain
 from multiprocessing import get_context
@@ -30,6 +28,7 @@ from gcws_search.index.payload import parse_filter
 from gcws_search.index.similarities import similarity
 from gcws_search.index.warmup.compile import chains, compile_kernels
 from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python
 
 KERNELS = "gcws_search.index.kernels."
 COMPARISON = {"hashing.binning", "hashing.fourier", "lsh.gather"}
@@ -92,15 +91,8 @@ def test_the_cache_of_kernels_is_named_after_their_content(tmp_path: Path) -> No
     program = "from gcws_search.index.kernels import CACHE_FOLDER; print(CACHE_FOLDER)"
 
     def folder(root: Path) -> str:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=root,
-            env={"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PATH": ""},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip()
+        cache = str(tmp_path / "cache")
+        return run_python("-c", program, folder=root, NUMBA_CACHE_DIR=cache).stdout.strip()
 
     copy = tmp_path / "copy"
     ours = copy / "gcws_search" / "index"

@@ -1,8 +1,5 @@
 """`gcws-search cluster` where it cannot begin: what is missing is named."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +7,7 @@ from typer.testing import CliRunner
 
 from gcws_search.service.cluster.command import RAY_DEFAULTS, cli, node_variables
 from gcws_search.service.settings import Settings
+from tests.support.processes import run_python
 
 WITHOUT = """
 import sys
@@ -29,15 +27,8 @@ WHOLE = {
 def test_without_the_extra_it_says_what_to_install(
     name: str, words: list[str], tmp_path: Path
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT.format(name=name, words=words)],
-        env={**os.environ, **WHOLE},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
+    program = WITHOUT.format(name=name, words=words)
+    done = run_python("-c", program, folder=tmp_path, status=1, **WHOLE)
     assert f"{name}" in done.stderr
     assert "pip install 'gcws-search[cluster]' adds it" in done.stderr
     assert "Traceback" not in done.stderr
