@@ -208,8 +208,7 @@ def test_a_package_says_in_a_list_what_each_of_its_modules_holds(folder: Path) -
 def test_no_two_public_classes_share_a_name() -> None:
     found = [
         node.name
-        for package in PRODUCT
-        for _, tree in sources(package)
+        for _, tree in sources(*PRODUCT)
         for node in ast.walk(tree)
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     ]
