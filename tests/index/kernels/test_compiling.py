@@ -22,6 +22,7 @@ from gcws_search.index.kernels.cache import (
 from gcws_search.index.kernels.compiling import inlined, inner, kernel
 from gcws_search.index.kernels.gmm import dense
 from gcws_search.index.warmup import release
+from tests.support.paths import REPOSITORY
 from tests.support.processes import run_python
 
 
@@ -158,7 +159,7 @@ def test_code_is_known_by_all_features_of_its_cpu() -> None:
         "print(cpu_target.target_context.codegen().magic_tuple())"
     )
     for cpu in AGREED:
-        done = run_python("-c", program, **cpu.settings)
+        done = run_python("-c", program, folder=REPOSITORY, status=0, **cpu.settings)
         assert (done.stdout.strip(), done.stderr) == (str(cpu.codegen), "")
 
 
