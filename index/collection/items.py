@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, NamedTuple, overload
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -184,7 +184,7 @@ class ShardsAsked(NamedTuple):
 
 
 @dataclass(slots=True, eq=False)
-class QueryResults(Sequence[QueryResult]):
+class QueryResults:
     """What a search found for several queries; `QueryResult` are made when they are asked for.
 
     view: what was searched.
@@ -208,17 +208,8 @@ class QueryResults(Sequence[QueryResult]):
         lines = found.rows.tolist(), found.scores.tolist()
         return map(self._rank, numbers, found.sizes.tolist(), *lines)
 
-    @overload
-    def __getitem__(self, number: int) -> QueryResult: ...
-
-    @overload
-    def __getitem__(self, number: slice) -> QueryResults: ...
-
-    def __getitem__(self, number: int | slice) -> QueryResult | QueryResults:
-        """Return the hits of one query, or of a run of them."""
-        if isinstance(number, slice):
-            found = self.found.some(np.arange(len(self))[number])
-            return QueryResults(self.view, found, self.limit)
+    def __getitem__(self, number: int) -> QueryResult:
+        """Return the hits of one query."""
         number = range(len(self))[number]  # from the end too; IndexError
         rows, scores = self.found.hits(number)
         return self._rank(number, len(rows), rows.tolist(), scores.tolist())
