@@ -22,10 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Ring:
-    """The keys that permit one thing: given with commas between them, or a line each in a file.
-
-    The file may change meanwhile; empty lines and those that start with ``#`` are passed over.
-    """
+    """Keys that permit one thing: given with commas, or a line each in a file that may change."""
 
     def __init__(self, given: SecretStr | None, file: Path | None) -> None:
         text = "" if given is None else given.get_secret_value()

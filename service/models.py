@@ -371,7 +371,8 @@ class _Kind(NamedTuple):
     def of(cls, annotation: Any, metadata: Any = None) -> _Kind:  # noqa: ANN401
         """Return the kind of an annotation."""
         is_model = isinstance(annotation, type) and issubclass(annotation, BaseModel)
-        whole: Any = annotation if metadata is None else Annotated[annotation, metadata]
+        is_plain = is_model or metadata is None
+        whole: Any = annotation if is_plain else Annotated[annotation, metadata]
         adapter = TypeAdapter[Any](whole, config=None if is_model else _STRICT)
         models = tuple(models_in(annotation))
         entry = entry_annotation(annotation)
@@ -382,13 +383,9 @@ class _Kind(NamedTuple):
             return cls(adapter, models, False, None)
         return cls(adapter, models, True, cls.of(entry) if has_parts else None)
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether an object of this kind has the fields of its models alone."""
-        return _are_closed(self.models)
-
 
 def _are_closed(models: Sequence[type[BaseModel]]) -> bool:
+    """Whether objects of these models have the fields of the models alone."""
     closed = [model.model_config.get("extra") == "forbid" for model in models]
     return bool(closed) and all(closed)
 
@@ -404,13 +401,10 @@ def entry_annotation(annotation: Any) -> Any:  # noqa: ANN401
 @lru_cache
 def _kind_of_field(model: type[BaseModel], name: str) -> _Kind:
     info = model.model_fields[name]
-    is_model = isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel)
-    return _Kind.of(info.annotation, None if is_model else info)
+    return _Kind.of(info.annotation, info)
 
 
-@lru_cache
-def _kind_of_model(model: type[BaseModel]) -> _Kind:
-    return _Kind.of(model)
+_kind_of_model: Final = lru_cache(_Kind.of)
 
 
 class _Reader:
@@ -445,7 +439,7 @@ class _Reader:
     def _read_entry(self, kind: _Kind | None, start: int, stop: int, place: Place) -> Any:  # noqa: ANN401
         """Return a long entry of a list; None where it has to be read at once."""
         start = _skip_blanks(self._body, start)
-        if kind is not None and kind.is_closed and self._body[start : start + 1] == b"{":
+        if kind is not None and _are_closed(kind.models) and self._body[start : start + 1] == b"{":
             return self._read_object(kind, start, stop, place)
         if kind is not None and kind.takes_lists and self._body[start : start + 1] == b"[":
             value = outline_value(self._body, start, stop, piece_bytes=self._piece_bytes)
@@ -476,10 +470,7 @@ class _Reader:
         place: Place,
         lists: list[tuple[Place, Span]],
     ) -> bytes:
-        """Return an object's text without its long lists, which are added to ``lists``.
-
-        What no model has a field for becomes null.
-        """
+        """Return an object's text: long lists go to ``lists``, unknown members are null."""
         found = outline_object(self._body, start, stop, piece_bytes=self._piece_bytes)
         members = {member.name: member for member in found}
         if not place:

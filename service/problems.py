@@ -382,8 +382,6 @@ async def answer(request: Request, error: Exception) -> Response:
             error = sv.Refused("route_not_found", detail)
         case HTTPException(status_code=405):
             error = sv.MethodNotAllowed(request.method, _methods_of(request))
-        case HTTPException(status_code=400):
-            error = sv.MalformedBody(str(error.detail))
         case ClientDisconnect():
             error = sv.MalformedBody("the body ended early: the client went away")
         case sv.ServiceError() | ix.GcwsError():

@@ -293,14 +293,9 @@ class LocalSearches:
         collection: ix.StoredCollection,
         queries: Sequence[QueryRequest],
         show: Callable[[Sequence[ix.QueryResult]], T],
-        size: AnswerBytes | None = None,
+        size: AnswerBytes | None = None,  # of the one answer to all; None: each has its own
     ) -> T:
-        """Search, count the cost, and show the answers.
-
-        ``size`` is that of the one answer to all; None where each query has its own.
-
-        Raises AnswerTooLarge.
-        """
+        """Search, count the cost, and show the answers; else AnswerTooLarge."""
         # Read before the search: the audit of this very query may end before its answer is made.
         recalls: list[float | None] = [None] * len(queries)
         for number, one in enumerate(queries):

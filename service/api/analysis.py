@@ -400,10 +400,7 @@ def _one_vector(raw: VectorBody, limits: Settings, *loc: str | int) -> ix.OneVec
 
 
 def _pair_of(a: VectorBody, b: VectorBody) -> list[ix.AnyArray | ix.SparseVector]:
-    """Return two vectors of no collection; names of both are coordinates that they share.
-
-    InvalidVector, at ``(0 or 1, …)``: a name stands twice, or one vector alone has names.
-    """
+    """Return two vectors of no collection; names, in both or in none, are shared coordinates."""
     coordinates: dict[str, int] = {}
     found: list[ix.AnyArray | ix.SparseVector] = []
     both = vector_of(a), vector_of(b)

@@ -258,10 +258,7 @@ def _page_filter(params: PageParams, limits: Settings) -> ix.Filter | None:
 
 
 def _page_ids(params: PageParams, count: int) -> list[str] | None:
-    """Return the ids of the items of a page, at most ``count``; None for those of any.
-
-    One value is a list with commas. Of several, each is an id.
-    """
+    """Return the ids of a page: one value is a list with commas, of several each is an id."""
     if params.ids is None:
         return None
     words = params.ids[0].split(",") if len(params.ids) == 1 else params.ids

@@ -512,10 +512,7 @@ def _usable(
 def _read_vectors(
     service: Service, body: bytes, kind: str, *, is_one: bool = False
 ) -> ix.InputVectors:
-    """Return the vectors of an `.npy` body, or of an Arrow stream.
-
-    Where one is expected, an array of one dimension is that.
-    """
+    """Return the vectors of an Arrow stream or an `.npy` body; if one, of one dimension too."""
     settings = service.settings
     chunks = [body]
     reader = ByteReader(
@@ -532,10 +529,7 @@ def _read_vectors(
 def _query_of_vectors(
     service: Service, collection: CollectionProtocol, vectors: ix.InputVectors, params: BatchParams
 ) -> list[QueryRequest]:
-    """Return the queries of vectors that all ask for the same: one for all of them together.
-
-    There is one for each where names may be unknown.
-    """
+    """Return one query of all vectors together, or one of each where names may be unknown."""
     asked = query_of(params, service.settings)
     if vectors.names is not None and params.consistency == "strict":
         collection.load_names()
