@@ -187,8 +187,7 @@ class Rounds:
         [content] = [content for content, contents in self._files if contents == operation.contents]
         incoming = self._catalog.snapshots.incoming(NAME, operation.name)
         try:
-            for at in range(0, len(content), 1 << 16):
-                incoming.write(content[at : at + (1 << 16)])
+            incoming.write(content)
             incoming.finish(None)
         finally:
             incoming.discard()

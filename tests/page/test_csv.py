@@ -40,6 +40,15 @@ def read(page: Page, csv: str = "", *, name: str = "a.csv", content: bytes | Non
     return found
 
 
+def load(page: Page, name: str, content: bytes = b"", told: str = "") -> None:
+    """Load a file, the one that is chosen where none is given, and wait until that is told."""
+    if content:
+        choose_file(page, "a.csv", content)
+    page.get_by_role("button", name=f"Load into {name}").click()
+    if told:
+        page.locator("[role=status]", has_text=told).wait_for()
+
+
 def items(url: str, name: str) -> list[Json]:
     """Return what a collection has."""
     answer = httpx.get(f"{url}/v1/collections/{name}/items?with_vector=true", timeout=60)
@@ -131,13 +140,11 @@ def test_made_tables_become_what_the_command_makes_of_them(
 
 def test_numbers_beyond_those_of_javascript_stay_as_they_are(url: str, tab: OpenTab) -> None:
     csv = "id,x,y\n9007199254740993,1,9007199254740993\n007,2,18446744073709551615\n"
-    page = tab(url).open()
     httpx.put(f"{url}/v1/collections/large", json={"dim": 1}).raise_for_status()
     page = tab(url).open("#/large/load")
     choose_file(page, "a.csv", csv.encode())
     page.get_by_label("What y becomes").select_option("payload")
-    page.get_by_role("button", name="Load into large").click()
-    page.locator("[role=status]", has_text="2 new").wait_for()
+    load(page, "large", told="2 new")
     assert items(url, "large") == [
         {"id": "9007199254740993", "vector": [1.0], "payload": {"y": 9007199254740993}},
         {"id": "007", "vector": [2.0], "payload": {"y": 18446744073709551615}},
@@ -172,23 +179,18 @@ def test_each_choice_of_a_column_is_what_is_loaded(url: str, tab: OpenTab) -> No
             selects.nth(place).select_option(label=words)
             expect(selects.nth(place)).to_have_value(words)
             assert selects.evaluate_all(shown) == [*guess[:place], words, *guess[place + 1 :]]
-    for name, words in (
-        ("id", "payload"),
-        ("sku", "id"),
-        ("label", "payload"),
-        ("note", "leave out"),
-    ):
+    chosen = {"id": "payload", "sku": "id", "label": "payload", "note": "leave out"}
+    for name, words in chosen.items():
         page.get_by_label(f"What {name} becomes").select_option(label=words)
     expect(page.get_by_text("columns become the vector")).to_have_count(0)
     here.look("load-columns")
-    page.get_by_role("button", name="Load into chosen-columns").click()
-    page.locator("[role=status]", has_text="2 new").wait_for()
+    load(page, "chosen-columns", told="2 new")
     assert items(url, "chosen-columns") == [
         {"id": "s1", "vector": [1.0, 2.0], "payload": {"id": "a", "label": 7}},
         {"id": "s2", "vector": [3.0, 4.0], "payload": {"id": "b", "label": 8}},
     ]
     page.get_by_label("What id becomes").select_option(label="id")
-    page.get_by_role("button", name="Load into chosen-columns").click()
+    load(page, "chosen-columns")
     page.get_by_role("alert").get_by_text("expected one column that becomes the id").wait_for()
 
 
@@ -197,16 +199,12 @@ def test_rows_that_are_no_items_are_named_by_their_numbers_in_the_file(
 ) -> None:
     httpx.put(f"{url}/v1/collections/gaps", json={"dim": 1}).raise_for_status()
     page = tab(url).open("#/gaps/load")
-    choose_file(page, "a.csv", b"id,x\na,1\nb,\nc,0\nd,4\ne\nf,6\ng,oops\n")
-    page.get_by_role("button", name="Load into gaps").click()
-    page.locator("[role=status]", has_text="3 new").wait_for()
+    load(page, "gaps", b"id,x\na,1\nb,\nc,0\nd,4\ne\nf,6\ng,oops\n", "3 new")
     rows = page.locator("[role=status] tbody tr")
     expect(rows).to_have_count(4)
     assert [row.split("\t")[0] for row in rows.all_inner_texts()] == ["1", "2", "4", "6"]
     assert [item["id"] for item in items(url, "gaps")] == ["a", "d", "f"]
-    choose_file(page, "b.csv", b"id,x\na,\n,2\n")
-    page.get_by_role("button", name="Load into gaps").click()
-    page.locator("[role=status]", has_text="0 new").wait_for()
+    load(page, "gaps", b"id,x\na,\n,2\n", "0 new")
     expect(rows).to_have_count(2)
 
 
@@ -214,9 +212,8 @@ def test_rows_without_ids_are_appended(url: str, tab: OpenTab) -> None:
     httpx.put(f"{url}/v1/collections/appended", json={"dim": 2}).raise_for_status()
     page = tab(url).open("#/appended/load")
     for number, told in enumerate(("0 to 1", "2 to 3")):
-        choose_file(page, f"{number}.csv", f"x,y\n{number},2\n3,{number}\n".encode())
-        page.get_by_role("button", name="Load into appended").click()
-        page.locator("[role=status]", has_text="2 new, 0 updated, 0 rejected").wait_for()
+        content = f"x,y\n{number},2\n3,{number}\n".encode()
+        load(page, "appended", content, "2 new, 0 updated, 0 rejected")
         page.get_by_text(f"have the numbers {told}.").wait_for()
     found = [(item["id"], item["vector"]) for item in items(url, "appended")]
     assert found == [("0", [0, 2]), ("1", [3, 0]), ("2", [1, 2]), ("3", [3, 1])]

@@ -389,7 +389,9 @@ def test_a_snapshot_is_made_downloaded_and_restored_after_its_name_is_typed(
 # The overview
 
 
-def test_what_is_live_is_a_table_too(url: str, tab: OpenTab) -> None:
+def test_what_is_live_is_a_table_too_and_no_item_of_a_strip_is_out_of_sight(
+    url: str, tab: OpenTab
+) -> None:
     page = tab(url).open()
     page.locator(".live-table summary").press("Enter")
     expect(page.locator(".live-table tbody tr")).to_have_count(2)
@@ -398,10 +400,6 @@ def test_what_is_live_is_a_table_too(url: str, tab: OpenTab) -> None:
     assert "NaN" not in before
     assert float(now.split("\t")[1]) >= 0
     assert now.endswith(("MB", "GB"))
-
-
-def test_no_item_of_a_strip_is_out_of_sight(url: str, tab: OpenTab) -> None:
-    page = tab(url).open()
     for name in ("pictures", "texts", "points", "molecules"):
         strip = page.locator(".card", has_text=name).locator(".strip")
         page.locator(".card", has_text=name).scroll_into_view_if_needed()
@@ -418,7 +416,14 @@ def test_no_item_of_a_strip_is_out_of_sight(url: str, tab: OpenTab) -> None:
 
 
 def test_all_is_reached_by_keys(url: str, tab: OpenTab) -> None:
-    page = tab(url).open("#/pictures/browse")
+    page, reached = tab(url).open("#/pictures/browse"), set[str]()
+    page.locator("[data-tile]").first.wait_for()
+    for _ in range(16):
+        page.keyboard.press("Tab")
+        active = "document.activeElement.innerText || document.activeElement.tagName"
+        reached.add(page.evaluate(active))
+    assert {"Browse", "Query", "Map", "Backends", "Load"} <= reached
+    page.reload()
     page.locator("[data-tile]").first.wait_for()
     keys = page.keyboard
     keys.press("?")
@@ -479,18 +484,6 @@ def test_a_map_is_used_by_keys_alone_and_stays_as_it_is(url: str, tab: OpenTab) 
     page.get_by_text(f"{of_group} items of 2,200").wait_for()
 
 
-def test_every_view_is_reached_by_the_tabulator(url: str, tab: OpenTab) -> None:
-    page = tab(url).open("#/pictures/browse")
-    page.locator("[data-tile]").first.wait_for()
-    reached = set()
-    for _ in range(16):
-        page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.innerText || document.activeElement.tagName")
-        )
-    assert {"Browse", "Query", "Map", "Backends", "Load"} <= reached
-
-
 VIEWS: Final = {
     "overview": ("", ".card .stat", "Collections"),
     "browse-pictures": ("#/pictures/browse", ".tiles canvas", "60 items"),
@@ -525,15 +518,13 @@ def test_a_view_is_shown_to_everybody(url: str, tab: OpenTab, name: str) -> None
     here.look(name)
 
 
-def test_a_view_of_nothing_says_the_next_step(url: str, tab: OpenTab) -> None:
+def test_all_views_show_a_collection_of_one_item_and_of_none_the_next_step(
+    url: str, tab: OpenTab
+) -> None:
     here = tab(url)
     for view in ("browse", "query", "map", "understand", "item?id=x"):
         page = here.open(f"#/empty/{view}")
         page.get_by_text(f"gcws-search load items.csv --into empty --url {url}/").wait_for()
-
-
-def test_all_views_show_a_collection_of_one_item_or_none(url: str, tab: OpenTab) -> None:
-    here = tab(url)
     for name in ("scanned", "empty"):
         page = here.open(f"#/{name}/browse")
         for view in ("Query", "Map", "Understand", "Backends", "Load", "Browse"):

@@ -1,7 +1,7 @@
 """Every error is a problem with a stable code."""
 
 import errno
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import get_args
 
 import pytest
@@ -35,6 +35,13 @@ def test_retry_after_stands_where_waiting_helps(status: int, retries: bool) -> N
     assert all((kind.retry_after_seconds is not None) == retries for kind in kinds)
 
 
+def raising(error: Exception) -> Callable[..., None]:
+    def fail(*_: object) -> None:
+        raise error
+
+    return fail
+
+
 @pytest.mark.parametrize(
     ("error", "status", "code"),
     [
@@ -48,10 +55,7 @@ def test_retry_after_stands_where_waiting_helps(status: int, retries: bool) -> N
 def test_what_the_system_refuses_anywhere_is_a_listed_problem(
     client: Client, monkeypatch: pytest.MonkeyPatch, error: OSError, status: int, code: str
 ) -> None:
-    def fail(*_: object) -> None:
-        raise error
-
-    monkeypatch.setattr(ix.Catalog, "get", fail)
+    monkeypatch.setattr(ix.Catalog, "get", raising(error))
     problem = assert_problem(client.get("/v1/collections/plants"), status, code)
     assert "secret" not in str(problem)
 
@@ -59,12 +63,9 @@ def test_what_the_system_refuses_anywhere_is_a_listed_problem(
 def test_the_log_has_the_file_that_the_storage_failed_for(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fail(*_: object) -> None:
-        raise ix.StorageFailed("plants", "EIO", "Input/output error") from OSError(
-            errno.EIO, "Input/output error", "/data/plants.sqlite"
-        )
-
-    monkeypatch.setattr(ix.Catalog, "get", fail)
+    error = ix.StorageFailed("plants", "EIO", "Input/output error")
+    error.__cause__ = OSError(errno.EIO, "Input/output error", "/data/plants.sqlite")
+    monkeypatch.setattr(ix.Catalog, "get", raising(error))
     problem = assert_problem(client.get("/v1/collections/plants"), 503, "storage_failed", "EIO")
     assert "/data" not in str(problem)
     [record] = [each for each in caplog.records if each.levelname == "ERROR"]

@@ -44,13 +44,14 @@ def steps(markdown: str) -> Iterator[Step]:
 
 def request(command: str) -> httpx.Request:
     """Return what ``[printf FORMAT WORD... |] curl OPTION... URL`` would send."""
-    *before, words = split(shlex.split(command))
-    piped = printed(before[0]) if before else ""
+    before, _, words = command.rpartition("curl ")
+    printf, form, *printed = shlex.split(before.rstrip("| ")) or ["printf", "%s\\n"]
+    piped = "".join(f"{word}\n" for word in printed)
     method, url, body = "", "", None
     headers: dict[str, str] = {}
     params: dict[str, str] | None = None
-    remaining = iter(words)
-    if next(remaining) != "curl":
+    remaining = iter(shlex.split(words))
+    if (printf, form) != ("printf", "%s\\n"):
         raise ValueError(command)
     for word in remaining:
         match word:
@@ -74,22 +75,3 @@ def request(command: str) -> httpx.Request:
                 raise ValueError(word)
     method = method or ("GET" if body is None else "POST")
     return httpx.Request(method, url, params=params, content=body, headers=headers)
-
-
-def split(words: list[str]) -> Iterator[list[str]]:
-    """Yield the commands between pipes."""
-    part: list[str] = []
-    for word in words:
-        if word == "|":
-            yield part
-            part = []
-        else:
-            part.append(word)
-    yield part
-
-
-def printed(words: list[str]) -> str:
-    """Return what ``printf '%s\\n' WORD...`` prints."""
-    if words[:2] != ["printf", "%s\\n"]:
-        raise ValueError(words)
-    return "".join(f"{word}\n" for word in words[2:])
