@@ -26,44 +26,18 @@ README_COMMAND = re.compile(
 )
 
 
-@pytest.fixture(scope="module")
-def compose() -> dict[str, Any]:
-    return read_compose()
+COMPOSE = read_compose()
+SEARCH = COMPOSE["services"]["search"]
+DOCKERFILE = [*instructions()]
+LAST_FROM = max(i for i, each in enumerate(DOCKERFILE) if each.keyword == "FROM")
+STAGE = DOCKERFILE[LAST_FROM + 1 :]
+"""What follows the last FROM."""
+PROJECT: dict[str, Any] = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 
 
-@pytest.fixture(scope="module")
-def search(compose: dict[str, Any]) -> dict[str, Any]:
-    service = compose["services"]["search"]
-    assert isinstance(service, dict)
-    return service
-
-
-@pytest.fixture(scope="module")
-def dockerfile() -> list[Instruction]:
-    return list(instructions())
-
-
-@pytest.fixture(scope="module")
-def project() -> dict[str, Any]:
-    document = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
-    assert isinstance(document["project"], dict)
-    return document["project"]
-
-
-@pytest.fixture(scope="module")
-def readme() -> str:
-    return (REPOSITORY / "README.md").read_text()
-
-
-def final_stage(dockerfile: list[Instruction]) -> list[Instruction]:
-    """Return what follows the last FROM."""
-    last = max(i for i, instruction in enumerate(dockerfile) if instruction.keyword == "FROM")
-    return dockerfile[last + 1 :]
-
-
-def only(found: list[Instruction], keyword: str) -> Instruction:
-    """Return the one instruction of this keyword."""
-    [instruction] = [instruction for instruction in found if instruction.keyword == keyword]
+def only(keyword: str) -> Instruction:
+    """Return the one instruction of this keyword in the last stage."""
+    [instruction] = [instruction for instruction in STAGE if instruction.keyword == keyword]
     return instruction
 
 
@@ -76,109 +50,93 @@ def test_the_compose_file_fits_the_published_schema() -> None:
     run_python(*words, REPOSITORY / "docker-compose.yml")
 
 
-def test_the_container_is_confined_to_loopback_and_a_volume(
-    compose: dict[str, Any], search: dict[str, Any]
-) -> None:
-    assert search["ports"] == ["${GCWS_BIND:-127.0.0.1}:${GCWS_PORT:-8000}:8000"]
-    assert search["volumes"] == ["data:/data"]
-    assert "data" in compose["volumes"]
-    assert search["read_only"] is True
-    assert search["cap_drop"] == ["ALL"]
-    assert search["security_opt"] == ["no-new-privileges:true"]
-    assert search["mem_limit"].startswith("${GCWS_MEMORY:-")
+def test_the_container_is_confined_to_loopback_and_a_volume() -> None:
+    assert SEARCH["ports"] == ["${GCWS_BIND:-127.0.0.1}:${GCWS_PORT:-8000}:8000"]
+    assert SEARCH["volumes"] == ["data:/data"]
+    assert "data" in COMPOSE["volumes"]
+    assert SEARCH["read_only"] is True
+    assert SEARCH["cap_drop"] == ["ALL"]
+    assert SEARCH["security_opt"] == ["no-new-privileges:true"]
+    assert SEARCH["mem_limit"].startswith("${GCWS_MEMORY:-")
 
 
 @pytest.mark.parametrize("name", ["api_key", "read_only_api_key"])
-def test_keys_are_secrets_and_need_not_be_there(
-    compose: dict[str, Any], search: dict[str, Any], name: str
-) -> None:
+def test_keys_are_secrets_and_need_not_be_there(name: str) -> None:
     variable = f"GCWS_{name.upper()}_FILE"
     given = {variable: "./my.key"}
-    [line] = [each for each in search["environment"] if each.startswith(f"{variable}=")]
-    file = compose["secrets"][name]["file"]
+    [line] = [each for each in SEARCH["environment"] if each.startswith(f"{variable}=")]
+    file = COMPOSE["secrets"][name]["file"]
     assert (filled_in(line, given), filled_in(file, given)) == (
         f"{variable}=/run/secrets/{name}",
         "./my.key",
     )
     assert (filled_in(line, {}), filled_in(file, {})) == (f"{variable}=", "/dev/null")
-    assert name in search["secrets"]
-    assert not [each for each in search["environment"] if re.match(r"GCWS_\w*API_KEY\b", each)]
+    assert name in SEARCH["secrets"]
+    assert not [each for each in SEARCH["environment"] if re.match(r"GCWS_\w*API_KEY\b", each)]
 
 
-def test_the_container_gets_longer_to_stop_than_requests_get(search: dict[str, Any]) -> None:
-    grace_seconds = int(search["stop_grace_period"].removesuffix("s"))
+def test_the_container_gets_longer_to_stop_than_requests_get() -> None:
+    grace_seconds = int(SEARCH["stop_grace_period"].removesuffix("s"))
     assert grace_seconds > Settings.model_fields["shutdown_seconds"].default
 
 
-def test_both_files_ask_for_health_alike_and_without_curl(
-    search: dict[str, Any], dockerfile: list[Instruction]
-) -> None:
-    image = only(final_stage(dockerfile), "HEALTHCHECK").command
-    assert search["healthcheck"]["test"] == ["CMD", *image]
+def test_both_files_ask_for_health_alike_and_without_curl() -> None:
+    image = only("HEALTHCHECK").command
+    assert SEARCH["healthcheck"]["test"] == ["CMD", *image]
     assert image == ["gcws-search", "health"]
 
 
 # The image
 
 
-def test_every_stage_starts_from_one_exact_version_that_the_package_permits(
-    project: dict[str, Any], dockerfile: list[Instruction]
-) -> None:
-    [base] = {i.text.split(" AS ")[0] for i in dockerfile if i.keyword == "FROM"}
+def test_every_stage_starts_from_one_exact_version_that_the_package_permits() -> None:
+    [base] = {i.text.split(" AS ")[0] for i in DOCKERFILE if i.keyword == "FROM"}
     version = re.fullmatch(r"python:3\.(\d+)\.\d+-slim-\w+", base)
     assert version is not None
-    assert int(version[1]) >= int(project["requires-python"].removeprefix(">=3."))
+    assert int(version[1]) >= int(PROJECT["requires-python"].removeprefix(">=3."))
 
 
-def test_the_image_does_not_run_as_root(dockerfile: list[Instruction]) -> None:
-    stage = final_stage(dockerfile)
-    user = only(stage, "USER")
+def test_the_image_does_not_run_as_root() -> None:
+    user = only("USER")
     assert int(user.text.split(":")[0]) > 0
-    assert stage.index(user) < stage.index(only(stage, "ENTRYPOINT"))
+    assert STAGE.index(user) < STAGE.index(only("ENTRYPOINT"))
 
 
-def test_the_image_has_the_installation_that_kernels_were_compiled_for(
-    dockerfile: list[Instruction],
-) -> None:
-    stage = final_stage(dockerfile)
-    runs = [i.text for i in stage if i.keyword == "RUN"]
+def test_the_image_has_the_installation_that_kernels_were_compiled_for() -> None:
+    runs = [i.text for i in STAGE if i.keyword == "RUN"]
     assert not [text for text in runs if "pip" in text or "apt" in text or "python" in text]
-    before = dockerfile[: -len(stage)]
+    before = DOCKERFILE[: -len(STAGE)]
     last = [each.text for each in before if each.keyword == "RUN"][-1]
     assert last.startswith("python -m gcws_search.index.warmup.release install ")
-    folder = only(stage, "COPY").text.split()[-1]
-    assert only(stage, "ENV").settings["PATH"].startswith(f"{folder}/bin:")
+    folder = only("COPY").text.split()[-1]
+    assert only("ENV").settings["PATH"].startswith(f"{folder}/bin:")
     assert f"RUN python -m venv {folder}" in [f"{each.keyword} {each.text}" for each in before]
-    arguments = [each.text for each in dockerfile if each.keyword == "ARG"]
+    arguments = [each.text for each in DOCKERFILE if each.keyword == "ARG"]
     assert arguments == ["EXTRA=", "KERNEL_TARGETS="]  # every CPU, and no extra, unless asked
 
 
 @pytest.mark.parametrize("extra", ["", "cluster"])
-def test_the_image_installs_what_the_metadata_name_at_versions_that_are_fixed(
-    dockerfile: list[Instruction], project: dict[str, Any], extra: str
-) -> None:
-    [command] = [i.text for i in dockerfile if "requirements" in i.text and i.keyword == "RUN"]
+def test_the_image_installs_what_the_metadata_name_at_versions_that_are_fixed(extra: str) -> None:
+    [command] = [i.text for i in DOCKERFILE if "requirements" in i.text and i.keyword == "RUN"]
     shown = subprocess.run(
         ["sh", "-ec", command.replace("pip", "echo", 1)],
         env={**os.environ, "EXTRA": extra}, capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     assert "--require-hashes" in shown
     file = REPOSITORY / "deploy" / shown.split()[-1]
-    assert f"deploy/{file.name} ./" in {i.text for i in dockerfile if i.keyword == "COPY"}
+    assert f"deploy/{file.name} ./" in {i.text for i in DOCKERFILE if i.keyword == "COPY"}
     fixed = {}
     for entry in re.split(r"\n(?=\S)", file.read_text().strip()):
         name, version, hashes = re.fullmatch(r"(\S+)==(\S+)((?:.|\n)*)", entry).groups()  # type: ignore[union-attr]
         assert "--hash=sha256:" in hashes
         fixed[name] = version
-    more = project["optional-dependencies"][extra] if extra else []
-    for wanted in map(Requirement, [*project["dependencies"], *more]):
+    more = PROJECT["optional-dependencies"][extra] if extra else []
+    for wanted in map(Requirement, [*PROJECT["dependencies"], *more]):
         assert wanted.specifier.contains(fixed[wanted.name])
 
 
-def test_a_login_shell_of_the_image_finds_its_commands(
-    dockerfile: list[Instruction], tmp_path: Path
-) -> None:
-    [command] = [i.text for i in dockerfile if "profile.d" in i.text]
+def test_a_login_shell_of_the_image_finds_its_commands(tmp_path: Path) -> None:
+    [command] = [i.text for i in DOCKERFILE if "profile.d" in i.text]
     subprocess.run(["sh", "-ec", command.replace("/etc", str(tmp_path))], check=True)
     [file] = (tmp_path / "profile.d").glob("*.sh")
     shown = subprocess.run(
@@ -188,18 +146,18 @@ def test_a_login_shell_of_the_image_finds_its_commands(
     assert shown == "/opt/gcws/bin:/usr/bin\n"
 
 
-def test_settings_of_the_image_are_settings_of_the_service(dockerfile: list[Instruction]) -> None:
-    set_here = {name for i in dockerfile if i.keyword == "ENV" for name in i.settings}
+def test_settings_of_the_image_are_settings_of_the_service() -> None:
+    set_here = {name for i in DOCKERFILE if i.keyword == "ENV" for name in i.settings}
     ours = {name.removeprefix("GCWS_").lower() for name in set_here if name.startswith("GCWS_")}
     assert ours == {"data_dir", "host", "port"}
     assert ours <= set(Settings.model_fields)
 
 
-def test_the_build_context_is_what_the_image_copies(dockerfile: list[Instruction]) -> None:
+def test_the_build_context_is_what_the_image_copies() -> None:
     allowed = re.findall(r"^!(\S+)$", (REPOSITORY / ".dockerignore").read_text(), re.MULTILINE)
     copied = {
         word
-        for i in dockerfile
+        for i in DOCKERFILE
         if i.keyword == "COPY" and not i.text.startswith("--from")
         for word in i.text.split()[:-1]
     }
@@ -209,9 +167,9 @@ def test_the_build_context_is_what_the_image_copies(dockerfile: list[Instruction
 # Metadata
 
 
-def test_extras_and_the_console_script_exist(project: dict[str, Any]) -> None:
-    assert set(project["optional-dependencies"]) == {"test", "bench", "cluster", "learn", "docs"}
-    assert project["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
+def test_extras_and_the_console_script_exist() -> None:
+    assert set(PROJECT["optional-dependencies"]) == {"test", "bench", "cluster", "learn", "docs"}
+    assert PROJECT["scripts"] == {"gcws-search": "gcws_search.commands.app:main"}
 
 
 def test_every_package_of_the_tree_is_installed() -> None:
@@ -227,8 +185,8 @@ def test_every_package_of_the_tree_is_installed() -> None:
 # README and CI
 
 
-def test_the_readme_has_two_commands_and_ci_runs_the_second(readme: str) -> None:
-    run, test = README_COMMAND.findall(readme)
+def test_the_readme_has_two_commands_and_ci_runs_the_second() -> None:
+    run, test = README_COMMAND.findall((REPOSITORY / "README.md").read_text())
     assert run.endswith("gcws-search serve")
     assert "pytest" in test
     assert test in (REPOSITORY / ".ci" / "run").read_text().splitlines()

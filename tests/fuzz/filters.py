@@ -202,9 +202,10 @@ def _held(document: Any, path: list[str]) -> Iterator[Any]:  # noqa: ANN401
             yield each
 
 
-def _send(client: Client, method: str, path: str, document: Any) -> Any:  # noqa: ANN401
+def send(client: Client, method: str, url: str, document: Any) -> Any:  # noqa: ANN401
+    """Send JSON as Python writes it, NaN and infinities included."""
     content = json.dumps(document).encode()
-    return client.request(method, f"{URL}{path}", content=content, headers=JSON_TYPE)
+    return client.request(method, url, content=content, headers=JSON_TYPE)
 
 
 def try_filter(client: Client, trial: Any) -> None:  # noqa: ANN401
@@ -215,9 +216,10 @@ def try_filter(client: Client, trial: Any) -> None:  # noqa: ANN401
         {"id": str(row), "vector": [row + 1, 1], "payload": payload}
         for row, payload in enumerate(payloads)
     ]
-    stored = _send(client, "PUT", "/items", {"items": items})
+    stored = send(client, "PUT", f"{URL}/items", {"items": items})
     assert stored.status_code == 200, stored.text
-    answer = _send(client, "POST", "/query", {"vector": [1, 2], "limit": 10, "filter": document})
+    query = {"vector": [1, 2], "limit": 10, "filter": document}
+    answer = send(client, "POST", f"{URL}/query", query)
     try:
         passing = {str(row) for row, each in enumerate(payloads) if permits(document, each)}
     except Refused:
@@ -227,7 +229,7 @@ def try_filter(client: Client, trial: Any) -> None:  # noqa: ANN401
         assert answer.status_code == 200, answer.text
         assert {hit["id"] for hit in answer.json()["hits"]} == passing
         if any(document.values()):  # else it is too little to delete by
-            gone = _send(client, "POST", "/items/delete", {"filter": document})
+            gone = send(client, "POST", f"{URL}/items/delete", {"filter": document})
             assert gone.json() == {"deleted": len(passing)}
             left = client.get(f"{URL}/items").json()["items"]
             assert [item["id"] for item in left] == [

@@ -1,23 +1,19 @@
 """Vectors and streams: stored and found as they were sent, or refused; never a 500."""
 
 import gzip
-import io
-import json
 import math
 from collections.abc import Callable
 from typing import Any, Final
 
-import httpx
 import numpy as np
-import pyarrow as pa
 from hypothesis import strategies as st
 
 from tests.fuzz import filters
+from tests.support.service.bodies import TYPES, arrow, bodies, fixed, rows
 from tests.support.service.client import Client, count, fill
 
 NAME: Final = "tried"
 URL: Final = f"/v1/collections/{NAME}"
-JSON_TYPE: Final = {"Content-Type": "application/json"}
 JSONS: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
     lambda inner: (
@@ -39,27 +35,24 @@ VECTORS: Final = st.one_of(
 )
 
 
-def _post(client: Client, path: str, document: object) -> httpx.Response:
-    """Send JSON as Python writes it, NaN and infinities included."""
-    method = "PUT" if path.endswith("/items") else "POST"
-    content = json.dumps(document).encode()
-    return client.request(method, f"{URL}{path}", content=content, headers=JSON_TYPE)
-
-
 def try_vector(client: Client, vector: Any) -> None:  # noqa: ANN401
     """Store a vector: it is found again as float32 holds it, or nothing was stored."""
     before = count(client, NAME)
     client.delete(f"{URL}/items/tried")
-    answer = _post(client, "/items", {"items": [{"id": "tried", "vector": vector}]})
+    answer = filters.send(
+        client, "PUT", f"{URL}/items", {"items": [{"id": "tried", "vector": vector}]}
+    )
     if answer.status_code != 200:
         assert answer.status_code == 422, answer.text
         assert count(client, NAME) <= before
         assert client.get(f"{URL}/items/tried").status_code == 404
-        assert _post(client, "/query", {"vector": vector}).status_code == 422
+        assert filters.send(client, "POST", f"{URL}/query", {"vector": vector}).status_code == 422
         return
     held = np.array(client.get(f"{URL}/items/tried").json()["vector"], np.float32)
     assert np.array_equal(held, _as_dense(vector))
-    hits = _post(client, "/query", {"vector": vector, "recall": 1, "limit": 1000}).json()["hits"]
+    hits = filters.send(
+        client, "POST", f"{URL}/query", {"vector": vector, "recall": 1, "limit": 1000}
+    ).json()["hits"]
     [score] = [hit["score"] for hit in hits if hit["id"] == "tried"]
     assert math.isclose(score, 1.0, abs_tol=1e-6)
     assert all(0 <= hit["score"] <= 1 + 1e-9 for hit in hits)
@@ -73,29 +66,12 @@ def _as_dense(vector: Any) -> Any:  # noqa: ANN401
     return dense
 
 
-def _streams() -> dict[str, bytes]:
-    """Return a sound body of each content type."""
-    file = io.BytesIO()
-    np.save(file, np.arange(1, 13, dtype=np.float32).reshape(3, 4))
-    table = pa.table(
-        {
-            "id": ["p", "q"],
-            "vector": pa.array([[1, 2, 3, 4]] * 2, pa.list_(pa.float32(), 4)),
-            "payload": ['{"n": 1}', None],
-        }
+STREAMS: Final = {TYPES[kind]: body for kind, body in bodies(3).items()} | {
+    TYPES["arrow"]: arrow(
+        {"id": ["p", "q"], "vector": fixed(rows(2)), "payload": ['{"n": 1}', None]}
     )
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    lines = b'{"id": "l", "vector": [1, 2, 3, 4], "payload": {"a": [1]}}\n' * 3
-    return {
-        "application/x-npy": file.getvalue(),
-        "application/vnd.apache.arrow.stream": sink.getvalue().to_pybytes(),
-        "application/x-ndjson": lines,
-    }
-
-
-STREAMS: Final = _streams()
+}
+"""A sound body of each content type."""
 EDITS: Final = st.lists(
     st.tuples(st.floats(0, 1), st.binary(max_size=6), st.integers(0, 6)), max_size=4
 )
