@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from unittest import mock
@@ -96,24 +97,68 @@ def shown(stored: StoredCollection) -> list[str]:
     return [*map(repr, stored.page(limit=1000, with_vector=True).items)]
 
 
-def _calibrate(file: sqlite3.Connection) -> None:
+_NOTES: Final = {"meta": ("value", "name = 'notes'"), "backends": ("notes", "notes IS NOT NULL")}
+
+
+def rewrite_notes(
+    file: sqlite3.Connection, change: Callable[[Any], Any], table: str = "meta"
+) -> None:
+    """Replace the notes of the primary backend, or those of the attached ones."""
+    column, where = _NOTES[table]
+    for row, text in file.execute(f"SELECT rowid, {column} FROM {table} WHERE {where}").fetchall():
+        new = text_of(change(orjson.loads(text.partition(" ")[2])))
+        file.execute(f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (new, row))
+
+
+def rewrite_config(file: sqlite3.Connection, change: Callable[[Any], Any]) -> None:
+    """Replace the configuration."""
+    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'config'")
+    new = orjson.dumps(change(orjson.loads(text))).decode()
+    written = (new, "config"), (str(text_checksum(new)), "config_checksum")
+    file.executemany("UPDATE meta SET value = ? WHERE name = ?", written)
+
+
+def rewrite_links(file: sqlite3.Connection, change: Callable[[bytearray], int | None]) -> None:
+    """Change parts of links in place; a number that is returned is the new one of the part."""
+    for part, data in file.execute("SELECT part, data FROM links").fetchall():
+        changed = bytearray(data)
+        number = change(changed)
+        head, body = changed[: _HEAD.size - 4], changed[_HEAD.size :]
+        checksum = struct.pack("<I", zlib.crc32(body, zlib.crc32(head)))
+        file.execute(
+            "UPDATE links SET part = ?, data = ? WHERE part = ?",
+            (part if number is None else number, bytes(head + checksum + body), part),
+        )
+
+
+def rewrite_row(file: sqlite3.Connection, key: int, **columns: Any) -> None:  # noqa: ANN401
+    """Replace id, vector, codes or payload (bytes) of a row."""
+    query = "SELECT id, vector, codes, CAST(payload AS BLOB) FROM items WHERE key = ?"
+    [held] = file.execute(query, (key,))
+    row = dict(zip(("id", "vector", "codes", "payload"), held, strict=True)) | columns
+    checksum = content_checksum(row["id"].encode(), row["vector"], row["payload"])
+    file.execute(
+        "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
+        "checksum = ?, codes_checksum = ? WHERE key = ?",
+        (*row.values(), checksum, codes_checksum(row["codes"]), key),
+    )
+
+
+def _calibrate(notes: Any) -> Any:  # noqa: ANN401
     """Let lists be walked for any recall: so few items measure next to nothing."""
-    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall()
-    notes = orjson.loads(text.partition(" ")[2])
-    if "calibration" not in notes:
-        return
-    typical = {
-        "settings": [0.3, 1.0, 1.2, 2.0],
-        "recalls": [0.6, 0.9, 0.97, 0.999],
-        "candidates": [9.0, 30.0, 50.0, 90.0],
-    }
-    extension = {"settings": [1.0, 1.2], "recalls": [0.9, 0.999], "candidates": [50.0, 90.0]}
-    rest = {"extended": [0.1] * 4, "hard_items": [0.9, 0.999], "scores": [0.1, 0.05, 0.0]}
-    notes["calibration"]["curves"] = [
-        {"limit": limit, "typical": typical, "hard": extension, "foreign": extension, **rest}
-        for limit in (1, 10, 30, 100)
-    ]
-    file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
+    if "calibration" in notes:
+        typical = {
+            "settings": [0.3, 1.0, 1.2, 2.0],
+            "recalls": [0.6, 0.9, 0.97, 0.999],
+            "candidates": [9.0, 30.0, 50.0, 90.0],
+        }
+        extension = {"settings": [1.0, 1.2], "recalls": [0.9, 0.999], "candidates": [50.0, 90.0]}
+        rest = {"extended": [0.1] * 4, "hard_items": [0.9, 0.999], "scores": [0.1, 0.05, 0.0]}
+        notes["calibration"]["curves"] = [
+            {"limit": limit, "typical": typical, "hard": extension, "foreign": extension, **rest}
+            for limit in (1, 10, 30, 100)
+        ]
+    return notes
 
 
 @dataclass(frozen=True)
@@ -137,7 +182,7 @@ class Sound:
         for name in CONFIGS:
             with closing(sqlite3.connect(folder / f"{name}.sqlite")) as file:
                 file.execute("PRAGMA journal_mode = DELETE").fetchall()
-                _calibrate(file)
+                rewrite_notes(file, _calibrate)
                 file.commit()
         return cls(folder, items)
 
@@ -177,9 +222,8 @@ def _paths(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
             yield from _paths(value, (*path, key))
 
 
-def _changed_json(text: str, changes: Changes) -> str:
+def _changed(document: Any, changes: Changes) -> Any:  # noqa: ANN401
     """Return a JSON object with values replaced, removed, swapped with others, or doubled."""
-    document = orjson.loads(text)
     for share, new in changes:
         paths = [*_paths(document)]
         if not paths:
@@ -196,14 +240,12 @@ def _changed_json(text: str, changes: Changes) -> str:
             place.append(place[-1])
         else:
             place[last] = deepcopy(new)
-    return orjson.dumps(document).decode()
+    return document
 
 
-def _notes(file: sqlite3.Connection, changes: Changes) -> None:
+def _notes(file: sqlite3.Connection, changes: Changes, table: str = "meta") -> None:
     """Replace values of what an index has measured, or learned."""
-    for (text,) in file.execute("SELECT value FROM meta WHERE name = 'notes'").fetchall():
-        new = text_of(orjson.loads(_changed_json(text.partition(" ")[2], changes)))
-        file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (new,))
+    rewrite_notes(file, lambda notes: _changed(notes, changes), table)
 
 
 def _whole_notes(file: sqlite3.Connection, changes: Changes) -> None:
@@ -218,20 +260,8 @@ def _fits(value: object) -> bool:
     return not isinstance(value, int) or -(1 << 63) <= value < 1 << 64
 
 
-def _backend_notes(file: sqlite3.Connection, changes: Changes) -> None:
-    for name, text in file.execute("SELECT name, notes FROM backends").fetchall():
-        if text is not None:
-            new = text_of(orjson.loads(_changed_json(text.partition(" ")[2], changes)))
-            file.execute("UPDATE backends SET notes = ? WHERE name = ?", (new, name))
-
-
 def _config(file: sqlite3.Connection, changes: Changes) -> None:
-    [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'config'").fetchall()
-    new = _changed_json(text, changes)
-    file.execute("UPDATE meta SET value = ? WHERE name = 'config'", (new,))
-    file.execute(
-        "UPDATE meta SET value = ? WHERE name = 'config_checksum'", (str(text_checksum(new)),)
-    )
+    rewrite_config(file, lambda config: _changed(config, changes))
 
 
 def _description(file: sqlite3.Connection, changes: Changes) -> None:
@@ -248,7 +278,8 @@ def _backends(file: sqlite3.Connection, changes: Changes) -> None:
         for share, new in changes:
             column = ("name", "kind", "params")[int(share * 3)]
             if column == "params":
-                columns[column] = _changed_json(columns[column], [(share * 3 % 1, new)])
+                changed = _changed(orjson.loads(columns[column]), [(share * 3 % 1, new)])
+                columns[column] = orjson.dumps(changed).decode()
             else:
                 columns[column] = str(new)
         file.execute(
@@ -268,60 +299,53 @@ def _in_sql(value: object) -> bool:
     return not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
 
 
-def repacked(data: bytes) -> bytes:
-    """Return a part of links with the checksum of what it holds now."""
-    head = data[: _HEAD.size - 4]
-    body = data[_HEAD.size :]
-    return head + struct.pack("<I", zlib.crc32(body, zlib.crc32(head))) + body
-
-
 def _part_head(file: sqlite3.Connection, changes: Changes) -> None:
     """Replace what a part of links says of its shape, or its number, or cut it."""
-    for part, data in file.execute("SELECT part, data FROM links").fetchall():
-        number, changed = part, bytearray(data)
+
+    def change(data: bytearray) -> int | None:
+        number = None
         for share, new in changes:
             what = int(share * 5)
             if what < 3:
-                struct.pack_into("<I", changed, 4 + 4 * what, int(new) % 2**32)
+                struct.pack_into("<I", data, 4 + 4 * what, int(new) % 2**32)
             elif what == 3:
                 number = int(new) if int(new) % 2 else -int(new)
             else:
-                del changed[max(_HEAD.size, int(new) % len(changed)) :]
-        file.execute(
-            "UPDATE links SET part = ?, data = ? WHERE part = ?",
-            (number, repacked(bytes(changed)), part),
-        )
+                del data[max(_HEAD.size, int(new) % len(data)) :]
+        return number
+
+    rewrite_links(file, change)
 
 
 def _part_keys(file: sqlite3.Connection, changes: Changes) -> None:
     """Replace keys of rows, and keys that lists name."""
-    for part, data in file.execute("SELECT part, data FROM links").fetchall():
-        changed = bytearray(data)
+
+    def change(data: bytearray) -> None:
         words = (len(data) - _HEAD.size) // 4
         for share, new in changes:
-            at = _HEAD.size + 4 * int(share * words)
-            struct.pack_into("<I", changed, at, int(new) % 2**32)
-        file.execute("UPDATE links SET data = ? WHERE part = ?", (repacked(bytes(changed)), part))
+            struct.pack_into("<I", data, _HEAD.size + 4 * int(share * words), int(new) % 2**32)
+
+    rewrite_links(file, change)
 
 
 def _wide_keys(file: sqlite3.Connection, changes: Changes) -> None:
     """Write a part with keys of 64 bits, signed."""
-    for part, data in file.execute("SELECT part, data FROM links").fetchall():
-        _, _, rows, entries, _ = _HEAD.unpack_from(data)
+
+    def change(data: bytearray) -> None:
         keys = np.frombuffer(data[_HEAD.size :], "<u4").astype("<i8")
         for share, new in changes:
             keys[int(share * len(keys))] = int(new) - (1 << 31) if share < 0.5 else -int(new)
-        head = _HEAD.pack(data[:4], 8, rows, entries, 0)
-        file.execute(
-            "UPDATE links SET data = ? WHERE part = ?", (repacked(head + keys.tobytes()), part)
-        )
+        struct.pack_into("<I", data, 4, 8)
+        data[_HEAD.size :] = keys.tobytes()
+
+    rewrite_links(file, change)
 
 
 def _numbers_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
-    """Replace numbers of stored vectors, or whole vectors, their lengths and codes."""
-    rows = file.execute("SELECT key, id, vector, codes, payload FROM items").fetchall()
+    """Replace numbers of stored vectors, or whole vectors, and their lengths."""
+    rows = file.execute("SELECT key, vector FROM items").fetchall()
     for share, new in changes:
-        key, item_id, vector, codes, payload = rows[int(share * len(rows))]
+        key, vector = rows[int(share * len(rows))]
         at = int(share * len(rows) * 7919) % max(1, len(vector) // 4)
         changed = bytearray(vector)
         struct.pack_into("<f", changed, 4 * at, new)
@@ -329,31 +353,7 @@ def _numbers_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
             changed += b"\x00\x00\x80\x3f"
         elif new == 0.0:
             del changed[4 * at :]
-        payload = None if payload is None else payload.encode()
-        _write_row(file, key, item_id, bytes(changed), codes, payload)
-
-
-def _write_row(
-    file: sqlite3.Connection,
-    key: int,
-    item_id: str,
-    vector: bytes,
-    codes: bytes,
-    payload: bytes | None,
-) -> None:
-    file.execute(
-        "UPDATE OR IGNORE items SET id = ?, vector = ?, codes = ?, payload = CAST(? AS TEXT), "
-        "checksum = ?, codes_checksum = ? WHERE key = ?",
-        (
-            item_id,
-            vector,
-            codes,
-            payload,
-            content_checksum(item_id.encode(), vector, payload),
-            codes_checksum(codes),
-            key,
-        ),
-    )
+        rewrite_row(file, key, vector=bytes(changed))
 
 
 PAYLOADS: Final = (
@@ -365,24 +365,22 @@ PAYLOADS: Final = (
 
 def _columns_of_rows(file: sqlite3.Connection, changes: Changes) -> None:
     """Replace ids, payloads, codes and keys of rows."""
-    rows = file.execute("SELECT key, id, vector, codes, payload FROM items").fetchall()
     for share, new in changes:
-        key, item_id, vector, codes, payload = rows[int(share * len(rows))]
-        payload = None if payload is None else payload.encode()
-        match int(new) % 6:
+        rows = file.execute("SELECT key, codes FROM items").fetchall()
+        key, codes = rows[int(share * len(rows))]
+        what, which = int(new) % 6, int(new) // 6
+        match what:
             case 0:
-                item_id = ("", "\x00", "x" * 300, "é" * 255)[int(new) // 6 % 4]
+                rewrite_row(file, key, id=("", "\x00", "x" * 300, "é" * 255)[which % 4])
             case 1 | 2:
-                payload = PAYLOADS[int(new) // 6 % len(PAYLOADS)]
+                rewrite_row(file, key, payload=PAYLOADS[which % len(PAYLOADS)])
             case 3:
-                codes = codes[: int(new) // 6 % (len(codes) + 1)]
+                rewrite_row(file, key, codes=codes[: which % (len(codes) + 1)])
             case 4:
-                codes = bytes(int(new) % 256 for _ in codes)
+                rewrite_row(file, key, codes=bytes(int(new) % 256 for _ in codes))
             case 5:
-                moved = (0, -1, -(1 << 63), (1 << 63) - 1, 1 << 62, 10**6)[int(new) // 6 % 6]
+                moved = (0, -1, -(1 << 63), (1 << 63) - 1, 1 << 62, 10**6)[which % 6]
                 file.execute("UPDATE OR IGNORE items SET key = ? WHERE key = ?", (moved, key))
-                continue
-        _write_row(file, key, item_id, vector, codes, payload)
 
 
 SCHEMAS: Final = (
@@ -466,7 +464,7 @@ def _changed_bytes(data: bytes, changes: Changes) -> bytes:
 TARGETS: Final[dict[str, tuple[Target, st.SearchStrategy[Any]]]] = {
     "notes": (_notes, VALUES),
     "whole notes": (_whole_notes, VALUES),
-    "backend notes": (_backend_notes, VALUES),
+    "backend notes": (partial(_notes, table="backends"), VALUES),
     "config": (_config, VALUES),
     "description": (_description, VALUES),
     "backends": (_backends, VALUES),

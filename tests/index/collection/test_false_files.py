@@ -1,6 +1,5 @@
 """Files that say what is not so, all checksums right: what can be is made anew, others refused."""
 
-import json
 import logging
 import sqlite3
 import struct
@@ -9,17 +8,25 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-import orjson
 import pytest
 
 from gcws_search.index.collection.describe import Summary
 from gcws_search.index.collection.stored_collection import StoredCollection
 from gcws_search.index.contracts.errors import DamagedFile, DamagedSnapshot
 from gcws_search.index.contracts.parameters import SearchParams
-from gcws_search.index.contracts.saved_index import count_of, number_of, text_of
+from gcws_search.index.contracts.saved_index import count_of, number_of
 from gcws_search.index.payload import is_payload
-from gcws_search.index.storage.schema import backend_checksum, content_checksum, text_checksum
-from tests.fuzz.values import BESIDE, Bench, Sound, repacked, require_sound
+from gcws_search.index.storage.schema import backend_checksum, text_checksum
+from tests.fuzz.values import (
+    BESIDE,
+    Bench,
+    Sound,
+    require_sound,
+    rewrite_config,
+    rewrite_links,
+    rewrite_notes,
+    rewrite_row,
+)
 from tests.support.data.payloads import encode_payload
 
 Change = Callable[[sqlite3.Connection], None]
@@ -50,14 +57,13 @@ def has_lists(stored: StoredCollection) -> bool:
 def noted(**changes: object) -> Change:
     """Return what replaces values of notes, or calls them with the value that there is."""
 
-    def change(file: sqlite3.Connection) -> None:
-        [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'notes'")
-        notes = json.loads(text.partition(" ")[2])
-        for name, value in changes.items():
-            notes[name] = value(notes[name]) if callable(value) else value
-        file.execute("UPDATE meta SET value = ? WHERE name = 'notes'", (text_of(notes),))
+    def change(notes: Any) -> Any:  # noqa: ANN401
+        return notes | {
+            name: value(notes[name]) if callable(value) else value
+            for name, value in changes.items()
+        }
 
-    return change
+    return lambda file: rewrite_notes(file, change)
 
 
 def first_curve(**changes: object) -> Change:
@@ -139,17 +145,8 @@ def test_sound_notes_and_lists_are_taken_as_they_are(
 # Lists
 
 
-def relinked(change: Callable[[bytearray], None], number: int | None = None) -> Change:
-    def apply(file: sqlite3.Connection) -> None:
-        [(part, data)] = file.execute("SELECT part, data FROM links").fetchall()
-        changed = bytearray(data)
-        change(changed)
-        file.execute(
-            "UPDATE links SET part = ?, data = ?",
-            (part if number is None else number, repacked(bytes(changed))),
-        )
-
-    return apply
+def relinked(change: Callable[[bytearray], int | None]) -> Change:
+    return lambda file: rewrite_links(file, change)
 
 
 def written(place: int, value: int) -> Callable[[bytearray], None]:
@@ -172,10 +169,10 @@ LINKS: dict[str, Change] = {
     "a key of another part": relinked(written(20, 5000)),
     "a key twice": relinked(written(24, 2)),
     "half a number": relinked(lambda data: data.__delitem__(-1)),
-    "another part": relinked(lambda _: None, 7),
-    "a part below": relinked(lambda _: None, -1),
-    "the last part": relinked(lambda _: None, (1 << 63) - 1),
-    "the first part": relinked(lambda _: None, -(1 << 63)),
+    "another part": relinked(lambda _: 7),
+    "a part below": relinked(lambda _: -1),
+    "the last part": relinked(lambda _: (1 << 63) - 1),
+    "the first part": relinked(lambda _: -(1 << 63)),
 }  # fmt: skip
 
 
@@ -212,17 +209,15 @@ def test_lists_that_name_no_row_name_none(bench: Bench) -> None:
 
 
 def learned(**changes: object) -> Change:
-    def change(file: sqlite3.Connection) -> None:
-        for column, table in (("value", "meta WHERE name = 'notes'"), ("notes", "backends")):
-            [(text,)] = file.execute(f"SELECT {column} FROM {table}")
-            notes = json.loads(text.partition(" ")[2])
-            (notes if "drawn_from" in changes else notes["map"]).update(changes)
-            where = table.replace("meta", f"meta SET {column} = ?", 1)
-            if column == "notes":
-                where = "backends SET notes = ?"
-            file.execute(f"UPDATE {where}", (text_of(notes),))
+    def change(notes: Any) -> Any:  # noqa: ANN401
+        (notes if "drawn_from" in changes else notes["map"]).update(changes)
+        return notes
 
-    return change
+    def apply(file: sqlite3.Connection) -> None:
+        for table in ("meta", "backends"):
+            rewrite_notes(file, change, table)
+
+    return apply
 
 
 LANDMARKS: dict[str, Change] = {
@@ -257,40 +252,21 @@ def test_false_landmarks_are_drawn_anew(
 
 
 def configured(**changes: object) -> Change:
-    def change(file: sqlite3.Connection) -> None:
-        [(text,)] = file.execute("SELECT value FROM meta WHERE name = 'config'")
-        config = json.loads(text)
+    def change(config: Any) -> Any:  # noqa: ANN401
         for name, value in changes.items():
-            place, last = config, name
-            for word in name.split("__")[:-1]:
-                place, last = place[word], name.split("__")[-1]
+            *path, last = name.split("__")
+            place = config
+            for word in path:
+                place = place[word]
             place[last] = value
-        new = orjson.dumps(config).decode()
-        file.execute("UPDATE meta SET value = ? WHERE name = 'config'", (new,))
-        file.execute(
-            "UPDATE meta SET value = ? WHERE name = 'config_checksum'", (str(text_checksum(new)),)
-        )
+        return config
 
-    return change
+    return lambda file: rewrite_config(file, change)
 
 
 def rewritten(**columns: Any) -> Change:  # noqa: ANN401
     """Return what replaces columns of the item of key 7."""
-
-    def change(file: sqlite3.Connection) -> None:
-        query = "SELECT id, vector, CAST(payload AS BLOB) FROM items WHERE key = 7"
-        [row] = file.execute(query)
-        names = ("id", "vector", "payload")
-        item_id, vector, payload = (
-            columns.get(name, held) for name, held in zip(names, row, strict=True)
-        )
-        file.execute(
-            "UPDATE items SET id = ?, vector = ?, payload = CAST(? AS TEXT), checksum = ? "
-            "WHERE key = 7",
-            (item_id, vector, payload, content_checksum(item_id.encode(), vector, payload)),
-        )
-
-    return change
+    return lambda file: rewrite_row(file, 7, **columns)
 
 
 def beside(name: str, kind: str, params: str) -> Change:
