@@ -26,6 +26,7 @@ from .collection.items import (
     number_beyond as number_beyond,
     number_items as number_items,
     sequence_of as sequence_of,
+    taken_rows as taken_rows,
 )
 from .collection.profile import (
     MAX_PROFILE_SAMPLE as MAX_PROFILE_SAMPLE,

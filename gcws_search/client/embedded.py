@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from time import perf_counter
@@ -30,7 +30,7 @@ from gcws_search.client.results import (
 from gcws_search.formats.items import Items
 from gcws_search.formats.payloads import filter_of, read_json
 from gcws_search.formats.vectors import is_id, row_of, rows_of
-from gcws_search.index import InputVectors, bad_rows
+from gcws_search.index import InputVectors, bad_rows, taken_rows
 from gcws_search.index.contracts.analysis import ItemMap
 from gcws_search.index.contracts.errors import (
     CollectionExists,
@@ -226,26 +226,25 @@ class EmbeddedCollection:
 
     def _put_good(self, put: Callable[[Items], Added], batch: Items, first: int) -> Added:
         """Store those items of a batch that can be stored; its first row has number ``first``."""
-        with suppress(InvalidInput, ItemExists):
-            return put(batch)
-
-        def check(rows: slice) -> None:
-            self.index.prepare(self._item_batch(batch.part(rows.start, rows.stop)))
-
-        bad: dict[int, InvalidInput | ItemExists] = {
-            row: error.at(row, skip=1)
-            for row, error in bad_rows(len(batch), check, InvalidInput).items()
-        }
-        good = [row for row in range(len(batch)) if row not in bad]
-        done = Added(0, 0)
-        while good:
+        index, done = self.index, Added(0, 0)
+        bad: dict[int, InvalidInput | ItemExists] = {}
+        while good := [row for row in range(len(batch)) if row not in bad]:
+            some = batch.part(good) if bad else batch
             try:
-                done = put(batch.take(good))
-            except ItemExists as error:
-                row = good.pop(error.row)
-                bad[row] = ItemExists(error.item_id, row)
-            else:
+                done = put(some)
                 break
+            except InvalidInput:
+
+                def check(rows: slice, some: Items = some) -> None:
+                    index.prepare(self._item_batch(some.part(rows)))
+
+                found = bad_rows(len(some), check, InvalidInput)
+                if not found:
+                    raise
+                bad |= {good[row]: error.at(good[row], skip=1) for row, error in found.items()}
+            except ItemExists as error:
+                taken = taken_rows(some.texts() or (), error, index.get)
+                bad |= {good[row]: ItemExists(item_id, good[row]) for row, item_id in taken.items()}
         rejected = [
             Rejected(first + row, _code(bad[row]), str(_error_of_load(bad[row], first)))
             for row in sorted(bad)

@@ -13,7 +13,7 @@ import numpy as np
 from gcws_search.index.collection.backend_index import Attached
 from gcws_search.index.contracts.arrays import MIN_CAPACITY, Int64s, UInt8s, UInt64s
 from gcws_search.index.contracts.batches import JsonVector, RawBatch, VectorBatch, concatenate
-from gcws_search.index.contracts.errors import InvalidId, InvalidParameter
+from gcws_search.index.contracts.errors import InvalidId, InvalidParameter, ItemExists, ItemNotFound
 from gcws_search.index.contracts.hits import (
     CANDIDATES,
     METHOD,
@@ -396,3 +396,24 @@ def number_items(
         numbers = range(first, first + len(numbers))
     fresh = iter(names)
     return [next(fresh) if each is None else each for each in ids], numbers
+
+
+def taken_rows(
+    ids: Sequence[str | None], error: ItemExists, get: Callable[[str], object]
+) -> dict[int, str]:
+    """Return the ids by row that cannot be inserted: ``error``, and others of its kind.
+
+    ``get`` raises ItemNotFound for an id that is free; one that comes twice is taken by the first.
+    """
+    taken, seen = {error.row: error.item_id}, set()
+    for row, item_id in enumerate(ids):
+        if item_id is None:
+            continue
+        if item_id not in seen:
+            seen.add(item_id)
+            try:
+                get(item_id)
+            except ItemNotFound:
+                continue
+        taken[row] = item_id
+    return taken

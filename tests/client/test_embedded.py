@@ -10,6 +10,8 @@ import pytest
 
 import gcws_search
 from gcws_search import Collection
+from gcws_search.index import StoredCollection
+from tests.support.forks import program
 from tests.support.paths import REPOSITORY
 
 
@@ -72,15 +74,12 @@ def is_locked(lock: Path) -> bool:
 
 
 def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) -> None:
-    program = (
+    text = (
         "import sys; from gcws_search import Collection\n"
-        f"items = Collection.open({str(tmp_path / 'a.sqlite')!r}, dim=1)\n"
+        "items = Collection.open(sys.argv[1], dim=1)\n"
         "print('open', flush=True); sys.stdin.read()"
     )
-    command, pipe = [sys.executable, "-c", program], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline() == "open\n"
+    with program(text, str(tmp_path / "a.sqlite"), says="open") as other:
         with pytest.raises(gcws_search.DirectoryLocked, match=f"process {other.pid}"):
             Collection.open(tmp_path / "a.sqlite")
         other.communicate("")
@@ -120,6 +119,7 @@ _IN_MEMORY = """
 import resource, signal
 import numpy as np
 from gcws_search import Collection
+from gcws_search.index import StoredCollection
 
 def work():
     X = np.random.default_rng(1).normal(size=(6000, 8))
@@ -160,3 +160,22 @@ def test_a_memory_can_be_copied_to_a_file(tmp_path: Path) -> None:
             assert len(other) == 0
     with Collection.open(tmp_path / "copy.sqlite") as copy:
         assert [*copy] == expected
+
+
+def test_known_rows_of_a_batch_are_found_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each batch is hashed a few times, however many of its rows are left out."""
+    prepare, calls = StoredCollection.prepare, []
+
+    def counted(*given: Any, **named: Any) -> Any:  # noqa: ANN401
+        calls.append(given)
+        return prepare(*given, **named)
+
+    monkeypatch.setattr(StoredCollection, "prepare", counted)
+    with Collection.open(":memory:", dim=1) as items:
+        items.add([[1]] * 90, id_start=0)
+        calls.clear()
+        ids = [*map(str, range(95)), "93", "94"]
+        added = items.add([[1]] * 97, ids=ids, mode="insert", on_error="skip")
+        assert added.inserted == len(items) - 90 == 5
+        assert [each.row for each in added.rejected] == [*range(90), 95, 96]
+        assert len(calls) < 5

@@ -4,8 +4,6 @@ import asyncio
 import gc
 import multiprocessing
 import os
-import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -20,8 +18,7 @@ import gcws_search
 from gcws_search import Collection
 from gcws_search.index import Catalog, CollectionConfig, ItemBatch
 from gcws_search.index.contracts.parameters import Storage
-from tests.support.forks import SECONDS, done_in_fork, fork
-from tests.support.paths import REPOSITORY
+from tests.support.forks import SECONDS, done_in_fork, fork, program
 from tests.support.service.client import Json
 
 ROWS: Final = 100
@@ -212,11 +209,7 @@ sys.stdin.read()
 
 
 def test_the_end_of_a_fork_leaves_files_and_locks_to_its_parent(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", ENDS, str(tmp_path)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "['a', 'b']\n"
+    with program(ENDS, str(tmp_path), says="['a', 'b']") as process:
         with pytest.raises(gcws_search.DirectoryLocked, match=f"process {process.pid}"):
             Collection.open(tmp_path / "e.sqlite")
         process.kill()
@@ -265,11 +258,7 @@ os.wait()
 
 def test_a_fork_that_outlives_its_parent_keeps_nobody_out(tmp_path: Path) -> None:
     path = tmp_path / "e.sqlite"
-    command = [sys.executable, "-c", OUTLIVES, str(path)]
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
+    with program(OUTLIVES, str(path), says="ready") as process:
         process.kill()
         process.wait()
         with Collection.open(path) as items:
