@@ -361,8 +361,8 @@ class _Load:
     def _load_good(self, source: Source, progress: Bar, key: str | None) -> Added:
         """Load a file part by part, and write every rejected row to a file."""
         from gcws_search.client.results import Added, Rejected  # noqa: PLC0415
+        from gcws_search.formats.items import SEGMENT_ROWS  # noqa: PLC0415
         from gcws_search.formats.payloads import write_json  # noqa: PLC0415
-        from gcws_search.formats.sources import SEGMENT_ROWS  # noqa: PLC0415
 
         path = Path(f"{source.file.path or 'stdin'}.rejected.ndjson")
         path.unlink(missing_ok=True)

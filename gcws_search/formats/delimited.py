@@ -418,7 +418,7 @@ def _items(source: Source, layout: Layout, kinds: Mapping[str, Kind], batch: _Ba
         source.reject(numbers[row], detail, batch.show(numbers[row]), advice)
     if not batch.bad:
         return items
-    return items.take([row for row in range(len(numbers)) if row not in batch.bad])
+    return items.part([row for row in range(len(numbers)) if row not in batch.bad])
 
 
 def _with_columns(cells: Any, lacking: Mapping[str, str | None]) -> Any:

@@ -17,10 +17,11 @@ from gcws_search.index import InputVectors, InvalidId, InvalidParameter
 ARROW: Final = "application/vnd.apache.arrow.stream"
 NPY: Final = "application/x-npy"
 NDJSON: Final = "application/x-ndjson"
+SEGMENT_ROWS: Final = 8192
 _BATCH_BYTES: Final = 8 << 20
 """Bytes of vectors that are turned into a body at a time."""
-_MAX_BATCH_ROWS: Final = 8192
-_DOCUMENT: Final = {"id", "vector", "payload"}
+DOCUMENT: Final = {"id", "vector", "payload"}
+"""What an item of JSON has."""
 
 Ids = Sequence[str] | range
 Piece = bytes | memoryview
@@ -45,38 +46,31 @@ class Items:
         """Return the number of items."""
         return len(self.rows)
 
-    def part(self, first: int, last: int) -> Items:
-        """Return the items of rows ``first`` to ``last``, without the last."""
-        some = slice(first, last)
+    def part(self, rows: slice | list[int]) -> Items:
+        """Return some of the items."""
+
+        def part_of(column: Any) -> Any:
+            if column is None or isinstance(rows, slice):
+                return column and column[rows]
+            return [column[row] for row in rows]
+
         return replace(
             self,
-            ids=None if self.ids is None else self.ids[some],
-            rows=self.rows.part(some),
-            payloads=None if self.payloads is None else self.payloads[some],
-            numbers=None if self.numbers is None else self.numbers[some],
+            ids=part_of(self.ids),
+            rows=self.rows.part(rows if isinstance(rows, slice) else np.array(rows, np.int64)),
+            payloads=part_of(self.payloads),
+            numbers=part_of(self.numbers),
         )
 
-    def take(self, rows: Sequence[int]) -> Items:
-        """Return the items of some rows."""
-        return replace(
-            self,
-            ids=None if self.ids is None else [str(self.ids[row]) for row in rows],
-            rows=self.rows.part(np.array(rows, np.int64)),
-            payloads=None if self.payloads is None else [self.payloads[row] for row in rows],
-            numbers=None if self.numbers is None else [self.numbers[row] for row in rows],
-        )
-
-    def batches(
-        self, size_bytes: int = _BATCH_BYTES, max_rows: int = _MAX_BATCH_ROWS
-    ) -> Iterator[Items]:
+    def batches(self, size_bytes: int = _BATCH_BYTES) -> Iterator[Items]:
         """Yield the items in parts of about ``size_bytes`` bytes of vectors and payloads."""
         each = self.rows.row_bytes
         if self.payloads:
             sample = self.payloads[:: max(1, len(self) // 256)]
             each += sum(len(text or b"") for text in sample) // len(sample)
-        step = max(1, min(max_rows, size_bytes // max(1, each)))
+        step = max(1, min(SEGMENT_ROWS, size_bytes // max(1, each)))
         for first in range(0, len(self), step):
-            yield self.part(first, min(first + step, len(self)))
+            yield self.part(slice(first, first + step))
 
     def texts(self) -> list[str] | None:
         """Return the ids as strings."""
@@ -123,7 +117,7 @@ def _is_document(each: Any) -> bool:
     """Whether this is an item as JSON has it, and no vector with a name ``vector``."""
     return (
         isinstance(each, Mapping)
-        and set(each) <= _DOCUMENT
+        and set(each) <= DOCUMENT
         and isinstance(each.get("vector"), Mapping | Sequence | np.ndarray)
     )
 

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 
 from gcws_search.formats.files import BadFile, InputFile
-from gcws_search.formats.items import NDJSON, Items, LoadBody
+from gcws_search.formats.items import DOCUMENT, NDJSON, SEGMENT_ROWS, Items, LoadBody
 from gcws_search.formats.payloads import read_json, write_json
-from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, SEGMENT_ROWS, Choices, Source
+from gcws_search.formats.sources import BATCH_ROWS, COLLECTION, Choices, Source
 from gcws_search.formats.tables import (
     TYPES,
     CellCounts,
@@ -28,10 +28,8 @@ from gcws_search.formats.tables import (
 from gcws_search.formats.vectors import rows_of
 from gcws_search.index import InputVectors
 
-_ITEM: Final = {"id", "vector", "payload"}
 _SHOWN: Final = 6
 _SEGMENT_BYTES: Final = 8 << 20
-_ITEM_PAYLOAD: Final = ("payload",)
 
 
 def read_lines(source: Source) -> None:
@@ -44,7 +42,7 @@ def read_lines(source: Source) -> None:
         source.export = first[COLLECTION]
         first = _first_object(next(lines, b""), file.name)
     chosen = (choices.id, choices.vector, choices.payload)
-    if not {"vector"} <= first.keys() <= _ITEM or chosen != (None, None, None):
+    if not {"vector"} <= first.keys() <= DOCUMENT or chosen != (None, None, None):
         _read_objects(source, file, skip=0 if source.export is None else 1)
         return
     vector, payload = first["vector"], first.get("payload")
@@ -231,7 +229,7 @@ def _vector(found: Mapping[str, Any], layout: Layout, *, is_matrix: bool) -> Any
 
 
 def _payload(found: Mapping[str, Any], names: Sequence[str]) -> bytes | None:
-    if names == _ITEM_PAYLOAD and isinstance(found.get("payload"), dict | NoneType):
+    if names == ("payload",) and isinstance(found.get("payload"), dict | NoneType):
         payload = found.get("payload")
         return None if payload is None else write_json(payload)
     fields = {name: found[name] for name in names if found.get(name) is not None}

@@ -16,7 +16,6 @@ from gcws_search.formats.items import ARROW, NDJSON, Items, LoadBody, arrow, loa
 from gcws_search.formats.payloads import read_json
 from gcws_search.index import GcwsError, InputVectors
 
-SEGMENT_ROWS: Final = 8192
 BATCH_ROWS: Final = 2048
 COLLECTION: Final = "collection"
 """Key of what the first line of an export says of its collection."""
@@ -152,7 +151,7 @@ class Source:
                 yield from self.lines()
             return
         for batch in self.batches():
-            for part in batch.batches(max_rows=SEGMENT_ROWS):
+            for part in batch.batches():
                 yield _segment(part)
 
 
@@ -179,7 +178,7 @@ def _segment(part: Items) -> LoadBody:
     def original(row: int) -> Any:
         if part.numbers is not None and part.show is not None:
             return part.show(part.numbers[row])
-        one = part.part(row, row + 1)
+        one = part.part(slice(row, row + 1))
         payload = one.payloads[0] if one.payloads else None
         texts = one.texts()
         found: dict[str, Any] = {} if texts is None else {"id": texts[0]}
@@ -239,7 +238,7 @@ def _fill(source: Source, items: Items, rest: Iterator[Items], means: Callable[[
         name = (source.columns or [])[int(holes[row].argmax())]
         detail = f"column {name!r}: {_MISSING}; {_WHAT_TO_DO}"
         source.reject(number, detail, items.show(number))
-    return items.take(np.flatnonzero(is_whole).tolist())
+    return items.part(np.flatnonzero(is_whole).tolist())
 
 
 def _gaps(source: Source, items: Items, rest: Iterator[Items]) -> BadFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from gcws_search.service.errors import MalformedBody, unsupported
@@ -16,15 +17,18 @@ NAMES: Final = {JSON: "JSON", NDJSON: "NDJSON", NPY: ".npy data", ARROW: "an Arr
 LOADS_FILES: Final = "`gcws-search load FILE` loads it"
 
 _TAKEN: Final = {b"\x93NUMPY": NPY, b"\xff\xff\xff\xff": ARROW}
-_SEPARATED: Final = re.compile(rb"[^{\x00-\x08\x0e-\x1f][^\x00\n]*?[,;\t][^\n]")
-_SVMLIGHT: Final = re.compile(rb"[-+.\d][-+.,\w]*(?: qid:\d+)?(?: +\d+:[-+.\w]+)+\s")
-
-
-_FOREIGN: Final = {
+_LOADED: Final = {
     b"ARROW1": "an Arrow file",
     b"PAR1": "a Parquet file",
     b"PK\x03\x04": "a zip archive, such as an .npz",
     b"\x28\xb5\x2f\xfd": "zstd data",
+}
+"""First bytes of files that the command ``load`` reads, and no route."""
+_TABLES: Final = {
+    "svmlight text": re.compile(rb"[-+.\d][-+.,\w]*(?: qid:\d+)?(?: +\d+:[-+.\w]+)+\s"),
+    "CSV": re.compile(rb"[^{\x00-\x08\x0e-\x1f][^\x00\n]*?[,;\t][^\n]"),
+}
+_FOREIGN: Final = _LOADED | {
     b"FEA1": "a Feather file of version 1",
     b"\x1f\x8b": "gzip data",
     b"BZh": "bzip2 data",
@@ -33,18 +37,7 @@ _FOREIGN: Final = {
     b"SQLite f": "an SQLite file",
     b"\x80": "a pickle",
 }
-"""First bytes of what is often sent by mistake, which no route reads."""
-_LOADED: Final = frozenset(
-    {
-        "an Arrow file",
-        "a Parquet file",
-        "a zip archive, such as an .npz",
-        "zstd data",
-        "svmlight text",
-        "CSV",
-    }
-)
-"""What of these the command ``load`` reads."""
+"""First bytes of all that is often sent by mistake."""
 
 
 def media_type_of(start: bytes, text: str) -> str:
@@ -52,21 +45,20 @@ def media_type_of(start: bytes, text: str) -> str:
 
     Refused names another format.
     """
-    for magic, kind in _TAKEN.items():
-        if start.startswith(magic):
-            return kind
-    found = _binary_format(start) or _text_format(start, text)
+    if (taken := _begins(start, _TAKEN)) is not None:
+        return taken
+    if text == NDJSON and start.lstrip().startswith(b"["):
+        found: str | None = "a JSON array; send one item a line"
+    else:
+        found = _begins(start, _FOREIGN) or _table_format(start)
     if found is None:
         return text
-    expected = [NAMES[kind] for kind in (text, NPY, ARROW)]
-    raise unsupported(found, expected, LOADS_FILES if found in _LOADED else "")
+    raise unsupported(found, [NAMES[kind] for kind in (text, NPY, ARROW)], _hint(found))
 
 
 def require_not_foreign(start: bytes, kind: str) -> None:
     """Raise MalformedBody where the first bytes are those of another format than ``kind``."""
-    if any(start.startswith(magic) for magic, taken in _TAKEN.items() if taken != kind):
-        raise MalformedBody(f"expected {NAMES[kind]}, got {start_words(start)}")
-    if _binary_format(start) is not None:
+    if _begins(start, _TAKEN) not in (None, kind) or _begins(start, _FOREIGN):
         raise MalformedBody(f"expected {NAMES[kind]}, got {start_words(start)}")
 
 
@@ -74,34 +66,27 @@ def start_words(start: bytes) -> str:
     """Describe a body of the wrong format."""
     if not start:
         return "an empty body"
-    for magic, kind in _TAKEN.items():
-        if start.startswith(magic):
-            return NAMES[kind]
-    found = _binary_format(start) or _table_format(start)
-    if found is not None:
-        return f"{found}; {LOADS_FILES}" if found in _LOADED else found
+    if (taken := _begins(start, _TAKEN)) is not None:
+        return NAMES[taken]
+    if (found := _begins(start, _FOREIGN) or _table_format(start)) is not None:
+        return "; ".join(filter(None, (found, _hint(found))))
     head = start[:START_BYTES]
     if all(byte in b"\t\r\n" or 32 <= byte < 127 for byte in head):  # noqa: PLR2004  # ASCII
         return f"text that starts with {head.decode()!r}"
     return f"other data, which starts with the bytes {head.hex(' ')}"
 
 
-def _binary_format(start: bytes) -> str | None:
-    return next((found for magic, found in _FOREIGN.items() if start.startswith(magic)), None)
+def _begins(start: bytes, formats: Mapping[bytes, str]) -> str | None:
+    return next((found for magic, found in formats.items() if start.startswith(magic)), None)
 
 
-def _text_format(start: bytes, text: str) -> str | None:
-    """Return the format of a text that is neither JSON lines nor an object."""
-    if text == NDJSON and start.lstrip().startswith(b"["):
-        return "a JSON array; send one item a line"
-    return _table_format(start)
+def _hint(found: str) -> str:
+    return LOADS_FILES if found in (*_LOADED.values(), *_TABLES) else ""
 
 
 def _table_format(start: bytes) -> str | None:
-    """Return CSV or svmlight for a table in text; None for any other text."""
+    """Return svmlight or CSV for a table in text; None for any other text."""
     line = start.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if _SVMLIGHT.match(line):
-        return "svmlight text"
-    if _SEPARATED.match(line) and not line.startswith(b"["):
-        return "CSV"
-    return None
+    if line.startswith(b"["):
+        return None
+    return next((name for name, pattern in _TABLES.items() if pattern.match(line)), None)

@@ -15,14 +15,14 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Final, Literal, NamedTuple, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import orjson
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from gcws_search import index as ix
 from gcws_search.index import Int64s
@@ -62,6 +62,8 @@ class LoadState:
     1970; ``ids``: the first and the last that rows without ids were given.
     """
 
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
     parameters: str = ""
     mark: Mark = _START
     inserted: int = 0
@@ -85,26 +87,20 @@ class LoadState:
         return told
 
     def text(self) -> str:
-        """Return what `read` reads."""
-        fields = {**asdict(self), "mark": [*self.mark]}
-        if self.ids is None:
-            del fields["ids"]  # older programs can read it without them
-        return orjson.dumps(fields).decode()
+        """Return what `read` reads; older programs can read it where there are no ``ids``."""
+        return _STATES.dump_json(self, exclude_none=True).decode()
 
-    @classmethod
-    def read(cls, collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
+    @staticmethod
+    def read(collection: CollectionProtocol, record: ix.LoadRecord) -> LoadState:
         """Return the state of a load that a file has; DamagedFile if its record is unreadable."""
         try:
-            fields = orjson.loads(record.progress)
-            fields["mark"] = Mark(*map(int, fields["mark"]))
-            fields["rejected"] = tuple(fields["rejected"])
-            if "ids" in fields:
-                first, last = fields["ids"]
-                fields["ids"] = first, last
-            return cls(**fields)
-        except (ValueError, TypeError, KeyError) as error:
+            return _STATES.validate_json(record.progress)
+        except ValidationError as error:
             reason = f"load {record.key!r} is unreadable ({error})"
             raise ix.DamagedFile(collection.name, reason) from error
+
+
+_STATES: Final = TypeAdapter(LoadState)
 
 
 class Account:
@@ -171,15 +167,10 @@ class Account:
     def summary(self) -> dict[str, Any]:
         """Return the account as the API shows it."""
         state, before = self.state, self.before
-        told: dict[str, Any] = {
-            "inserted": state.inserted,
-            "updated": state.updated,
+        told = state.counts() | {
             "rejected": state.rejected,
-            "rejected_count": state.rejected_count,
             "seconds": round(self._all_seconds(), 6),
         }
-        if state.ids is not None:
-            told["ids"] = ids_json(state.ids)
         if before.is_complete or before.mark.rows:
             told["loaded_before"] = {
                 **replace(before, ids=None).counts(),
@@ -418,8 +409,9 @@ class Load:
         ) as storage:
             storing: Future[None] | None = None
             try:
-                for chunk in read(source, self._counting):
-                    self._go_on()
+                for chunk in read(source, self.account.counting):
+                    if self.stop.is_set():
+                        raise BodyAborted
                     if chunk.end <= self.account.before.mark.rows:
                         continue  # stored or rejected before
                     staged = self._stage(chunk)
@@ -429,20 +421,6 @@ class Load:
             finally:
                 if storing is not None:
                     storing.result()  # raises what went wrong in an earlier chunk
-
-    def _counting(self, source: Source) -> Source:
-        """Return a source that is counted, and ends when the load is stopped."""
-        counted = self.account.counting(source)
-
-        def take() -> bytes:
-            self._go_on()
-            return counted()
-
-        return take
-
-    def _go_on(self) -> None:
-        if self.stop.is_set():
-            raise BodyAborted
 
     def _stage(self, whole: ItemRows) -> _Staged:
         """Check and hash a chunk: whole, or what of it can be stored."""
@@ -519,22 +497,11 @@ class Load:
     def _known_items(self, chunk: ItemRows, error: ix.ItemExists) -> dict[int, Reject]:
         """Return a reject for each row whose id is known, or stands before it."""
         self._stop_at([Reject(int(chunk.numbers[error.row]), error)])
-        taken = {error.row: error}
-        seen: set[str] = set()
-        for row, item_id in enumerate(chunk.ids):
-            if item_id is None:
-                continue
-            if item_id in seen or self._has(item_id):
-                taken[row] = ix.ItemExists(item_id, row)
-            seen.add(item_id)
-        return {row: Reject(int(chunk.numbers[row]), found) for row, found in taken.items()}
-
-    def _has(self, item_id: str) -> bool:
-        try:
-            self.collection.get(item_id)
-        except ix.ItemNotFound:
-            return False
-        return True
+        taken = ix.taken_rows(chunk.ids, error, self.collection.get)
+        return {
+            row: Reject(int(chunk.numbers[row]), ix.ItemExists(item_id, row))
+            for row, item_id in taken.items()
+        }
 
     def _stop_at(self, rejects: list[Reject]) -> None:
         if rejects and self.on_error == "stop":

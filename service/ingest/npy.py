@@ -145,39 +145,28 @@ def read_npy(reader: ByteReader, settings: Settings, id_start: int | None) -> It
     step = max(
         1, min(settings.load_chunk_rows, settings.load_chunk_bytes // max(1, header.row_bytes))
     )
-    read = _by_columns if header.is_by_columns else _by_rows
-    first = 0
-    for array in read(reader, header, step, settings.max_arrow_batch_bytes):
-        last = first + len(array)
+    total, whole = header.shape[0], None
+    if header.is_by_columns:
+        if (size := total * header.row_bytes) > settings.max_arrow_batch_bytes:
+            raise ix.InvalidVector(
+                expected=f"an array in C order, or one in Fortran order of at most "
+                f"{settings.max_arrow_batch_bytes} bytes (numpy.ascontiguousarray makes one in C "
+                "order)",
+                got=f"Fortran order and {size} bytes",
+            )
+        whole = _whole(reader, header)
+    elif not total:
+        _require_end(reader, 0)
+    for first in range(0, total, step):
+        last = min(first + step, total)
+        if whole is not None:
+            array = whole[first:last]
+        else:
+            array = _read(reader, header, last - first, first)
+            if last == total:
+                _require_end(reader, total)
         ids: list[str | None] = [None] * len(array)
         if id_start is not None:
             ids = [*map(str, range(id_start + first, id_start + last))]
         vectors = ix.InputVectors(array)
         yield ItemRows(np.arange(first, last), ids, [None] * len(array), vectors, size=reader.taken)
-        first = last
-
-
-def _by_rows(reader: ByteReader, header: Header, step: int, _max_bytes: int) -> Iterator[AnyArray]:
-    total = header.shape[0]
-    for first in range(0, total, step):
-        array = _read(reader, header, min(step, total - first), first)
-        if first + len(array) == total:
-            _require_end(reader, total)
-        yield array
-    if not total:
-        _require_end(reader, 0)
-
-
-def _by_columns(
-    reader: ByteReader, header: Header, step: int, max_bytes: int
-) -> Iterator[AnyArray]:
-    size = header.shape[0] * header.row_bytes
-    if size > max_bytes:
-        raise ix.InvalidVector(
-            expected=f"an array in C order, or one in Fortran order of at most {max_bytes} "
-            "bytes (numpy.ascontiguousarray makes one in C order)",
-            got=f"Fortran order and {size} bytes",
-        )
-    array = _whole(reader, header)
-    for first in range(0, len(array), step):
-        yield array[first : first + step]

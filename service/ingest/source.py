@@ -67,10 +67,9 @@ class BodyPipe:
             self._changed.notify()
 
     def abort(self) -> None:
-        """Mark the body as abandoned, by its sender or by its reader."""
+        """Mark the body as abandoned, by its sender or its reader; `take` gives no more of it."""
         with self._changed:
-            self._aborted = not self._ended
-            self._ended = True
+            self._aborted = self._ended = True
             self._changed.notify()
         self._room.set()
 
