@@ -109,57 +109,46 @@ class Refused(Exception):
     """The document is no filter."""
 
 
-def permits(document: Any, payload: Any) -> bool:  # noqa: ANN401
+def _require(is_sound: bool) -> None:
+    if not is_sound:
+        raise Refused
+
+
+def permits(document: Any, payload: Any, depth: int = 1, read: list[Any] | None = None) -> bool:  # noqa: ANN401
     """Return whether a filter lets a payload pass; raise Refused when it is none.
 
-    Nothing is passed over for being decided already: all of a document is read.
+    Nothing is passed over for being decided already: all of a document is read. ``read`` has the
+    conditions before it.
     """
-    return _Reading().filter(document, payload, 1)
+    read = [] if read is None else read
+    _require(isinstance(document, dict) and set(document) <= set(CLAUSES) and depth <= DEPTH)
+    found = []
+    for name in CLAUSES:
+        clause = document.get(name)
+        listed = [] if clause is None else [clause] if isinstance(clause, dict) else clause
+        _require(isinstance(listed, list))
+        found.append([_holds(each, payload, depth, read) for each in listed])
+    must, should, must_not = found
+    return all(must) and (not should or any(should)) and not any(must_not)
 
 
-class _Reading:
-    """Reads one filter, and counts its conditions."""
-
-    def __init__(self) -> None:
-        self._conditions = 0
-
-    def filter(self, document: Any, payload: Any, depth: int) -> bool:  # noqa: ANN401
-        if not isinstance(document, dict) or not set(document) <= set(CLAUSES) or depth > DEPTH:
-            raise Refused
-        must, should, must_not = (
-            self._clause(document.get(name), payload, depth) for name in CLAUSES
-        )
-        return all(must) and (not should or any(should)) and not any(must_not)
-
-    def _clause(self, document: Any, payload: Any, depth: int) -> list[bool]:  # noqa: ANN401
-        if document is None:
-            return []
-        listed = [document] if isinstance(document, dict) else document
-        if not isinstance(listed, list):
-            raise Refused
-        return [self._condition(each, payload, depth) for each in listed]
-
-    def _condition(self, document: Any, payload: Any, depth: int) -> bool:  # noqa: ANN401
-        self._conditions += 1
-        if self._conditions > CONDITIONS or not isinstance(document, dict):
-            raise Refused
-        if "key" not in document:
-            return self.filter(document, payload, depth + 1)
-        if not set(document) <= {"key", "match", "range"} or not document["key"]:
-            raise Refused
-        kinds = [kind for kind in ("match", "range") if document.get(kind) is not None]
-        if len(kinds) != 1:
-            raise Refused
-        held = [*_held(payload, document["key"].split("."))]
-        if kinds == ["match"]:
-            wanted = _wanted(document["match"])
-            return any(_equal(one, other) for one in held for other in wanted)
-        bounds = _bounds(document["range"])
-        numbers = [one for one in held if _is_number(one)]
-        return any(
-            all(COMPARED[word](number, bound) for word, bound in bounds.items())
-            for number in numbers
-        )
+def _holds(document: Any, payload: Any, depth: int, read: list[Any]) -> bool:  # noqa: ANN401
+    read.append(document)
+    _require(len(read) <= CONDITIONS and isinstance(document, dict))
+    if "key" not in document:
+        return permits(document, payload, depth + 1, read)
+    _require(set(document) <= {"key", "match", "range"} and bool(document["key"]))
+    kinds = [kind for kind in ("match", "range") if document.get(kind) is not None]
+    _require(len(kinds) == 1)
+    held = [*_held(payload, document["key"].split("."))]
+    if kinds == ["match"]:
+        wanted = _wanted(document["match"])
+        return any(_equal(one, other) for one in held for other in wanted)
+    bounds = _bounds(document["range"])
+    numbers = [one for one in held if _is_number(one)]
+    return any(
+        all(COMPARED[word](number, bound) for word, bound in bounds.items()) for number in numbers
+    )
 
 
 def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401
@@ -167,29 +156,23 @@ def _equal(one: Any, other: Any) -> bool:  # noqa: ANN401
 
 
 def _wanted(document: Any) -> list[Any]:  # noqa: ANN401
-    if not isinstance(document, dict) or set(document) not in ({"value"}, {"any"}):
-        raise Refused
+    _require(isinstance(document, dict) and set(document) in ({"value"}, {"any"}))
     wanted = document["any"] if "any" in document else [document["value"]]
-    if not isinstance(wanted, list):
-        raise Refused
+    _require(isinstance(wanted, list))
     for value in wanted:
-        if not isinstance(value, str | int | float) or value in (math.inf, -math.inf):
-            raise Refused
-        if value != value:  # noqa: PLR0124  # NaN
-            raise Refused
-    return wanted
+        _require(
+            isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value))
+        )
+    return [*wanted]
 
 
 def _bounds(document: Any) -> dict[str, Any]:  # noqa: ANN401
-    if not isinstance(document, dict) or not set(document) <= set(COMPARED):
-        raise Refused
+    _require(isinstance(document, dict) and set(document) <= set(COMPARED))
     bounds = {word: bound for word, bound in document.items() if bound is not None}
     for bound in bounds.values():
         # A bound is a number that float64 reaches.
-        if not _is_number(bound) or not -1.8e308 < bound < 1.8e308:
-            raise Refused
-    if not bounds:
-        raise Refused
+        _require(_is_number(bound) and -1.8e308 < bound < 1.8e308)
+    _require(bool(bounds))
     return bounds
 
 

@@ -5,11 +5,10 @@ who waits for whom, on a machine however slow.
 """
 
 import threading
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import wraps
+from typing import Any, NamedTuple
 
 import httpx
 import numpy as np
@@ -20,26 +19,24 @@ from gcws_search.index.collection.writer import Put
 from gcws_search.service import models
 from gcws_search.service.api import query
 from tests.support.service.bodies import npy
-from tests.support.service.client import ITEMS, Json
+from tests.support.service.client import ITEMS
 from tests.support.service.live_server import URL, listening
 
 CLIENTS = 12
 """More than there are threads for any kind of work."""
 
 
-@dataclass(frozen=True)
-class Hostile:
-    """Work of one kind: where it is done, and the request for it.
+class Hostile(NamedTuple):
+    """Work of one kind: the function that is held while it works, and the request for it.
 
-    ``owner``, ``name``: the function that is held while it works. ``method``, ``path``,
-    ``content``: what is asked, again and again. ``writes``: whether others cannot write meanwhile.
+    ``writes``: whether others cannot write meanwhile.
     """
 
     owner: Any
     name: str
     method: str
     path: str
-    content: Json = None
+    content: bytes | None = None
     kind: str = "application/json"
     writes: bool = False
 
@@ -71,41 +68,6 @@ KINDS = {
         b'{"filter": {"must": {"key": "label", "match": {"value": 99}}}}', writes=True,
     ),
 }  # fmt: skip
-
-
-class Gate:
-    """Holds a function of the server from its first call on until it is opened."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        self.reached = threading.Event()
-        self.opened = threading.Event()
-
-        def held(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            self.reached.set()
-            assert self.opened.wait(300)
-            return function(*arguments, **options)
-
-        self.function = held
-
-
-@contextmanager
-def under_way(port: int, hostile: Hostile, gate: Gate) -> Iterator[list[Future[httpx.Response]]]:
-    """Send many requests for one kind of work, and hold them until the block ends."""
-
-    def ask() -> httpx.Response:
-        headers = {"Content-Type": hostile.kind}
-        url = f"http://127.0.0.1:{port}{URL}{hostile.path}"
-        return httpx.request(
-            hostile.method, url, content=hostile.content, headers=headers, timeout=300
-        )
-
-    with ThreadPoolExecutor(CLIENTS) as clients:
-        try:
-            asked = [clients.submit(ask) for _ in range(CLIENTS)]
-            assert gate.reached.wait(300)
-            yield asked
-        finally:
-            gate.opened.set()
 
 
 def ask_as_others(port: int, *, writing: bool) -> None:
@@ -141,11 +103,31 @@ def test_others_are_answered_while_work_of_one_kind_is_held_up(
     kind: str, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile = KINDS[kind]
-    gate = Gate(getattr(hostile.owner, hostile.name))
-    monkeypatch.setattr(hostile.owner, hostile.name, gate.function)
-    with under_way(port, hostile, gate) as asked:
-        ask_as_others(port, writing=not hostile.writes)
-    statuses = {future.result().status_code for future in asked}
+    function = getattr(hostile.owner, hostile.name)
+    reached, opened = threading.Event(), threading.Event()
+
+    @wraps(function)
+    def held(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+        reached.set()
+        assert opened.wait(300)
+        return function(*arguments, **options)
+
+    def ask() -> httpx.Response:
+        headers = {"Content-Type": hostile.kind}
+        url = f"http://127.0.0.1:{port}{URL}{hostile.path}"
+        return httpx.request(
+            hostile.method, url, content=hostile.content, headers=headers, timeout=300
+        )
+
+    monkeypatch.setattr(hostile.owner, hostile.name, held)
+    with ThreadPoolExecutor(CLIENTS) as clients:
+        try:
+            asked = [clients.submit(ask) for _ in range(CLIENTS)]
+            assert reached.wait(300)
+            ask_as_others(port, writing=not hostile.writes)
+        finally:
+            opened.set()
+        statuses = {future.result().status_code for future in asked}
     assert statuses <= {200, 201, 409, 422, 429}, statuses
 
 

@@ -255,13 +255,13 @@ def test_a_snapshot_has_the_keys_of_its_moment(
 # Rows without ids are appended, and never twice under a key
 
 
-def unnamed(kind: str, n: int, first: int = 0) -> bytes:
-    match kind:
-        case "npy":
-            return npy(rows(n, first))
-        case "ndjson":
-            return ndjson(*({"vector": row} for row in rows(n, first).tolist()))
-    return arrow({"vector": fixed(rows(n, first))}, batch_rows=3)
+def unnamed(kind: str, array: Json) -> bytes:
+    """Return vectors without ids in a format."""
+    if kind == "npy":
+        return npy(array)
+    if kind == "ndjson":
+        return ndjson(*({"vector": row} for row in array.tolist()))
+    return arrow({"vector": fixed(array)}, batch_rows=3)
 
 
 def put(client: Client, *items: Json, mode: str = "upsert") -> httpx.Response:
@@ -276,18 +276,19 @@ def given(answer: httpx.Response) -> tuple[int, int, int, int]:
 
 
 @pytest.mark.parametrize("mode", ["upsert", "insert"])
-@pytest.mark.parametrize("kind", ["ndjson", "npy", "arrow"])
+@pytest.mark.parametrize("kind", TYPES)
 def test_rows_without_ids_are_appended_however_often_they_come(
-    serve: Serve, kind: str, mode: str
+    empty: Client, kind: str, mode: str
 ) -> None:
-    client = serve(load_chunk_rows=4)
-    client.put(PLANTS, json={"dim": 4})
-    assert given(load(client, kind, unnamed(kind, 10), f"?mode={mode}")) == (10, 0, 0, 9)
-    assert given(load(client, kind, unnamed(kind, 10), f"?mode={mode}")) == (10, 0, 10, 19)
-    assert given(load(client, kind, unnamed(kind, 5, 50), f"?mode={mode}")) == (5, 0, 20, 24)
-    assert count(client) == 25
-    assert vector_of(client, "13") == rows(10)[3].tolist()
-    assert vector_of(client, "24") == rows(5, 50)[4].tolist()
+    for array, expected in (
+        (rows(10), (10, 0, 0, 9)),
+        (rows(10), (10, 0, 10, 19)),
+        (rows(5, 50), (5, 0, 20, 24)),
+    ):
+        assert given(load(empty, kind, unnamed(kind, array), f"?mode={mode}")) == expected
+    assert count(empty) == 25
+    assert vector_of(empty, "13") == rows(10)[3].tolist()
+    assert vector_of(empty, "24") == rows(5, 50)[4].tolist()
 
 
 @pytest.mark.parametrize("mode", ["upsert", "insert"])
@@ -307,63 +308,51 @@ def test_items_without_ids_are_appended(empty: Client, mode: str, number: int) -
     assert given(put(empty, {"vector": [1, 2, 3, 4]}))[2] == 72
 
 
-@pytest.mark.parametrize("kind", ["ndjson", "npy", "arrow"])
-def test_rows_that_are_left_out_use_no_number(serve: Serve, kind: str) -> None:
-    client = serve(load_chunk_rows=3)
-    client.put(PLANTS, json={"dim": 4})
+@pytest.mark.parametrize("kind", TYPES)
+def test_rows_that_are_left_out_use_no_number(empty: Client, kind: str) -> None:
     array = rows(8)
     array[[1, 6]] = 0
-    body = {
-        "npy": npy(array),
-        "ndjson": ndjson(*({"vector": row} for row in array.tolist())),
-        "arrow": arrow({"vector": fixed(array)}),
-    }[kind]
-    assert given(load(client, kind, body, "?on_error=skip")) == (6, 0, 0, 5)
-    problem = assert_problem(load(client, kind, body), 422, "invalid_vector")
-    if kind == "ndjson":
-        assert problem["row"] == 1
+    body = unnamed(kind, array)
+    assert given(load(empty, kind, body, "?on_error=skip")) == (6, 0, 0, 5)
+    assert assert_problem(load(empty, kind, body), 422, "invalid_vector")["row"] == 1
 
 
-@pytest.mark.parametrize("kind", ["ndjson", "npy", "arrow"])
+@pytest.mark.parametrize("kind", TYPES)
 def test_a_load_under_a_key_that_is_sent_again_appends_nothing_twice(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch, kind: str
+    empty: Client, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    client = serve(load_chunk_rows=4)
-    client.put(PLANTS, json={"dim": 4})
+    client, body = empty, unnamed(kind, rows(11))
     put(client, {"id": 6, "vector": [1, 2, 3, 4]})
     with monkeypatch.context() as patched:
         failing_at(client.store, patched, 2)
-        problem = load(client, kind, unnamed(kind, 11), Idempotency_Key="k")
+        problem = keyed(client, kind, body)
         assert problem.status_code == 507
         assert problem.json()["ids"] == {"first": "7", "last": "14"}
     put(client, {"vector": [9, 9, 9, 9]})  # another comes between
-    again = load(client, kind, unnamed(kind, 11), Idempotency_Key="k")
+    again = keyed(client, kind, body)
     assert given(again) == (11, 0, 7, 18)
     before = again.json()["loaded_before"]
     assert (before["inserted"], before["updated"], before["complete"]) == (8, 0, False)
     for row, number in enumerate([*range(7, 15), 16, 17, 18]):
         assert vector_of(client, str(number)) == rows(11)[row].tolist()
     assert count(client) == 13
-    whole = load(client, kind, unnamed(kind, 11), Idempotency_Key="k")
-    assert given(whole) == (11, 0, 7, 18)
+    assert given(keyed(client, kind, body)) == (11, 0, 7, 18)
     assert count(client) == 13
 
 
 def test_a_load_that_was_done_before_says_so(empty: Client) -> None:
     body = npy(rows(5))
-    first = load(empty, "npy", body, Idempotency_Key="k").json()
-    assert "loaded_before" not in first
-    empty.post(f"{PLANTS}/items/delete", json={"filter": {"must_not": [
-        {"key": "none", "match": {"value": 1}}]}})  # fmt: skip
+    assert "loaded_before" not in keyed(empty, "npy", body).json()
+    empty.post(f"{PLANTS}/items/delete", json={"ids": [*"01234"]})
     assert count(empty) == 0
-    again = load(empty, "npy", body, Idempotency_Key="k").json()
+    again = keyed(empty, "npy", body).json()
     started = again["loaded_before"].pop("started")
     assert again["loaded_before"] == {
         "inserted": 5, "updated": 0, "rejected_count": 0, "complete": True
     }  # fmt: skip
     assert started.endswith("+00:00")
     assert count(empty) == 0
-    anew = load(empty, "npy", body, Idempotency_Key="another").json()
+    anew = keyed(empty, "npy", body, key="another").json()
     assert "loaded_before" not in anew
     assert anew["ids"] == {"first": "5", "last": "9"}
     assert count(empty) == 5
