@@ -49,7 +49,7 @@ KINDS = {
         b'{"queries": [{"vector": [1, 2, 3, 4]}]}',
     ),
     "matrices": Hostile(
-        query, "matrix", "POST", "/query/batch", npy(np.ones((2, 4), np.float32)),
+        query, "read_matrix", "POST", "/query/batch", npy(np.ones((2, 4), np.float32)),
         "application/x-npy",
     ),
     "sketches": Hostile(
