@@ -1,7 +1,5 @@
 """Collections of this process: files, folders, and who has them."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,8 +9,7 @@ import pytest
 import gcws_search
 from gcws_search import Collection
 from gcws_search.index import StoredCollection
-from tests.support.forks import program
-from tests.support.paths import REPOSITORY
+from tests.support.processes import run_python, running_python
 
 
 def test_a_file_is_there_again_with_its_items(tmp_path: Path) -> None:
@@ -79,7 +76,7 @@ def test_the_folder_of_another_process_is_refused_with_its_name(tmp_path: Path) 
         "items = Collection.open(sys.argv[1], dim=1)\n"
         "print('open', flush=True); sys.stdin.read()"
     )
-    with program(text, str(tmp_path / "a.sqlite"), says="open") as other:
+    with running_python(text, str(tmp_path / "a.sqlite"), says="open") as other:
         with pytest.raises(gcws_search.DirectoryLocked, match=f"process {other.pid}"):
             Collection.open(tmp_path / "a.sqlite")
         other.communicate("")
@@ -146,8 +143,7 @@ print("no byte was written")
 
 @pytest.mark.slow
 def test_memory_needs_no_disk() -> None:
-    command = [sys.executable, "-B", "-c", _IN_MEMORY]
-    found = subprocess.run(command, capture_output=True, text=True, cwd=REPOSITORY, check=False)
+    found = run_python("-B", "-c", _IN_MEMORY)
     assert (found.stdout, found.stderr) == ("no byte was written\n", "")
 
 

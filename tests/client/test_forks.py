@@ -18,7 +18,8 @@ import gcws_search
 from gcws_search import Collection
 from gcws_search.index import Catalog, CollectionConfig, ItemBatch
 from gcws_search.index.contracts.parameters import Storage
-from tests.support.forks import SECONDS, done_in_fork, fork, program
+from tests.support.forks import SECONDS, done_in_fork, fork
+from tests.support.processes import running_python
 from tests.support.service.client import Json
 
 ROWS: Final = 100
@@ -209,7 +210,7 @@ sys.stdin.read()
 
 
 def test_the_end_of_a_fork_leaves_files_and_locks_to_its_parent(tmp_path: Path) -> None:
-    with program(ENDS, str(tmp_path), says="['a', 'b']") as process:
+    with running_python(ENDS, str(tmp_path), says="['a', 'b']") as process:
         with pytest.raises(gcws_search.DirectoryLocked, match=f"process {process.pid}"):
             Collection.open(tmp_path / "e.sqlite")
         process.kill()
@@ -258,7 +259,7 @@ os.wait()
 
 def test_a_fork_that_outlives_its_parent_keeps_nobody_out(tmp_path: Path) -> None:
     path = tmp_path / "e.sqlite"
-    with program(OUTLIVES, str(path), says="ready") as process:
+    with running_python(OUTLIVES, str(path), says="ready") as process:
         process.kill()
         process.wait()
         with Collection.open(path) as items:

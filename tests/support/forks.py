@@ -1,14 +1,10 @@
-"""Work done in a process that is forked from that of the tests, and in another program."""
+"""Work done in a process that is forked from that of the tests."""
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
-
-from tests.support.paths import REPOSITORY
 
 SECONDS: Final = 60
 
@@ -44,13 +40,3 @@ def done_in_fork(work: Callable[[], object]) -> str:
     """Return what work in a forked process results in."""
     with fork(work) as result:
         return result()
-
-
-@contextmanager
-def program(text: str, *words: str, says: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a program of Python; yield it once it has said a line. Its standard input stays open."""
-    command, pipe = [sys.executable, "-c", text, *words], subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, cwd=REPOSITORY) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == f"{says}\n"
-        yield process
