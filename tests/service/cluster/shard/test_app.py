@@ -1,23 +1,20 @@
 """A shard behind HTTP, in this process and as one of its own."""
 
-import asyncio
 import re
 import threading
 import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import Iterator
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
-from typing import Any, cast
 
 import httpx
 import pytest
-from starlette.requests import Request
 from typer.testing import CliRunner
 
 from gcws_search.commands.app import app
 from gcws_search.service.cluster.contract import PLACE, bucket_of, buckets_of
 from gcws_search.service.cluster.database import Database
-from gcws_search.service.cluster.follower import Place
 from gcws_search.service.cluster.host import ShardHost
 from gcws_search.service.cluster.server import MAX_BODY_BYTES, ShardService
 from gcws_search.service.messages import Message, decode, encode
@@ -165,44 +162,19 @@ def test_a_wrong_start_is_refused(
 
 
 @pytest.mark.parametrize("method", ["pairs", "compare"])
-def test_work_of_minutes_ends_once_nobody_waits_for_it(method: str) -> None:
-    stopped = threading.Event()
+def test_work_of_minutes_ends_once_nobody_waits_for_it(
+    client: httpx.Client, written: Written, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    begun, stopped = threading.Event(), threading.Event()
 
-    class Joining:
-        """Answers a message when it is told to stop."""
-
-        place = Place("this", 0, 1, 1)
-
-        def hear(self, asked: Message) -> None:
-            del asked
-
-        def has_reached(self, asked: Message) -> bool:
-            del asked
-            return True
-
-        def answer_message(self, asked: Message, stop: threading.Event) -> bytes:
-            del asked
-            assert stop.wait(SECONDS)
+    def join(_host: ShardHost, _asked: Message, stop: threading.Event) -> bytes:
+        begun.set()
+        if stop.wait(SECONDS):
             stopped.set()
-            return encode(Message({}))
+        return encode(Message({}))
 
-    async def ask() -> None:
-        leaving = asyncio.Event()
-        parts: Iterator[dict[str, Any]] = iter(
-            [{"type": "http.request", "body": encode(Message({"method": method}))}]
-        )
-
-        async def receive() -> MutableMapping[str, Any]:
-            if (part := next(parts, None)) is not None:
-                asyncio.get_running_loop().call_later(0.05, leaving.set)
-                return part
-            await leaving.wait()
-            return {"type": "http.disconnect"}
-
-        service = ShardService(cast("ShardHost", Joining()), KEY, 1)
-        headers = [(b"authorization", HEADERS["Authorization"].encode())]
-        await service.message(Request({"type": "http", "headers": headers}, receive))
-        await asyncio.to_thread(service.pool.close)
-
-    asyncio.run(ask())
-    assert stopped.is_set()
+    monkeypatch.setattr(ShardHost, "answer_message", join)
+    with closing(HTTPConnection(client.base_url.netloc.decode())) as leaving:
+        leaving.request("POST", URL, count_message(written, method=method), HEADERS)
+        assert begun.wait(SECONDS)
+    assert stopped.wait(SECONDS)
